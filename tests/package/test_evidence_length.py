@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T15: what the pages say of laws and longer texts is what the stored runs say."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from pages import page
+from stored_runs import EVIDENCE, cells, p_value, pair, run, there
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+RUNS = {"3 layers": None, "6 layers": "large", "3 layers, this package's kernels": "cpu"}
+
+
+def of_masked(which, quantity, law, *, trained="O", reading="as trained"):
+    """Of the models with rotary positions: (seeds, lengths), NaN where there is none."""
+    return run("length_generalization", which).select(
+        quantity, positions="rotary", trained=trained, reading=reading, law=law
+    )
+
+
+def compared(which=None):
+    """E less O by seed, in points."""
+    e = of_masked(which, "accuracy", "log_n", trained="E")
+    return 100 * there(e - of_masked(which, "accuracy", "standard"))
+
+
+def test_the_articles_comparison():
+    text = page(EVIDENCE)
+    for title, which in RUNS.items():
+        found = compared(which)
+        row = cells(found, "+.2f") if len(found) > 1 else [f"{each:+.2f}" for each in found[0]]
+        assert f"| {title} | {len(found)} | {' | '.join(row)} |" in text
+    full = compared()
+    assert (full[:, 0] < 0).all()
+    assert "below O in 5 of 5 pairs" in text
+    assert f"(p = {p_value(full[:, 2]):.2f} and {p_value(full[:, 3]):.2f} over the 5 pairs)" in text
+    assert f"in 5 of 5 pairs (p = {p_value(full[:, 0]):.2f})" in text
+    short = cells(full, "+.2f")
+    for name in (*(f"docs/articles/{each}.md" for each in ("004", "zh/004")), "docs/claims.md", EVIDENCE):
+        assert all(short[i] in page(name) for i in (2, 3)), name
+        assert short[0].lstrip("+-") in page(name), name
+
+
+def test_a_law_on_the_same_weights():
+    text = page(EVIDENCE)
+    rows = {"as trained": ("3 layers", "6 layers"), "clipped": ("3 layers", "6 layers")}
+    for reading, titles in rows.items():
+        spelled = "clipped at 48" if reading == "clipped" else reading
+        for title in titles:
+            gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
+            row = " | ".join((f"{spelled}, {title}", r"$\log_{64} n$", *cells(gain, "+.2f")[1:]))
+            assert f"| {row} |" in text
+            nll = of_masked(RUNS[title], "nll_gain", "log_n", reading=reading)
+            assert f"| {spelled}, {title} | {' | '.join(cells(nll, '+.3f')[1:])} |" in text
+
+
+@pytest.mark.parametrize("title", ["3 layers", "6 layers"])
+def test_accuracies_and_what_clipping_gives_back(title):
+    text, results = page(EVIDENCE), page("docs/explanation/results.md")
+    trained = 100 * there(of_masked(RUNS[title], "accuracy", "standard"))
+    clipped = 100 * there(of_masked(RUNS[title], "accuracy", "standard", reading="clipped"))
+    assert f"| {title}, O | {' | '.join(cells(trained, '.2f'))} |" in text
+    rows = {f"{title}, rotary positions": trained, "the same, distances clipped": clipped}
+    for (row, values), reading in zip(rows.items(), ("as trained", "clipped"), strict=True):
+        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
+        assert f"| {row} | {values.mean(0)[3]:.2f} | {cells(gain, '+.2f')[3]} |" in results
+    if title == "3 layers":
+        fall = trained.mean(0)[0] - clipped.mean(0)
+        gain = 100 * there(of_masked(None, "accuracy_gain", "log_n", reading="clipped")).mean(0)
+        assert f"still read {fall[3]:.1f} points less at 512 than at 64, of which" in results
+        assert f"log n gives back {gain[3]:.1f}, and {fall[4]:.1f} less at 1024" in results
+        assert f"of which it gives back {gain[4]:.1f};" in results
+    else:
+        gain = 100 * of_masked("large", "accuracy_gain", "log_n", reading="clipped")[:, 3]
+        assert f"cannot be told from none (p = {p_value(gain):.2f})" in results
+
+
+def test_how_many_models_pass():
+    passed = []
+    for which in RUNS.values():
+        gain, error = (of_masked(which, f"accuracy_gain{e}", "log_n") for e in ("", "_error"))
+        kept = np.isfinite(gain).all(-1)
+        passed.append((gain[kept, 2:4] > 2 * error[kept, 2:4]).all(-1))
+    assert [(int(each.sum()), len(each)) for each in passed] == [(5, 5), (3, 3), (1, 3)]
+    count = f"{sum(each.sum() for each in passed)} of {sum(map(len, passed))} models"
+    assert count == "9 of 11 models"
+    for name in (EVIDENCE, "docs/claims.md", "notebooks/12_length.py"):
+        assert count in page(name), name
+
+
+def test_how_many_masked_tokens_are_read():
+    tokens = {}
+    for which in RUNS.values():
+        config = run("length_generalization", which).parameters
+        windows = config["windows"] * config["lengths"][-1] // config["train_length"]
+        tokens[which] = windows * config["masked"]
+    text = page(EVIDENCE)
+    assert tokens[None] == tokens["large"] == 40960
+    assert "40 960 masked tokens" in text
+    assert f"({tokens['cpu']}, {tokens['cpu'] / tokens[None]:.0%})".replace("%", " %") in text
+
+
+def test_tasks_where_only_the_length_changes():
+    tasks = run("length_tasks")
+
+    def gain(task, variant, n):
+        one, other = (
+            tasks.select("accuracy", task=task, variant=each, step=3000, n=n)
+            for each in (variant, "standard")
+        )
+        return one - other
+
+    shown = [f"{p_value(gain('needle', 'log_n', n)):.2f}" for n in (1024, 4096)]
+    assert f"correction for two claims, p = {shown[0]} at 1024 and {shown[1]} at 4096" in page(EVIDENCE)
+    for variant in ("log_n", "natural_log_n", "ssmax"):
+        assert (tasks.select("accuracy", task="average", variant=variant, step=3000, n=4096) == 1).all()
+    for variant in tasks.axes["variant"][1:]:
+        assert (gain("majority", variant, 1024).mean() < 0) == (variant != "ssmax")
+
+
+def test_the_shape_of_the_law():
+    text = page(EVIDENCE)
+    needle, clipped = (
+        at.experiments.best_multiples(run(name), **labels)
+        for name, labels in (("needle_multiples", {}), ("text_multiples", {"reading": "clipped"}))
+    )
+    powers = [pair(each.exponent.value, each.exponent.error, ".2f") for each in (needle, clipped)]
+    assert f"At the needle p = {powers[0]}, and on text with clipped distances {powers[1]}." in text
+    for name in ("docs/claims.md", "docs/explanation/how-we-judge.md"):
+        assert all(each in page(name) for each in powers), name
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("needle_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"loses to one constant ({found[1]}) and to both roots ({found[2]}, {found[3]})" in text
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("text_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"to the constant ({found[5]}) and to both roots ({found[6]}, {found[7]})" in text
+    assert f"than the trained scale ({found[4]})" in text
+
+    roots = []
+    for each in (needle, clipped):
+        u = np.log(np.log(each.lengths))
+        logs = [0.5 * np.log(1 + a * np.log(each.lengths)) for a in (1, 2)]
+        roots += [(u - u.mean()) @ one / ((u - u.mean()) @ u) for one in logs]
+        assert each.exponent.high < 1
+        assert each.exponent.low > 0
+    assert f"have p = {min(roots):.2f} to {max(roots):.2f}" in text
+    assert needle.exponent.low < min(roots)
+    assert max(roots) < needle.exponent.high
+    assert clipped.exponent.high < min(roots)
+
+    def points(other):
+        one, two = (
+            100 * run("needle_multiples").select("accuracy", trained="standard", n=4096, multiple=each)
+            for each in ("log n", other)
+        )
+        return cells((one - two)[:, None], ".1f")[0]
+
+    more = (points(1.0), points("sqrt(1 + ln n)"))
+    assert f"{more[0]} points of accuracy more than the trained scale, {more[1]} more than" in text
+    assert f"and {points(1.6)} more than the constant" in text
+    pilot = at.experiments.best_multiples(run("text_multiples", "pilot"), reading="clipped")
+    assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
+    for which, said in ((None, "in 3 layers, and"), ("large", "in the 6 layers")):
+        log_n, info = (
+            of_masked(which, "nll", law, reading="clipped")[:, 4:] for law in ("log_n", "info_scale")
+        )
+        assert f"{cells(log_n - info, '+.3f')[0]} {said}" in text

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stored runs, and their numbers as pages have them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import attnscale as at
+import numpy as np
+from scipy import stats
+
+EVIDENCE = "docs/explanation/training-evidence.md"
+
+
+@cache
+def run(name, which=None):
+    return at.experiments.stored(name, which) if which else at.experiments.stored(name)
+
+
+def there(values):
+    values = np.asarray(values, float)
+    return values[np.isfinite(values.reshape(len(values), -1)).all(-1)]
+
+
+def cells(values, form):
+    """Mean and standard error over the seeds, as tables have them."""
+    values = there(values)
+    mean, error = values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
+    return [f"{m:{form}} ± {e:{form.lstrip('+')}}" for m, e in zip(mean, error, strict=True)]
+
+
+def pair(value, error, form):
+    """A number with its error, as sentences have them."""
+    return f"{value:{form}} ± {error:{form.lstrip('+')}}"
+
+
+def p_value(values):
+    return stats.ttest_1samp(there(values), 0).pvalue

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import attnscale
@@ -26,12 +27,21 @@ def _row(name):
 
 
 def _studies():
-    """Names of the experiments that train, also where they cannot be imported: without PyTorch."""
+    """Files of the experiments that train, which are read where they cannot be imported, without PyTorch."""
     folder = Path(attnscale.__file__).parent / "experiments" / "_studies"
-    return sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    return sorted(folder.glob("[a-z]*.py"))
 
 
-def _study(name):
-    """The function of an experiment that trains, and its config."""
-    config = f"{name.title().replace('_', '')}Config"
-    return f".. autofunction:: {name}\n.. autoclass:: {config}\n   :members: reduced\n"
+def _study(path):
+    """The function of an experiment that trains, and its config with its designs."""
+    config = f"{path.stem.title().replace('_', '')}Config"
+    designs = ", ".join(_class_methods(path, config))
+    return f".. autofunction:: {path.stem}\n.. autoclass:: {config}\n   :members: {designs}\n"
+
+
+def _class_methods(path, name):
+    """Names of the class methods of a class in a file: those of a config are designs of their own."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    return [each.name for each in functions if "classmethod" in map(ast.unparse, each.decorator_list)]

@@ -32,6 +32,7 @@ def read_at_lengths(
     *,
     base: float,
     positions: str,
+    apart: Tensor,
 ) -> None:
     """Enter the measurements of all readings of a model into `found`, the arrays by variable.
 
@@ -48,6 +49,8 @@ def read_at_lengths(
         Multiplier of the scale that the model was trained with.
     positions : {"rotary", "none"}
         Only rotary positions are read with clipped distances as well.
+    apart : Tensor of int64, shape (others, n)
+        Tokens of other texts, that the heads' scales of the law "calibrated" are measured on.
     """
     ways = (positions, "clipped") if positions == "rotary" else (positions,)
     found["text_file"][:] = files
@@ -58,9 +61,8 @@ def read_at_lengths(
             return Reading(way, scales, config.clip, config.attention)
 
         if "calibrated" in config.laws:
-            some = texts.tokens[: config.calibration_windows]
             start = reading([1.0] * config.layers)
-            found["beta"][r] = calibrated(model, some, start, config.train_length, config.lengths)
+            found["beta"][r] = calibrated(model, apart, start, config.train_length, config.lengths)
         for i, n in enumerate(config.lengths):
             standard: _Scores | None = None
             measured = found["beta"][r, i] if "calibrated" in config.laws else None

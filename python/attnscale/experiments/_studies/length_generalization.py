@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ... import laws
 from ..._checks import choose, positive_int, shown
-from .._data.held_out import corpus_facts, corpus_streams, held_out_texts
+from .._data.held_out import HeldOut, corpus_facts, corpus_streams, held_out_texts
 from .._frame.criterion import Claim, Criterion, difference
 from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
@@ -60,7 +62,7 @@ class LengthGeneralizationConfig:
     clip : int
         Largest distance where distances are clipped.
     calibration_windows : int
-        Texts that the heads' scales are measured on.
+        Further texts, which are not read, that the heads' scales are measured on.
     shared : int
         A run of so many tokens that stands in a file of the training too, or in another held-out file, is
         part of no text that is read.
@@ -104,6 +106,7 @@ class LengthGeneralizationConfig:
             "steps",
             "masked",
             "windows",
+            "calibration_windows",
             "clip",
             "shared",
         ):
@@ -124,11 +127,6 @@ class LengthGeneralizationConfig:
             )
         if self.laws[:1] != ("standard",):
             raise ValueError(f"laws must begin with 'standard', got {shown(self.laws)}")
-        if not 1 <= self.calibration_windows <= self.windows:
-            raise ValueError(
-                f"calibration_windows must be between 1 and windows={self.windows}, "
-                f"got {self.calibration_windows}"
-            )
         check_implementation(self.attention, self.dtype)
 
     @classmethod
@@ -219,7 +217,7 @@ def measure(
         "source", lambda: corpus_streams(config.vocabulary, config.most_bytes, config.shared)
     )
     training.note(**corpus_facts(streams))
-    held_out = held_out_texts(streams, config.lengths[-1], config.windows)
+    held_out, apart = _texts(config, streams)
     texts = masked_texts(config, held_out.tokens, training.device)
     law, positions = _TRAINED[cell["trained"]], cell["positions"]
     # After the texts, which may be refused.
@@ -227,9 +225,20 @@ def measure(
     own = variables(config)
     found = {name: np.full(each.shape, np.nan) for name, each in own.items()}
     base = float(laws.get(law).multiplier(config.train_length, config.head_dim))
-    read_at_lengths(*(config, model.eval(), texts, held_out.files, found), base=base, positions=positions)
+    read = (config, model.eval(), texts, held_out.files, found)
+    read_at_lengths(*read, base=base, positions=positions, apart=apart.to(training.device))
     found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
     return found
+
+
+def _texts(config: LengthGeneralizationConfig, streams: dict[str, NDArray[Any]]) -> tuple[HeldOut, Tensor]:
+    """Texts to be read, and others, with as many hidden tokens, that heads' scales are measured on."""
+    more = config.calibration_windows if "calibrated" in config.laws else 0
+    count = config.windows + more
+    texts = held_out_texts(streams, config.lengths[-1], count)
+    chosen = np.arange(more) * count // max(1, more)
+    apart = masked_texts(config, texts.tokens[chosen], torch.device("cpu")).tokens
+    return HeldOut(*(np.delete(each, chosen, axis=0) for each in texts)), apart
 
 
 def criterion(config: LengthGeneralizationConfig) -> Criterion:

@@ -55,8 +55,7 @@ def length_generalization() -> Any:
 def _line(ax: Any, result: Any, name: str, reading: str, law: str, **style: Any) -> None:
     """Mean over the seeds and its standard error against the length, in percent."""
     found = 100 * result.select(name, positions="rotary", trained="O", reading=reading, law=law)
-    error = found.std(0, ddof=1) / np.sqrt(len(found))
-    ax.errorbar(LENGTHS, found.mean(0), error, marker="o", markersize=3, **style)
+    _bars(ax, LENGTHS, found, **style)
 
 
 def learned_scales() -> Any:
@@ -157,9 +156,59 @@ def multiples() -> Any:
     return figure
 
 
+READ = {"windows": "windows of 256", "as trained": "whole texts", "clipped": "distances clipped"}
+
+
+def causal_length() -> Any:
+    """What whole texts of prose add to the loss, what laws give back without positions, and the entropy."""
+    run = at.experiments.stored("causal_length")
+    lengths = np.array(run.variables["nll"].coords["n"])
+
+    def of(name: str, positions: str, reading: str, trained: str = "standard") -> Any:
+        return run.select(name, positions=positions, trained=trained, reading=reading)
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.4))
+    for colour, positions in zip(at.plot.COLOURS, run.axes["positions"], strict=False):
+        for reading, style in (("as trained", "-"), ("clipped", "--")):
+            more = of("nll", positions, reading) - of("nll", positions, "windows")
+            if np.isfinite(more).all():
+                label = f"{positions}, {READ[reading]}"
+                _bars(axes[0], lengths, more, color=colour, linestyle=style, label=label)
+        entropy = of("entropy", positions, "as trained")
+        _bars(axes[2], lengths, entropy, color=colour, label=positions)
+    ways = {
+        "1/sqrt(d)": ("as trained", "standard"),
+        "log n put in": ("log_n", "standard"),
+        "YaRN's temperature put in": ("yarn", "standard"),
+        "trained under log n": ("as trained", "log_n"),
+        "trained under SSMax": ("as trained", "ssmax"),
+    }
+    for colour, (label, (reading, trained)) in zip(at.plot.COLOURS, ways.items(), strict=False):
+        more = of("nll", "none", reading, trained) - of("nll", "none", "windows", trained)
+        _bars(axes[1], lengths, more, color=colour, label=label)
+    axes[0].set(title="Trained under 1/sqrt(d)", ylabel="nats above windows of 256")
+    axes[0].set_yscale("symlog", linthresh=0.1)
+    axes[1].set(title="Without positions", ylabel="nats above windows of 256")
+    axes[2].plot(lengths, np.log(0.75 * lengths), color="black", linewidth=0.6, label="uniform")
+    axes[2].set(title="Mean entropy of the rows", ylabel="nats")
+    for ax in axes:
+        ax.set(xscale="log", xlabel="keys of a row")
+        ax.set_xticks(lengths[::2], lengths[::2])
+        ax.minorticks_off()
+        ax.legend(fontsize=6)
+    return figure
+
+
+def _bars(ax: Any, lengths: Any, by_seed: Any, **style: Any) -> None:
+    """Mean over the seeds and its standard error against the number of keys."""
+    error = by_seed.std(0, ddof=1) / np.sqrt(len(by_seed))
+    ax.errorbar(lengths, by_seed.mean(0), error, marker="o", markersize=3, **style)
+
+
 FIGURES: dict[str, Callable[[], Any]] = {
     "multiples": multiples,
     "length_generalization": length_generalization,
+    "causal_length": causal_length,
     "learned_scales": learned_scales,
     "layers": layers,
     "collapse": collapse,

@@ -98,13 +98,14 @@ def causal_entropy(run):
 
 
 def paired(run):
-    """E less O, and log n on the weights of O, in points of accuracy and in nats."""
+    """E less O, and log n put into O, in points of accuracy and in nats."""
     lengths = run.variables["accuracy"].coords["n"]
     rows = []
     for reading in ("as trained", "clipped"):
         for title, one, other in (
             ("E less O", ("E", "log_n"), ("O", "standard")),
-            ("log n on O", ("O", "log_n"), ("O", "standard")),
+            ("log n put into O, less O", ("O", "log_n"), ("O", "standard")),
+            ("E less log n put into O", ("E", "log_n"), ("O", "log_n")),
         ):
             for name, unit, factor, form in (
                 ("accuracy", "points", 100, "+.2f"),

@@ -11,7 +11,7 @@ import attnscale
 
 _NO_RUN = "No run of this experiment is stored."
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
-RUNS = ("full", "large", "cpu")
+RUNS = ("full", "large", "cpu", "paired")
 #: Stored runs with claims of their own, which have a table of their own.
 OWN_CLAIMS = {"context": ("lengths",), "learned_scales": ("norm",)}
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."

@@ -193,6 +193,7 @@ def obeying(result, sign):
 OWN = {
     ("context", "lengths"): experiments.ContextConfig.many_lengths(),
     ("learned_scales", "norm"): experiments.LearnedScalesConfig.normalised(),
+    ("length_generalization", "paired"): experiments.LengthGeneralizationConfig.paired(),
 }
 
 

@@ -45,6 +45,33 @@ def test_the_articles_comparison():
         assert short[0].lstrip("+-") in page(name), name
 
 
+def of_pairs(trained, law, *, quantity="accuracy"):
+    """Of the registered pairs with distances as trained: (seeds, lengths)."""
+    place = {"positions": "rotary", "reading": "as trained"}
+    return run("length_generalization", "paired").select(quantity, trained=trained, law=law, **place)
+
+
+def test_the_registered_pairs():
+    text, kept = page(EVIDENCE), run("length_generalization", "paired")
+    assert kept.complete
+    plain, put_in, own = (
+        100 * of_pairs(*each) for each in (("O", "standard"), ("O", "log_n"), ("E", "log_n"))
+    )
+    gain = own - plain
+    assert [f"{p_value(each):.2f}" for each in gain.T[2:]] == ["0.02", "0.04"]
+    assert ((gain > 0).sum(0)[2:] == 9).all()
+    level = cells(own - put_in, "+.2f")
+    assert f"{level[2]} points at 256 and {level[3]} at 512. So what the article saw" in " ".join(
+        text.split()
+    )
+    assert f"goes from {gain[:, 2].min():.1f} to +{gain[:, 2].max():.1f} points" in text
+    for found in (gain, put_in - plain):
+        for each in cells(found, ".2f")[2:]:
+            assert each in page("docs/claims.md")
+    for name in ("docs/articles/004.md", "docs/articles/zh/004.md", "notebooks/12_length.py"):
+        assert all(each in page(name) for each in cells(gain, "+.2f")[2:]), name
+
+
 def test_a_law_on_the_same_weights():
     text = page(EVIDENCE)
     rows = {"as trained": ("3 layers", "6 layers"), "clipped": ("3 layers", "6 layers")}

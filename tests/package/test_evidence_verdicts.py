@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 REGISTERED = (
     ("context", "lengths"),
     ("learned_scales", "norm"),
+    ("length_generalization", "paired"),
     ("needle_multiples", "full"),
     ("text_multiples", "full"),
     ("two_heads", "full"),
@@ -26,6 +27,7 @@ OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "large"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "cpu"): [["undecided"] * 2, ["undecided"] * 2],
+    ("length_generalization", "paired"): [["undecided"] * 2, ["shown"] * 2],
     ("context", "full"): [["shown"] * 6],
     ("context", "lengths"): [
         *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),

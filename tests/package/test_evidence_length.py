@@ -60,6 +60,9 @@ def test_the_registered_pairs():
     gain = own - plain
     assert [f"{p_value(each):.2f}" for each in gain.T[2:]] == ["0.02", "0.04"]
     assert ((gain > 0).sum(0)[2:] == 9).all()
+    assert (gain[:, 0] < 0).sum() == 9
+    short = cells(gain, "+.2f")[0]
+    assert f"E is {short} points from O, below it in 9 of 12 pairs" in text
     level = cells(own - put_in, "+.2f")
     assert f"{level[2]} points at 256 and {level[3]} at 512. So what the article saw" in " ".join(
         text.split()
@@ -70,6 +73,7 @@ def test_the_registered_pairs():
             assert each in page("docs/claims.md")
     for name in ("docs/articles/004.md", "docs/articles/zh/004.md", "notebooks/12_length.py"):
         assert all(each in page(name) for each in cells(gain, "+.2f")[2:]), name
+        assert "notebooks" in name or short.lstrip("-") in page(name)
 
 
 def test_a_law_on_the_same_weights():

@@ -192,6 +192,7 @@ def obeying(result, sign):
 #: Shipped runs with criteria of their own, and their designs.
 OWN = {
     ("context", "lengths"): experiments.ContextConfig.many_lengths(),
+    ("hybrids", "sizes"): experiments.HybridsConfig.sizes(),
     ("learned_scales", "norm"): experiments.LearnedScalesConfig.normalised(),
     ("length_generalization", "paired"): experiments.LengthGeneralizationConfig.paired(),
 }

@@ -110,6 +110,32 @@ def test_hybrids_on_text():
     assert f"a contrast of {cells(contrast[:, None], '.3f')[0]} (p = {p_value(contrast):.2f})" in text
 
 
+def test_what_one_head_of_dot_products_costs_by_size():
+    text, claims, kept = page(EVIDENCE), page("docs/claims.md"), run("hybrids", "sizes")
+    assert kept.complete
+    costs = {}
+    for heads in (4, 16):
+        for width in (64, 128):
+            dot, hybrid = (
+                kept.select("nll", variant=each, width=width)
+                for each in (f"{heads} dot", f"dot + {heads - 1} efficient")
+            )
+            costs[heads, width] = hybrid - dot
+    assert all(each.mean() < 0 for each in costs.values())
+    assert "every mean is on the side of the hybrid" in text
+    for heads in (4, 16):
+        shown = cells(-costs[heads, 128][:, None], ".3f")[0]
+        assert all(shown in each for each in (text, claims))
+    finding = kept.verdict().claims[0].findings[0]
+    assert f"could have seen {finding.visible:.2f} above the margin" in text
+    texts = kept.select("text_file", variant="4 dot", width=64)[0]
+    assert f"{len(texts)} held-out texts of {len(set(texts))} files" in text
+    loss = {v: run("hybrids", "cpu").select("loss", variant=v) for v in ("4 dot", "dot + 3 efficient")}
+    grown = (loss["dot + 3 efficient"] - loss["4 dot"]).mean(0)
+    assert abs(grown[:20]).max() < 0.03
+    assert f"was {grown[-5:].mean():.2f} after" in text
+
+
 def test_collapse_and_tagging():
     text, collapse = page(EVIDENCE), run("collapse")
 

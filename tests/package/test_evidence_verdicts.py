@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 REGISTERED = (
     ("causal_length", "full"),
     ("context", "lengths"),
+    ("hybrids", "sizes"),
     ("learned_scales", "norm"),
     ("length_generalization", "paired"),
     ("needle_multiples", "full"),
@@ -41,6 +42,7 @@ OUTCOMES = {
     ("recall", "full"): [["shown"], ["shown"]],
     ("hybrids", "full"): [["undecided"], ["undecided"]],
     ("hybrids", "cpu"): [["shown"], ["refuted"]],
+    ("hybrids", "sizes"): [["undecided"]] * 4,
     ("learned_scales", "full"): [["shown"], ["shown"]],
     ("learned_scales", "norm"): [
         ["shown", "refuted", "refuted", "shown", "shown"],
@@ -59,6 +61,7 @@ OUTCOMES = {
 #: Runs with claims of their own, and the files of their tables.
 OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
+    ("hybrids", "sizes"): "verdicts-hybrids-sizes.md",
     ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
 }
 

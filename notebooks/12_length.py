@@ -458,8 +458,9 @@ for law in ("standard", "log_n", "calibrated"):
 # **Keeping the entropy is not the reason.** The laws that do, exact, annealed or measured head by head,
 # read worse than log n up to 512.
 #
-# What was not shown: models of more than 6 layers, natural language, causal models, and any other kind of
-# positions.
+# What was not shown: models of more than 6 layers. Causal models of English prose, without positions and with
+# other ones, have a registered run: [positions or
+# dilution](../docs/explanation/training-evidence.md#t15-in-prose-positions-or-dilution).
 #
 # ## Exercises
 #

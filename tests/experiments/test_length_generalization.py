@@ -12,7 +12,7 @@ pytest.importorskip("tokenizers")
 
 from attnscale.experiments import LengthGeneralizationConfig, length_generalization, stored  # noqa: E402
 from attnscale.experiments._data.corpus import FILE, MASK, library_source, source_files  # noqa: E402
-from attnscale.experiments._data.held_out import held_out_texts, repeated_tokens  # noqa: E402
+from attnscale.experiments._data.held_out import held_out_texts, other_texts, repeated_tokens  # noqa: E402
 from attnscale.experiments._models.clipped import clipped_rows, clipped_scores  # noqa: E402
 from attnscale.experiments._models.masked import hide_tokens, masked_loss, read_texts  # noqa: E402
 from attnscale.experiments._models.readings import Reading, _clipped_beta, calibrated  # noqa: E402
@@ -187,6 +187,11 @@ def test_texts_are_of_one_file_and_not_repeated():
     assert len(set(texts.files)) > 6
     with pytest.raises(ValueError, match="windows must be at most 28 of 7 tokens here, got 29"):
         held_out_texts(streams, 7, 29)
+    others = other_texts(streams, 7, 20, 8)
+    parted = [*held_out_texts(streams, 7, 20).tokens.tolist(), *others.tokens.tolist()]
+    assert sorted(parted) == sorted(held_out_texts(streams, 7, 28).tokens.tolist())
+    with pytest.raises(ValueError, match="at most 8 of 7 tokens beside 20 windows here, got 9"):
+        other_texts(streams, 7, 20, 9)
 
 
 def test_what_is_measured():

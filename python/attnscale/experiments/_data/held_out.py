@@ -19,6 +19,7 @@ __all__ = [
     "corpus_streams",
     "held_out_texts",
     "one_text_a_file",
+    "other_texts",
     "repeated_tokens",
     "streams_of",
 ]
@@ -122,6 +123,25 @@ def held_out_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> H
     if len(starts) < count:
         raise ValueError(f"windows must be at most {len(starts)} of {n} tokens here, got {count}")
     chosen = np.arange(count) * len(starts) // count
+    return _cut(streams, n, starts[chosen], files[chosen])
+
+
+def other_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int, others: int) -> HeldOut:
+    """Further texts, evenly spread over those that :func:`held_out_texts` leaves where it takes `count`.
+
+    Raises
+    ------
+    ValueError
+        There are fewer texts left than `others`.
+    """
+    starts, files = _fresh(streams, n)
+    left = np.delete(np.arange(len(starts)), np.arange(count) * len(starts) // count)
+    if len(left) < others:
+        raise ValueError(
+            f"calibration_windows must be at most {len(left)} of {n} tokens beside {count} windows here, "
+            f"got {others}"
+        )
+    chosen = left[np.arange(others) * len(left) // others]
     return _cut(streams, n, starts[chosen], files[chosen])
 
 

@@ -32,7 +32,7 @@ def read_at_lengths(
     *,
     base: float,
     positions: str,
-    apart: Tensor,
+    apart: Tensor | None,
 ) -> None:
     """Enter the measurements of all readings of a model into `found`, the arrays by variable.
 
@@ -49,8 +49,8 @@ def read_at_lengths(
         Multiplier of the scale that the model was trained with.
     positions : {"rotary", "none"}
         Only rotary positions are read with clipped distances as well.
-    apart : Tensor of int64, shape (others, n)
-        Tokens of other texts, that the heads' scales of the law "calibrated" are measured on.
+    apart : Tensor of int64, shape (others, n), or None
+        Tokens of other texts, that the heads' scales are measured on; None without the law "calibrated".
     """
     ways = (positions, "clipped") if positions == "rotary" else (positions,)
     found["text_file"][:] = files
@@ -60,12 +60,12 @@ def read_at_lengths(
             scales = [base * beta / math.sqrt(config.head_dim) for beta in betas]
             return Reading(way, scales, config.clip, config.attention)
 
-        if "calibrated" in config.laws:
+        if apart is not None:
             start = reading([1.0] * config.layers)
             found["beta"][r] = calibrated(model, apart, start, config.train_length, config.lengths)
         for i, n in enumerate(config.lengths):
             standard: _Scores | None = None
-            measured = found["beta"][r, i] if "calibrated" in config.laws else None
+            measured = None if apart is None else found["beta"][r, i]
             for j, name in enumerate(config.laws):
                 betas = _betas(config, name, n, base, measured)
                 if standard is not None and all(isinstance(b, float) and b == 1.0 for b in betas):

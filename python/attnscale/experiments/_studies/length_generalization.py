@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ... import laws
 from ..._checks import choose, positive_int, shown
-from .._data.held_out import HeldOut, corpus_facts, corpus_streams, held_out_texts
+from .._data.held_out import corpus_facts, corpus_streams, held_out_texts, other_texts
 from .._frame.criterion import Claim, Criterion, difference
 from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
@@ -217,8 +215,13 @@ def measure(
         "source", lambda: corpus_streams(config.vocabulary, config.most_bytes, config.shared)
     )
     training.note(**corpus_facts(streams))
-    held_out, apart = _texts(config, streams)
+    place = (streams, config.lengths[-1], config.windows)
+    held_out = held_out_texts(*place)
     texts = masked_texts(config, held_out.tokens, training.device)
+    apart = None
+    if "calibrated" in config.laws:
+        others = other_texts(*place, config.calibration_windows)
+        apart = masked_texts(config, others.tokens, training.device).tokens
     law, positions = _TRAINED[cell["trained"]], cell["positions"]
     # After the texts, which may be refused.
     model, history = train_masked(config, streams, training, law=law, positions=positions)
@@ -226,19 +229,9 @@ def measure(
     found = {name: np.full(each.shape, np.nan) for name, each in own.items()}
     base = float(laws.get(law).multiplier(config.train_length, config.head_dim))
     read = (config, model.eval(), texts, held_out.files, found)
-    read_at_lengths(*read, base=base, positions=positions, apart=apart.to(training.device))
+    read_at_lengths(*read, base=base, positions=positions, apart=apart)
     found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
     return found
-
-
-def _texts(config: LengthGeneralizationConfig, streams: dict[str, NDArray[Any]]) -> tuple[HeldOut, Tensor]:
-    """Texts to be read, and others, with as many hidden tokens, that heads' scales are measured on."""
-    more = config.calibration_windows if "calibrated" in config.laws else 0
-    count = config.windows + more
-    texts = held_out_texts(streams, config.lengths[-1], count)
-    chosen = np.arange(more) * count // max(1, more)
-    apart = masked_texts(config, texts.tokens[chosen], torch.device("cpu")).tokens
-    return HeldOut(*(np.delete(each, chosen, axis=0) for each in texts)), apart
 
 
 def criterion(config: LengthGeneralizationConfig) -> Criterion:

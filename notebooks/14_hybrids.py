@@ -325,8 +325,8 @@ for variant, new, mean, error in zip(
 # - The causal formula as it is written down loses its gradient in float32; a running maximum keeps it.
 #
 # Two layers of width 128 on 10 MB of Python, texts of 256 tokens: that is small. The article's own model was
-# not trained here, and nothing says how the distance would go on with size. A registered run by width and number
-# of heads sees no distance after one epoch, when none is there yet in this run, either
+# not trained here, and nothing says how the distance would go on with size. A registered run by width and
+# number of heads sees no distance after one epoch, when none is there yet in this run, either
 # ([evidence](../docs/explanation/training-evidence.md)).
 #
 # ## Exercises

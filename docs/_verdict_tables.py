@@ -52,7 +52,7 @@ def claims(verdicts):
     for name, found in verdicts.items():
         for i, claim in enumerate(next(iter(found.values())).claims):
             outcomes = [(_run(run, verdict), verdict.claims[i].outcome) for run, verdict in found.items()]
-            several = len(outcomes) > 1 or (outcomes and outcomes[0][0] != "full")
+            several = [run for run, _ in outcomes] != ["full"]
             said = ", ".join(f"{outcome} ({run})" if several else outcome for run, outcome in outcomes)
             rows.append(f"| `{name.partition('-')[0]}` | {claim.text} | {said} |")
     return "\n".join(rows)

@@ -33,6 +33,10 @@ class Contrast:
     terms: tuple[tuple[float, Mapping[str, Any]], ...]
     least: float = 0.0
 
+    def less(self, other: Contrast, name: str) -> Contrast:
+        """The contrast of this sum less another one of the same variable, with a margin of 0."""
+        return Contrast(name, self.variable, (*self.terms, *((-weight, at) for weight, at in other.terms)))
+
 
 def difference(
     name: str,

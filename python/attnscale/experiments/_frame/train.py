@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,9 +52,10 @@ class History(NamedTuple):
     observed: dict[str, NDArray[np.float64]]
     diverged: bool
 
-    def mean_losses(self, ends: Sequence[int]) -> NDArray[np.float64]:
+    def mean_losses(self, most: int) -> NDArray[np.float64]:
         """The mean loss of each part of the training, as of :func:`ends_of_parts`."""
-        return np.array([part.mean() for part in np.split(self.loss, ends[:-1])])
+        parts = np.split(self.loss, ends_of_parts(len(self.loss), most)[:-1])
+        return np.array([part.mean() for part in parts])
 
 
 @dataclass(frozen=True)

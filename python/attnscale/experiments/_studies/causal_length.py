@@ -194,7 +194,7 @@ def measure(
     warmup = min(100, config.steps // 10)
     history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
     found = _read(config, cell, model.eval(), held_out, training.device)
-    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
+    found["loss"][:] = history.mean_losses(_PARTS)
     return found
 
 
@@ -263,8 +263,7 @@ def _of_length() -> tuple[Claim, ...]:
         _late(f"whole texts less windows, {each}", ("as trained", "windows"), each)
         for each in ("none", *_ROTARY)
     )
-    less = tuple((-weight, labels) for weight, labels in none.terms)
-    more = tuple(Contrast(f"{each.name} less none", "late", (*each.terms, *less)) for each in rotary)
+    more = tuple(each.less(none, f"{each.name} less none") for each in rotary)
     alibi = _late("windows less whole texts, alibi", ("windows", "as trained"), "alibi")
     return (
         Claim("models use more than an eighth of the context that they are trained with", uses),

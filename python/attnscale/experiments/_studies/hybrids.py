@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +231,7 @@ def measure(
         "nll_by_text": by_text,
         "text_file": held_out.files.astype(np.float64),
         "effective_keys": keys,
-        "loss": history.mean_losses(ends_of_parts(config.steps, _PARTS)),
+        "loss": history.mean_losses(_PARTS),
     }
 
 
@@ -282,45 +282,34 @@ def criterion(config: HybridsConfig) -> Criterion:
 
 
 _HARM = 0.02  # nats of a token: a smaller cost counts as none
-#: The terms of a contrast.
-_Terms = tuple[tuple[float, dict[str, Any]], ...]
 
 
 def _of_sizes(config: HybridsConfig) -> Criterion:
     """What one head of dot products among 4 or 16 costs against dot products alone, by width and place."""
     narrow, wide, n = config.widths[0], config.widths[-1], config.n
     cost = _cost(4, {"width": wide})
-    shrinks = _cost(4, {"width": narrow}) + _negative(cost)
-    grows = _cost(16, {"width": wide}) + _negative(cost)
-    late, early = (_cost(4, {"width": wide, "position": place}) for place in (n, n // 16))
-    of_4 = f"dot + 3 efficient less 4 dot, width {wide}"
-    of_16 = f"cost of one of 16 less cost of one of 4, width {wide}"
-    by_place = f"cost up to {n} tokens less cost up to {n // 16}, width {wide}"
-    by_width = f"cost at width {narrow} less cost at {wide}"
+    late, early = (
+        replace(_cost(4, {"width": wide, "position": place}), variable="nll_by_position")
+        for place in (n, n // 16)
+    )
+    of_4 = replace(cost, name=f"dot + 3 efficient less 4 dot, width {wide}", least=_HARM)
+    by_width = _cost(4, {"width": narrow}).less(cost, f"cost at width {narrow} less cost at {wide}")
+    of_16 = _cost(16, {"width": wide}).less(cost, f"cost of one of 16 less cost of one of 4, width {wide}")
+    by_place = late.less(early, f"cost up to {n} tokens less cost up to {n // 16}, width {wide}")
     return Criterion(
         (
-            Claim(
-                f"one head of dot products of 4 costs {_HARM} nats or more",
-                (Contrast(of_4, "nll", cost, _HARM),),
-            ),
-            Claim("it costs less in a wider model", (Contrast(by_width, "nll", shrinks),)),
-            Claim("one of 16 costs more than one of 4", (Contrast(of_16, "nll", grows),)),
-            Claim(
-                "it costs more late in a text than early",
-                (Contrast(by_place, "nll_by_position", late + _negative(early)),),
-            ),
+            Claim(f"one head of dot products of 4 costs {_HARM} nats or more", (of_4,)),
+            Claim("it costs less in a wider model", (by_width,)),
+            Claim("one of 16 costs more than one of 4", (of_16,)),
+            Claim("it costs more late in a text than early", (by_place,)),
         )
     )
 
 
-def _cost(heads: int, place: dict[str, Any]) -> _Terms:
+def _cost(heads: int, place: dict[str, Any]) -> Contrast:
     """The loss with one head of dot products among so many less that of dot products alone."""
-    hybrid, dot = f"dot + {heads - 1} efficient", f"{heads} dot"
-    return (1.0, {"variant": hybrid, **place}), (-1.0, {"variant": dot, **place})
-
-
-def _negative(terms: _Terms) -> _Terms:
-    return tuple((-weight, labels) for weight, labels in terms)
+    variants = {"variant": (f"dot + {heads - 1} efficient", f"{heads} dot")}
+    return difference(f"cost of one of {heads}", "nll", variants, place)
 
 
 EXPERIMENT = Experiment(

@@ -230,7 +230,7 @@ def measure(
     base = float(laws.get(law).multiplier(config.train_length, config.head_dim))
     read = (config, model.eval(), texts, held_out.files, found)
     read_at_lengths(*read, base=base, positions=positions, apart=apart)
-    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
+    found["loss"][:] = history.mean_losses(_PARTS)
     return found
 
 

@@ -156,7 +156,7 @@ def measure(
     model, history = train_masked(config, streams, training, law=cell["trained"], positions="rotary")
     found = {name: np.full(each.shape, np.nan) for name, each in variables(config).items()}
     found["text_file"][:] = held_out.files
-    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
+    found["loss"][:] = history.mean_losses(_PARTS)
     for r, reading in enumerate(READINGS):
         for i, n in enumerate(config.lengths):
             betas = at_length(config.multiples, n, config.train_length)

@@ -10,6 +10,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
+import pytest
 from attnscale import reference
 
 STATISTICS = (
@@ -30,6 +31,9 @@ STATISTICS = (
 EDGES = (0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200)
 
 FLOAT_TYPES = ("float64", "float32", "float16", "bfloat16")
+
+#: For tests whose rows are NaN on purpose: test_large_scores.py has the warnings of such rows.
+rows_are_lost = pytest.mark.filterwarnings("ignore:rows of the result are NaN", "ignore:attn_mask holds NaN")
 
 
 @contextmanager

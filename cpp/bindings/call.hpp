@@ -28,7 +28,10 @@ class call {
   /// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries); weights are
   /// those of softmax (None) or attnscale.normalizers.Rule.
   py::tuple attend(const py::object& value, const py::object& output, const py::tuple& statistics,
-                   const py::object& scale, const py::object& weights) const;
+                   const py::object& scale, const py::object& weights);
+
+  /// Whether the last call of attend gave rows that are NaN.
+  bool has_lost_rows() const { return has_lost_rows_; }
 
   /// Adds gradients to `into`, a dict of arrays of the type of the arithmetic, which
   /// broadcast as the arrays that they are of: "query", "key" and "value" with neighbouring
@@ -67,6 +70,7 @@ class call {
   bool wide_;
   int num_threads_;
   std::int64_t leading_keys_ = 0;
+  bool has_lost_rows_ = false;
 };
 
 }  // namespace attnscale::bindings

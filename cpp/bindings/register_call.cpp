@@ -7,6 +7,7 @@
 
 #include "attnscale/normalizer_traits.hpp"
 #include "call.hpp"
+#include "lost_rows.hpp"
 
 namespace attnscale::bindings {
 namespace {
@@ -131,7 +132,7 @@ attention_head call::head(const extents& index, const extents& shape) const {
 
 py::tuple call::attend(const py::object& value_array, const py::object& output_array,
                        const py::tuple& statistics, const py::object& scale_object,
-                       const py::object& weights) const {
+                       const py::object& weights) {
   const numpy_array value(value_array, 2), output(output_array, 2);
   const number_or_rows scale(scale_object);
   const weights_rule rule(weights);
@@ -154,6 +155,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
     head.numbers = rule.at(index, shape);
   });
   run_call(problem, num_threads_);
+  has_lost_rows_ = bindings::has_lost_rows(problem);
   return arrays;
 }
 
@@ -313,6 +315,7 @@ void register_call(py::module_& module) {
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())
       .def("attend", &call::attend)
+      .def_property_readonly("has_lost_rows", &call::has_lost_rows)
       .def("show_leading", &call::show_leading)
       .def("gradients", &call::gradients)
       .def("curve", &call::curve)

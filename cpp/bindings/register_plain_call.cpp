@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "attnscale/statistic.hpp"
+#include "lost_rows.hpp"
 #include "plain_call.hpp"
 
 namespace attnscale::bindings {
@@ -22,7 +23,8 @@ py::tuple make_rows(const Library& library, const py::tuple& names, const extent
   return arrays;
 }
 
-/// The output, None without a value, and the statistics; None where the call is not plain.
+/// The output, None without a value, the statistics, and whether rows of them are NaN; None where
+/// the call is not plain.
 template <class Library>
 py::object attend(py::handle query, py::handle key, py::handle value, const py::tuple& names,
                   py::handle scale, py::handle is_causal, py::handle enable_gqa,
@@ -48,7 +50,7 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
     shared.describe(head);
   });
   run_call(problem, 0);
-  return py::make_tuple(output.take(), std::move(rows));
+  return py::make_tuple(output.take(), std::move(rows), has_lost_rows(problem));
 }
 
 bool is_half(element_type type) {

@@ -48,6 +48,8 @@ class Call:
         weights: Rule | None,
         /,
     ) -> tuple[NDArray[Any], ...]: ...
+    @property
+    def has_lost_rows(self) -> bool: ...
     def gradients(
         self,
         value: NDArray[Any] | None,
@@ -87,7 +89,7 @@ def attend_arrays(
     layout: Any,
     others: tuple[Any, ...],
     /,
-) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]] | None: ...
+) -> tuple[NDArray[Any], tuple[NDArray[Any], ...], bool] | None: ...
 def attend_tensors(
     query: Any,
     key: Any,
@@ -100,7 +102,7 @@ def attend_tensors(
     layout: Any,
     others: tuple[Any, ...],
     /,
-) -> tuple[Any, tuple[Any, ...]] | None: ...
+) -> tuple[Any, tuple[Any, ...], bool] | None: ...
 def differentiate_arrays(
     query: Any,
     key: Any,

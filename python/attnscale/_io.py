@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries and keys out of files: .npz, a pair of .npy, .safetensors."""
+"""Queries and keys out of files: .npz, a pair of .npy, .safetensors, .pt."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from ._checks import as_array, warn
 
 __all__ = ["InputError", "StoredHeads", "check_is_file", "read_heads", "read_text"]
 
@@ -47,8 +49,8 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     Parameters
     ----------
     files : one or two paths
-        ``.npz`` or ``.safetensors`` with arrays named query and key (also q/k, queries/keys,
-        query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
+        ``.npz``, ``.safetensors``, or ``.pt`` of ``torch.save``, with arrays named query and key (also q/k,
+        queries/keys, query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
         also has integer arrays ``layers`` and ``heads``, they name the heads; a text ``provenance`` in JSON
         says where they come from.
     layout : {"bhsd", "bshd"}
@@ -83,7 +85,11 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
     query, key = _arrange("query", query, layout), _arrange("key", key, layout)
     _check_shapes(query, key)
-    return StoredHeads(query, key, _head_names(arrays, query.shape[-3]), _provenance(arrays))
+    names = _head_names(arrays, query.shape[-3], paths[0])
+    if layout == "bhsd" and names is None:
+        _warn_of_layout(query, key, paths[0])
+    names = names or tuple(str(head) for head in range(query.shape[-3]))
+    return StoredHeads(query, key, names, _provenance(arrays))
 
 
 def read_text(path: Path) -> str:
@@ -125,10 +131,12 @@ def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
         return _read_npz(path)
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
+    if path.suffix in (".pt", ".pth"):
+        return _read_torch(path)
     if path.suffix == ".npy":
         raise InputError(f"{path}: one .npy holds one array; give two, queries first, then keys")
     raise InputError(
-        f"{path}: expected .npz, .safetensors or two .npy files, got {path.suffix or 'no suffix'}"
+        f"{path}: expected .npz, .safetensors, .pt or two .npy files, got {path.suffix or 'no suffix'}"
     )
 
 
@@ -157,6 +165,31 @@ def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
             return {name: stored.get_tensor(name) if wanted[name] else empty for name in wanted}
     except (SafetensorError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
+
+
+def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    """The tensors of a mapping that ``torch.save`` wrote. Only tensors are read, and no code is run."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(f"{path}: reading {path.suffix} needs PyTorch: pip install torch") from None
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of pickle, zipfile, torch: one for each kind of damage
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
+        raise InputError(f"{path}: not a readable {path.suffix} file of tensors ({reason})") from None
+    if not isinstance(stored, Mapping):
+        raise InputError(
+            f"{path}: must hold a mapping with query and key, got {type(stored).__name__}; "
+            'torch.save({"query": query, "key": key}, path) writes one'
+        )
+    tensors = {name: x for name, x in stored.items() if isinstance(name, str)}
+    return {
+        name: as_array(name, x.detach() if isinstance(x, torch.Tensor) else x)
+        if name.lower() in _WANTED
+        else np.empty(0)
+        for name, x in tensors.items()
+    }
 
 
 def _need_bfloat16(path: Path) -> None:
@@ -208,11 +241,27 @@ def _check_shapes(query: npt.NDArray[Any], key: npt.NDArray[Any]) -> None:
         raise InputError(f"the number of query heads must be a multiple of that of key heads, got {shapes}")
 
 
-def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int) -> tuple[str, ...]:
-    layers, heads = arrays.get("layers"), arrays.get("heads")
-    if layers is not None and heads is not None and layers.shape == heads.shape == (n_heads,):
-        return tuple(f"L{layer} H{head}" for layer, head in zip(layers, heads, strict=True))
-    return tuple(str(head) for head in range(n_heads))
+def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path) -> tuple[str, ...] | None:
+    """The names by the arrays layers and heads; None where the file has neither."""
+    labels = {name: arrays[name] for name in ("layers", "heads") if name in arrays}
+    if not labels:
+        return None
+    if len(labels) < 2 or any(each.shape != (n_heads,) for each in labels.values()):
+        seen = " and ".join(f"{name} of shape {each.shape}" for name, each in labels.items())
+        raise InputError(
+            f"{path}: layers and heads must both have one number for each of the {n_heads} heads, got {seen}"
+        )
+    return tuple(f"L{layer} H{head}" for layer, head in zip(*labels.values(), strict=True))
+
+
+def _warn_of_layout(query: npt.NDArray[Any], key: npt.NDArray[Any], path: Path) -> None:
+    """Say so where an array has more heads than tokens: its axes are most likely in the other order."""
+    heads, tokens = query.shape[-3:-1]
+    if heads > tokens and key.shape[-3] > key.shape[-2]:
+        warn(
+            f"{path}: read as {heads} heads of {tokens} tokens; with layout bshd it has {tokens} heads of "
+            f"{heads} tokens"
+        )
 
 
 def _provenance(arrays: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, Any]:

@@ -6,11 +6,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
-__all__ = ["check_options", "hinted", "refuse_options", "without_unknown"]
+__all__ = ["NoOptions", "check_options", "hinted", "refuse_options", "without_unknown"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class NoOptions(TypedDict):
+    """No keywords at all: the type of ``**unknown``.
+
+    Type checkers call each keyword of such a call unexpected; at run time `refuse_options` does, with a hint.
+    """
+
 
 #: What other functions, and other packages, call the same thing.
 _SAID_AS = {

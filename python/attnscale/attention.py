@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ._call.arrays import ARRAY
 from ._call.call import Call
+from ._call.lost_rows import warn_of_lost_rows
 from ._call.weights import available, read_normalizer
 from ._checks import is_on_device
 from ._core import attend_arrays
-from ._options import refuse_options, without_unknown
+from ._options import NoOptions, refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def _attend(
     """
     plain = attend_arrays(query, key, value, names, scale, is_causal, enable_gqa, normalizer, layout, others)
     if plain is not None:
-        return plain
+        attended, found, has_lost_rows = plain
+        if has_lost_rows:
+            warn_of_lost_rows(query, key, value)
+        return attended, found
     *seen, distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads = others
     attn_mask, *positions = seen
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
@@ -84,7 +88,7 @@ def attention(
     dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> NDArray[Any]:
     """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
@@ -184,7 +188,7 @@ def attention(
     >>> at.attention(q, k, v, is_causal=True).shape
     (2, 8, 100, 64)
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention, unknown)
     if type(query) is not ARRAY and is_on_device(query):
         there: NDArray[Any] = _attend_there("attention", locals())
@@ -222,7 +226,7 @@ def attention_statistics(
     dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> AttentionStatistics:
     """Statistics of every row of weights, and the output, in one pass.
 
@@ -263,7 +267,7 @@ normalizer, qk_norm, layout, dims, out, num_threads
     >>> np.exp(rows.entropy).round(6), rows.n_visible  # zero scores: every visible key counts the same
     (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_statistics, unknown)
     if type(query) is not ARRAY and is_on_device(query):
         rows_there: AttentionStatistics = _attend_there("attention_statistics", locals())
@@ -301,7 +305,7 @@ def attention_entropy(
     layout: Layout = "bhsd",
     dims: Dims | None = None,
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 
@@ -332,7 +336,7 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
     5.74 of at most 6.24 nats
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_entropy, unknown)
     if type(query) is not ARRAY and is_on_device(query):
         there: NDArray[np.floating[Any]] = _attend_there("attention_entropy", locals())

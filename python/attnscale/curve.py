@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ class EntropyCurve(Tabled):
         return {**coordinates_of([self.entropy]), "scale": self.scales}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        entropy = np.asarray(self.entropy, np.float64).reshape(-1, len(self.scales))
+        rows_of = math.prod(self.entropy.shape[:-1])  # by hand: without scales NumPy cannot tell it
+        entropy = np.asarray(self.entropy, np.float64).reshape(rows_of, len(self.scales))
         rows = [
             (f"{scale:.6g}", *(f"{each:.4f}" for each in column), f"{np.exp(column[0] * nats):.4g}")
             for scale, column in zip(self.scales, _mean_and_ends(entropy.T / nats), strict=True)
@@ -145,6 +147,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     multipliers = read_scales(scales)
     call.score(None, softcap, distance_scale, distance_bias)
     rows = _without_lost_rows(call, *call.core.curve(multipliers))
+    call.check_rows(rows[0])
     curve = EntropyCurve(multipliers, *_beside(sink, *rows))
     axes = dict.fromkeys(("entropy", "lse", "mean", "variance"), (..., "queries", "scale"))
     return call.label(curve, axes, scale=multipliers)

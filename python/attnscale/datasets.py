@@ -15,6 +15,10 @@ import numpy.typing as npt
 __all__ = ["HeadActivations", "causal_qk", "minilm_qk"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadActivations:
     """Queries and keys of some attention heads of a model that read one text.

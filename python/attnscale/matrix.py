@@ -107,6 +107,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
         call.core.attend(unit, weights, (), call.scale, rule)
     else:
         _by_tiles(call, None if rule is None else rule.sink, weights)
+    call.check_rows(weights)
     return call.rows(weights, "weights", (..., "queries", "keys"))
 
 

@@ -105,6 +105,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     found = receive(call, read_normalizer(normalizer), forward, largest=reduce == "max")
+    call.check_rows(found)
     if reduce == "mean":
         found /= np.maximum(_queries_of_keys(call), 1)
     wide = call.inputs.dtype == np.float64

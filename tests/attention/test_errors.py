@@ -54,6 +54,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     # options
     (lambda: call(is_causal=True, causal="bottom_right"), ValueError, 'is_causal=True means causal="top_left"; causal="bottom_right" was also given. Pass one of them.'),
     (lambda: call(causal="lower"), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got 'lower'"),
+    (lambda: call(causal=True), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got True; did you mean is_causal=True?"),
     (lambda: call(causal=1.0), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got 1.0"),
     (lambda: call(causal=2**70), ValueError, "causal must be between -2**60 and 2**60, got 1180591620717411303424"),
     (lambda: call(causal=3, is_causal=True), ValueError, 'is_causal=True means causal="top_left"; causal=3 was also given. Pass one of them.'),

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import normalizers as N
-from cases import case, random_inputs
+from cases import case, random_inputs, rows_are_lost
 
 pytestmark = pytest.mark.levels
 
@@ -176,6 +176,7 @@ def test_equal_keys_share_the_row(dtype: str, size: float) -> None:
             )
 
 
+@rows_are_lost
 @pytest.mark.parametrize("n_queries", [3, 70])
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e300)])
 @pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", N.Entmax(1.5), N.TopK(1)], ids=repr)
@@ -193,3 +194,36 @@ def test_a_row_below_the_type_is_nan(normalizer: object, dtype: str, size: float
         found = getattr(rows, name)
         assert np.isnan(found[:, 1]).all(), name
         np.testing.assert_array_equal(found[:, others], getattr(alone, name)[:, others], err_msg=name)
+
+
+_VERBS = {
+    "attention": lambda q, k, v, **options: at.attention(q, k, v, **options),
+    "attention_entropy": lambda q, k, v, **options: at.attention_entropy(q, k, **options),
+    "attention_statistics": lambda q, k, v, **options: at.attention_statistics(q, k, **options).lse,
+    "attention_state": lambda q, k, v, **options: at.attention_state(q, k, v, **options).output,
+    "attention_weights": lambda q, k, v, **options: at.attention_weights(q, k, **options),
+    "attention_received": lambda q, k, v, **options: at.attention_received(q, k, **options),
+    "entropy_curve": lambda q, k, v, **options: at.entropy_curve(q, k, [1.0], **options).entropy,
+}
+
+
+@pytest.mark.parametrize("verb", _VERBS)
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"window": (2, 1)}], ids=repr)
+def test_scores_beyond_the_type_are_told_once(verb: str, options: dict[str, object]) -> None:
+    q, k, v = random_inputs(31, n_queries=5, n_keys=5, head_dim=4)
+    with pytest.warns(UserWarning, match=r"exceed the largest number of float32, 3\.4e\+38") as told:
+        assert np.isnan(_VERBS[verb](q * np.float32(1e30), k * np.float32(1e30), v, **options)).any()
+    assert [each.filename for each in told] == [__file__]
+    q[0, 0, 0] = np.nan  # what the caller gave is no news
+    assert np.isnan(_VERBS[verb](q, k, v, **options)).any()
+
+
+@pytest.mark.parametrize("verb", _VERBS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_mask_that_loses_rows_is_told(verb: str, bad: float) -> None:
+    q, k, v = random_inputs(31, n_queries=5, n_keys=5, head_dim=4)
+    mask = np.zeros((5, 5), np.float32)
+    mask[1, 2] = bad
+    with pytest.warns(UserWarning, match=r"attn_mask holds NaN or \+inf") as told:
+        assert np.isnan(_VERBS[verb](q, k, v, attn_mask=mask)).any()
+    assert len(told) == 1

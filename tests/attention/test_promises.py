@@ -21,6 +21,7 @@ from cases import (
     machine_epsilon,
     random_inputs,
     remembering,
+    rows_are_lost,
 )
 
 pytestmark = pytest.mark.levels
@@ -193,6 +194,7 @@ def test_an_infinite_value_of_vanishing_weight_is_not_lost() -> None:
     assert output[0, 1] == 3
 
 
+@rows_are_lost
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_bias_breaks_its_row(bad: float) -> None:
     q, k, v = random_inputs(7, n_queries=70, n_keys=130)
@@ -206,6 +208,7 @@ def test_a_bad_bias_breaks_its_row(bad: float) -> None:
     assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
 
 
+@rows_are_lost
 def test_a_bias_of_nan_is_no_hidden_key() -> None:
     q, k, v = random_inputs(7, n_queries=70, n_keys=130)
     bias = np.full((70, 130), -np.inf, np.float32)
@@ -217,6 +220,7 @@ def test_a_bias_of_nan_is_no_hidden_key() -> None:
     assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
 
 
+@rows_are_lost
 def test_scores_that_overflow_are_nan_and_not_zero() -> None:
     q, k, v = random_inputs(8, n_queries=40, n_keys=40)
     q[0, 7] = 3e38
@@ -334,6 +338,7 @@ def rising(room: float, steps: Any, n_queries: int, dtype: str) -> tuple[np.ndar
 NORMALIZERS = ["softmax", "softmax_1", "sigmoid", "relu", "squared_relu", "softpick", "entmax15", "sparsemax"]
 
 
+@rows_are_lost
 @pytest.mark.parametrize("n_queries", [3, 70])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_with_room_for_partial_sums(dtype: str, n_queries: int) -> None:

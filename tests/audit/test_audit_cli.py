@@ -89,8 +89,8 @@ def test_positions_that_scale_nothing_are_named(write: Any, capsys: pytest.Captu
 def test_the_directory_will_do(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(Path(write(GEMMA2)).parent)]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^0-44:2 .* 4096 ", out, re.M)
-    assert re.search(r"^1-45:2 ", out, re.M)
+    assert re.search(r"^even 0-44 .* constant\(value=0.0833333333\) .* 4096 ", out, re.M)
+    assert re.search(r"^odd 1-45 ", out, re.M)
     assert "query_pre_attn_scalar = 144" in out
     assert "soft-cap c: attn_logit_softcapping = 50.0 (default of gemma2)" in out
 
@@ -188,6 +188,14 @@ def test_the_module_is_called_as_resolve() -> None:
         ({"hidden_size": 4096, "num_attention_heads": 32}, "hidden_size / num_attention_heads = 4096 / 32"),
         ({"hidden_size": 4096, "num_attention_heads": 32, "head_dim": 64}, "head_dim = 64"),
         ({"model_type": "gpt2", "n_embd": 768, "n_head": 12}, "n_embd / n_head = 768 / 12"),
+        (
+            {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+            "qk_nope_head_dim + qk_rope_head_dim = 128 + 64",
+        ),
+        (
+            {"model_type": "convbert", "hidden_size": 768, "num_attention_heads": 12, "head_ratio": 2},
+            "heads of 64 channels, by num_attention_heads = 12, head_ratio = 2, hidden_size = 768",
+        ),
     ],
 )
 def test_the_head_size_comes_from_keys_of_this_config(config: dict[str, Any], origin: str) -> None:

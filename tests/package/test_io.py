@@ -64,8 +64,48 @@ def test_two_axes_are_one_head(tmp_path, layout):
 def test_heads_are_named_by_layer_and_head(tmp_path):
     np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, layers=[0, 0, 3, 3], heads=[1, 2, 1, 2])
     assert read_heads([tmp_path / "heads.npz"]).names == ("L0 H1", "L0 H2", "L3 H1", "L3 H2")
-    np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, layers=[0, 3], heads=[1, 2])
-    assert read_heads([tmp_path / "heads.npz"]).names == ("0", "1", "2", "3")
+
+
+@pytest.mark.parametrize("labels", [{"layers": [0, 3], "heads": [1, 2]}, {"layers": [0, 0, 3, 3]}])
+def test_names_that_do_not_fit_are_no_names_to_drop(tmp_path, labels):
+    np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, **labels)
+    rule = r"heads\.npz: layers and heads must both have one number for each of the 4 heads, got layers of"
+    with pytest.raises(InputError, match=rule):
+        read_heads([tmp_path / "heads.npz"])
+
+
+def test_heads_in_the_place_of_tokens_are_told(tmp_path):
+    queries = np.ones((1, 50, 4, 8), np.float32)
+    np.savez(tmp_path / "heads.npz", q=queries, k=queries)
+    with pytest.warns(
+        UserWarning, match=r"read as 50 heads of 4 tokens; with layout bshd it has 4 heads of 50"
+    ):
+        assert read_heads([tmp_path / "heads.npz"]).query.shape == (1, 50, 4, 8)
+    assert read_heads([tmp_path / "heads.npz"], layout="bshd").query.shape == (1, 4, 50, 8)
+    named = {"layers": np.arange(50), "heads": np.arange(50)}  # whoever named 50 heads has 50
+    np.savez(tmp_path / "heads.npz", q=queries, k=queries, **named)
+    assert len(read_heads([tmp_path / "heads.npz"]).names) == 50
+
+
+@pytest.mark.torch
+def test_tensors_that_torch_saved(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "qk.pt"
+    tensors = {"q": torch.tensor(QUERY), "k": torch.tensor(KEY, dtype=torch.bfloat16).requires_grad_()}
+    torch.save({**tensors, "layers": torch.zeros(4, dtype=int), "heads": torch.arange(4), 5: "other"}, path)
+    heads = read_heads([path])
+    np.testing.assert_array_equal(heads.query, QUERY)
+    np.testing.assert_array_equal(heads.key.astype(np.float32), tensors["k"].detach().float().numpy())
+    assert heads.names == ("L0 H0", "L0 H1", "L0 H2", "L0 H3")
+    torch.save((tensors["q"], tensors["k"]), path)
+    with pytest.raises(
+        InputError, match=r"qk\.pt: must hold a mapping with query and key, got tuple; torch\.save"
+    ):
+        read_heads([path])
+    path.write_bytes(b"hello, this is text")
+    with pytest.raises(InputError, match=r"qk\.pt: not a readable \.pt file of tensors \(") as caught:
+        read_heads([path])
+    assert "\n" not in str(caught.value)
 
 
 def broken(query=QUERY, key=KEY, **more):
@@ -149,9 +189,9 @@ def test_one_npy_and_unknown_suffixes(tmp_path):
     np.save(tmp_path / "a.npy", QUERY)
     with pytest.raises(InputError, match=r"one \.npy holds one array; give two"):
         read_heads([tmp_path / "a.npy"])
-    (tmp_path / "a.pt").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"expected .npz, .safetensors or two .npy files, got .pt"):
-        read_heads([tmp_path / "a.pt"])
+    (tmp_path / "a.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"expected .npz, .safetensors, .pt or two .npy files, got .bin"):
+        read_heads([tmp_path / "a.bin"])
     np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
     with pytest.raises(InputError, match=r"with two files both must be \.npy"):
         read_heads([tmp_path / "a.npz", tmp_path / "a.npy"])

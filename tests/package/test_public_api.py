@@ -122,6 +122,14 @@ def test_names() -> None:
             assert getattr(at, name) is not None
 
 
+@pytest.mark.parametrize(
+    "name", ["audit", "datasets", "laws", "montecarlo", "normalizers", "theory", "variants"]
+)
+def test_modules_list_their_public_names_alone(name: str) -> None:
+    module = getattr(at, name)
+    assert [each for each in dir(module) if not each.startswith("_")] == sorted(module.__all__)
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures(name: str) -> None:
     signature = inspect.signature(getattr(at, name))

@@ -324,6 +324,8 @@ def test_what_was_recorded_as_csv_as_a_dataset_and_as_a_table(tmp_path: Path) ->
     assert (lines[-1]["step"], lines[-1]["module"]) == ("2", "transformer.h.1.attn")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         monitor.save(path)
+    assert {*monitor.to_pandas().columns} == {*lines[0]}
+    assert [*monitor.to_pandas()["module"]] == [line["module"] for line in lines]
     dataset = pytest.importorskip("xarray") and monitor.to_xarray(unit="bits")
     np.testing.assert_allclose(dataset["entropy"], monitor["entropy"] / np.log(2))
     assert list(dataset["step"]) == [0, 2]

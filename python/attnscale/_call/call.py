@@ -17,6 +17,7 @@ from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_
 from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
 from .homes import Home
+from .lost_rows import warn_of_lost_rows
 from .named import AxesOfRows, Names, read_named
 from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
 from .scale import law_counts, law_scale, read_law, read_scale
@@ -222,12 +223,22 @@ class Call:
             given = out if names is None else names.place_out(out)
             output, view = make_output(self.inputs, self.layout, given)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
+        if self.core.has_lost_rows:
+            self._warn_of_lost_rows()
         if names is None:
             return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
         if output is not None:
             output = names.label_output(output, out, order)
             output = output if out is not None else names.bring(output)
         return output, {name: self.rows(each, name) for name, each in zip(statistics, rows, strict=True)}
+
+    def check_rows(self, found: NDArray[Any]) -> None:
+        """Warn where numbers of a result of the core are NaN, and no number of the call explains it."""
+        if np.isnan(found).any():
+            self._warn_of_lost_rows()
+
+    def _warn_of_lost_rows(self) -> None:
+        warn_of_lost_rows(*self.given[:3], self.mask)
 
     def rows(
         self, values: NDArray[Any], name: str, axes: AxesOfRows = (..., "queries"), **labels: Any

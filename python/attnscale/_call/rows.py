@@ -135,7 +135,8 @@ def causal_offset(is_causal: Any, causal: Any, n_queries: int, lengths: _Keys) -
             if abs(offset) > _MOST:
                 raise ValueError(f"causal must be between -2**60 and 2**60, got {offset}")
             return offset
-    raise ValueError(f"causal must be 'top_left', 'bottom_right' or an integer, got {shown(causal)}")
+    meant = "; did you mean is_causal=True?" if causal is True else ""
+    raise ValueError(f"causal must be 'top_left', 'bottom_right' or an integer, got {shown(causal)}{meant}")
 
 
 def _read_window(window: Any) -> tuple[int | None, int | None]:

@@ -51,4 +51,8 @@ class _Audit(ModuleType):
         return resolve(*arguments, **options)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 sys.modules[__name__].__class__ = _Audit

@@ -16,7 +16,7 @@ from .._spelling import as_number
 from .._tables.text import counted, to_text
 from ..audit._frameworks.as_framework import framework_named
 from ..audit._plan.compare_layers import both_sides
-from ..audit._plan.text import groups, ranges
+from ..audit._plan.text import groups, named, ranges
 from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
 from ._options import OPTIONS, add_option, add_outputs
 from ._output import Answer, FoundError, bad_input
@@ -194,7 +194,7 @@ def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    start = (ranges(row["layers"]), str(row["position"]))
+    start = (named(row["layers"]), str(row["position"]))
     if "refusal" in row:
         return (*start, "?", "?", "-", "-", row["refusal"])
     numbers = (f"{row[kind]:.9g}" if kind in row else "-" for kind in ("rotated", "unrotated"))

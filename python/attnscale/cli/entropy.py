@@ -25,7 +25,7 @@ DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
 _DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
-FILE is a .npz or .safetensors with arrays named query and key (or q/k, queries/keys,
+FILE is a .npz, .safetensors or .pt with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
 The mean is over the queries and over the batch, the axes before the heads.
 """

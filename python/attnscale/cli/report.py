@@ -27,7 +27,7 @@ a map of the heads, a scatter plot, each head against length, laws and random ke
 multiplies the scale. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of
 transformers, a directory, that reads --text. Two INPUTs are shown side by side, with what differs.
 """
-_SUFFIXES = (".npz", ".safetensors")
+_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 #: To read laws before the lengths are known, of which the shortest is the training length.
 _ANY_LENGTH = 512
 

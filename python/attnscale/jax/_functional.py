@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from .._options import refuse_options, without_unknown
+from .._options import NoOptions, refuse_options, without_unknown
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import read_call
@@ -66,7 +66,7 @@ def attention(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> jax.Array:
     """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
@@ -112,7 +112,7 @@ def attention(
     >>> jax.grad(loss)(q).shape
     (2, 8, 100, 64)
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
@@ -163,7 +163,7 @@ def attention_statistics(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
 
@@ -202,7 +202,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{slope:.4f} {-rows.score_variance.sum() / 0.5:.4f}")
     -0.5107 -0.5107
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_statistics, unknown)
     form, arrays = read_call(
         query,
@@ -249,7 +249,7 @@ def attention_entropy(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
@@ -276,7 +276,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{at.jax.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_entropy, unknown)
     form, arrays = read_call(
         query,

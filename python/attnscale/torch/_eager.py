@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._call.lost_rows import warn_of_lost_rows
 from .._core import attend_tensors, differentiate_tensors
 from ._arguments import LEARNABLE, Arguments, Form
 from ._ops import DIFFERENTIABLE, KEPT, attend_arrays, differentiate, differentiate_as_operator
-from ._tensors import is_eager
+from ._tensors import array, is_eager
 
 __all__ = ["attend_now", "attend_plain"]
 
@@ -52,7 +53,18 @@ def attend_plain(
         torch.is_grad_enabled()
     ):
         return None
-    return attend_tensors(query, key, value, statistics, *options)
+    plain = attend_tensors(query, key, value, statistics, *options)
+    return None if plain is None else _without_lost_rows(plain, query, key, value)
+
+
+def _without_lost_rows(
+    found: tuple[Any, tuple[Any, ...], bool], *tensors: Tensor | None
+) -> tuple[Any, tuple[Any, ...]]:
+    """The output and the statistics, after a warning where rows of them are NaN without a reason."""
+    output, rows, has_lost_rows = found
+    if has_lost_rows:
+        warn_of_lost_rows(*(None if each is None else array(each) for each in tensors))
+    return output, rows
 
 
 def attend_now(
@@ -82,7 +94,8 @@ def _attend(call: Arguments, names: tuple[str, ...]) -> tuple[Tensor | None, dic
     plain = attend_tensors(call.query, call.key, call.value, names, *_plain_options(call.form, call.tensors))
     if plain is None:
         return attend_arrays(call, names)
-    return plain[0], dict(zip(names, plain[1], strict=True))
+    output, rows = _without_lost_rows(plain, call.query, call.key, call.value)
+    return output, dict(zip(names, rows, strict=True))
 
 
 def _plain_options(

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
-from .._options import refuse_options, without_unknown
+from .._options import NoOptions, refuse_options, without_unknown
 from .._results import NAMES, statistic_names
 from ..laws import Law
 from ..normalizers import Normalizer
@@ -33,23 +33,24 @@ _CORE = (None, "auto", "core")
 class AttentionStatistics(NamedTuple):
     """Tensors of :func:`attention_statistics`; None stands for what was not asked for.
 
-    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
+    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`. Type checkers take each field for
+    a tensor: who asked for it need not prove to them that it is there.
     """
 
-    output: Tensor | None = None
-    lse: Tensor | None = None
-    entropy: Tensor | None = None
-    max_score: Tensor | None = None
-    mean_score: Tensor | None = None
-    score_variance: Tensor | None = None
-    concentration: Tensor | None = None
-    n_visible: Tensor | None = None
-    argmax: Tensor | None = None
-    max_weight: Tensor | None = None
-    sink_weight: Tensor | None = None
-    support: Tensor | None = None
-    renyi2: Tensor | None = None
-    min_score: Tensor | None = None
+    output: Tensor = None
+    lse: Tensor = None
+    entropy: Tensor = None
+    max_score: Tensor = None
+    mean_score: Tensor = None
+    score_variance: Tensor = None
+    concentration: Tensor = None
+    n_visible: Tensor = None
+    argmax: Tensor = None
+    max_weight: Tensor = None
+    sink_weight: Tensor = None
+    support: Tensor = None
+    renyi2: Tensor = None
+    min_score: Tensor = None
 
 
 @without_unknown
@@ -74,7 +75,7 @@ def attention(
     layout: str = "bhsd",
     num_threads: int | None = None,
     backend: str | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
@@ -129,7 +130,7 @@ num_threads
     >>> q, k, v = torch.randn(3, 2, 8, 100, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     >>> at.torch.attention(q, k, v, is_causal=True).square().sum().backward()
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
@@ -194,7 +195,7 @@ def attention_statistics(
     layout: str = "bhsd",
     num_threads: int | None = None,
     backend: str | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
 
@@ -232,7 +233,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     >>> k.grad.abs().max()  # the even row is the maximum of the entropy
     tensor(0.)
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_statistics, unknown)
     asked = statistic_names(statistics)
     others: tuple[Any, ...] = (
@@ -293,7 +294,7 @@ def attention_entropy(
     layout: str = "bhsd",
     num_threads: int | None = None,
     backend: str | None = None,
-    **unknown: NoReturn,
+    **unknown: Unpack[NoOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_entropy` on tensors: the entropy of every row of weights, in nats.
 
@@ -320,7 +321,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, ba
     >>> print(f"{at.torch.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    if unknown:
+    if len(unknown):
         refuse_options(attention_entropy, unknown)
     call = read_call(
         query,

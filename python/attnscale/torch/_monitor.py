@@ -282,7 +282,8 @@ class Monitor(Tabled):
 
     def _variables(self) -> dict[str, Labelled]:
         axes = ("step", "layer", "head")
-        return {name: Labelled(axes, self[name], "nat" * (name == "entropy")) for name in self.statistics}
+        found = {name: Labelled(axes, self[name], "nat" * (name == "entropy")) for name in self.statistics}
+        return found | {"module": Labelled(("layer",), self.modules)}
 
     def _coordinates(self) -> dict[str, Any]:
         return {"step": self.steps, "layer": list(range(len(self.modules)))}

@@ -204,8 +204,13 @@ class Keys:
             self.head_size = f"{' / '.join(names)} = {quotient}{usual}"
         elif not others and self.sizes.get(wide) == value:
             self.head_size = self.origin(wide)
+        elif self.sizes and sum(self.sizes.values()) == value:
+            self.head_size = (
+                f"{' + '.join(map(self.stored, self.sizes))} = {' + '.join(map(str, self.sizes.values()))}"
+            )
         else:
-            self.head_size = f"head_dim = {value}"
+            read = ", ".join(self.origin(name) for name in self.sizes)
+            self.head_size = f"heads of {value} channels{', by ' if read else ''}{read}"
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """The value of a key as True or False; null is False."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._tables.tabled import Labelled, Sheet, Tabled
-from .text import ranges
+from .text import named, ranges
 
 __all__ = ["Difference", "Differences"]
 
@@ -63,7 +63,7 @@ class Difference:
         return f"from {'; '.join(here) or 'no key'} here, {'; '.join(there) or 'no key'} there"
 
     def __str__(self) -> str:
-        where = f"layers {ranges(list(self.layers))}, " if self.layers else ""
+        where = f"layers {named(list(self.layers))}, " if self.layers else ""
         if self.first_position is None:
             return f"{where}{self.what}: {_said(self.here)} here, {_said(self.there)} there"
         ratio = "" if self.ratio is None else f" ({self.ratio:.4f} times)"
@@ -115,7 +115,7 @@ class Differences(Tabled, tuple[Difference, ...]):
             return Sheet("no difference")
         rows = [
             (
-                ranges(list(each.layers)) or "all",
+                named(list(each.layers)) or "all",
                 each.what,
                 "-" if each.first_position is None else str(each.first_position),
                 _cell(each.here),
@@ -124,7 +124,7 @@ class Differences(Tabled, tuple[Difference, ...]):
             )
             for each in self
         ]
-        notes = tuple(f"  layers {ranges(list(each.layers))}: {each.source}" for each in self if each.source)
+        notes = tuple(f"  layers {named(list(each.layers))}: {each.source}" for each in self if each.source)
         title = f"{len(self)} difference{'s' if len(self) != 1 else ''}"
         return Sheet(title, ("layers", "what", "from i", "here", "there", "ratio"), rows, notes)
 

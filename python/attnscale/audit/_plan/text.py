@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +15,7 @@ from ..._spelling import as_number
 from ..._tables.text import to_text
 from .layer import LayerPlan, Term, spelling
 
-__all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]
+__all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "named", "ranges"]
 
 _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink")
 
@@ -23,9 +24,7 @@ def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warn
     """A table with a row for layers that are alike, then the keys, then what is to be known."""
     header, rows = layer_table(layers)
     sources = [
-        f"  layer {_shortened(ranges(numbers))}: {line}"
-        for numbers, layer in groups(layers)
-        for line in _sources(layer)
+        f"  layer {named(numbers)}: {line}" for numbers, layer in groups(layers) for line in _sources(layer)
     ]
     parts = [head, to_text(header, rows), "from\n" + "\n".join(sources)]
     parts += [f"note: {text}" for text in remarks]
@@ -35,7 +34,7 @@ def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warn
 
 def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows: one for each factor of layers that are alike."""
-    rows = [row for numbers, layer in groups(layers) for row in _rows(_shortened(ranges(numbers)), layer)]
+    rows = [row for numbers, layer in groups(layers) for row in _rows(named(numbers), layer)]
     return _HEADER, rows
 
 
@@ -67,16 +66,15 @@ def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """Short for increasing numbers: "0-2,5", or with a step "0-44:2".
+    """Short for increasing numbers, as CSV has them: "0-2,5", or with a step "0-44:2".
 
     Examples
     --------
     >>> ranges([0, 1, 2, 5]), ranges([0, 2, 4, 6]), ranges([3])
     ('0-2,5', '0-6:2', '3')
     """
-    steps = {b - a for a, b in pairwise(numbers)}
-    if len(steps) == 1 and len(numbers) > 2 and steps != {1}:
-        return f"{numbers[0]}-{numbers[-1]}:{steps.pop()}"
+    if step := _step(numbers):
+        return f"{numbers[0]}-{numbers[-1]}:{step}"
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -86,9 +84,37 @@ def ranges(numbers: list[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _shortened(text: str) -> str:
-    parts = text.split(",")
-    return text if len(parts) < 5 else ",".join([*parts[:2], "...", parts[-1]])
+def _step(numbers: list[int]) -> int | None:
+    """The distance of neighbours, where it is the same for all and more than 1."""
+    steps = {b - a for a, b in pairwise(numbers)}
+    return steps.pop() if len(steps) == 1 and len(numbers) > 2 and steps != {1} else None
+
+
+def named(numbers: list[int]) -> str:
+    """Short for increasing numbers, as tables have them for people to read.
+
+    Examples
+    --------
+    >>> named([0, 1, 2, 5]), named([0, 2, 4, 6]), named([3, 7, 11])
+    ('0-2,5', 'even 0-6', 'one in 4: 3-11')
+    >>> named([number for number in range(30) if number % 6 != 5])
+    '0-28 but one in 6: 5-23'
+    """
+    if step := _step(numbers):
+        every = f"one in {step}:" if step > 2 else ("even", "odd")[numbers[0] % 2]
+        return f"{every} {numbers[0]}-{numbers[-1]}"
+    parts = ranges(numbers).split(",")
+    if len(parts) < 5:
+        return ",".join(parts)
+    others = sorted({*range(numbers[0], numbers[-1])} - {*numbers})
+    if _step(others):
+        return f"{numbers[0]}-{numbers[-1]} but {named(others)}"
+    return ",".join([*parts[:2], "...", parts[-1]])
+
+
+def _law(term: Term) -> str:
+    """The spelling of a term's law with the digits that people read; JSON and CSV have all of them."""
+    return re.sub(r"\d+\.\d{9,}(e-?\d+)?", lambda found: f"{float(found[0]):.9g}", spelling(term))
 
 
 def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
@@ -99,12 +125,12 @@ def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
     ends = window, cap, _yes(layer.sink)
     scale = np.ravel(layer.base.law.scale(1, layer.head_dim))[0]
     rows: list[tuple[str, ...]]
-    rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", *ends)]
+    rows = [(name, f"{scale:.7g}", _law(layer.base), _on(layer, layer.base), "-", *ends)]
     for term in layer.terms:
         value = ""
         if not term.depends_on_n:
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
-        rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", "", ""))
+        rows.append(("", "x", _law(term) + value, _on(layer, term), _n(term), "", "", ""))
     return rows + _totals(layer)
 
 
@@ -143,7 +169,7 @@ def _yes(flag: bool) -> str:
 def _sources(layer: LayerPlan) -> list[str]:
     if layer.refusal is not None:
         return [layer.refusal]
-    lines = [f"{spelling(term)}: {term.key}" for term in (layer.base, *layer.terms)]
+    lines = [f"{_law(term)}: {term.key}" for term in (layer.base, *layer.terms)]
     lines += [_cap_source(layer)] if layer.softcap is not None else []
     lines += [f"window: {layer.window_key}"] if layer.window is not None else []
     if layer.qk_norm != "none":
@@ -154,7 +180,7 @@ def _sources(layer: LayerPlan) -> list[str]:
 def _cap_source(layer: LayerPlan) -> str:
     """The source of the soft-cap, and which factors are inside the cap where some are not constant."""
     line = f"soft-cap c: {layer.softcap_key}"
-    behind = " and ".join(spelling(term) for term in layer.terms_behind_cap)
+    behind = " and ".join(_law(term) for term in layer.terms_behind_cap)
     if behind:
         return f"{line}; the score is t c tanh(s / c), where {behind} is t and the other factors are in s"
     within = any(term.depends_on_n for term in (layer.base, *layer.terms))

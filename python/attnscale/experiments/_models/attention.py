@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -28,4 +28,4 @@ def check_implementation(attention: Any, dtype: Any = "float32") -> None:
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     """Output and entropy of each row, in nats; options are those of :func:`attnscale.torch.attention`."""
     rows = attention_statistics(query, key, value, statistics=("entropy",), **options)
-    return cast("tuple[Tensor, Tensor]", (rows.output, rows.entropy))
+    return rows.output, rows.entropy

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from attnscale._report import page
 from attnscale.cli import main
+from pages import page as page_text
 
 Run = Callable[..., str]
 SMALL = ("--lengths", "32", "64", "--laws", "log_n")
@@ -37,7 +38,9 @@ def heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_it_says_what_stands_out_and_writes_the_page(heads: str, run: Run) -> None:
     said = run("report", heads, *SMALL)
-    assert "spreads fastest: " in said
+    assert "spreads least: " in said
+    assert said.startswith("From 32 to 64 tokens entropy rises by ")
+    assert "\nOf 2 laws, with a constant for each head, log_n(base=32) keeps " in said
     assert said.splitlines()[-1].startswith("Page: report.html (")
     text = Path("report.html").read_text(encoding="utf-8")
     assert "<title>Attention heads of MiniLM</title>" in text
@@ -68,7 +71,7 @@ def test_two_inputs_are_shown_with_what_differs(heads: str, run: Run) -> None:
     np.savez("other.npz", **{**arrays, "query": arrays["query"] * 2})
     said = run("report", heads, "other.npz", *SMALL)
     assert "effective keys in heads.npz, " in said
-    content = json.loads(run("report", heads, "other.npz", *SMALL, "--json", "--force"))
+    content = json.loads(run("report", heads, "other.npz", *SMALL, "--json"))
     assert content["names"] == ["heads.npz", "other.npz"]
     assert len(content["pair"]) == 2
     assert content["pair"][0]["entropy"] != content["pair"][1]["entropy"]
@@ -79,17 +82,17 @@ def test_a_file_beside_itself_differs_nowhere(heads: str, run: Run) -> None:
     assert said.splitlines()[0] == "No head differs, in its entropy at 64 or in its growth."
 
 
-def test_a_page_that_is_there_is_replaced_by_force_only(heads: str, run: Run, fail: Run) -> None:
-    Path("report.html").write_text("mine", encoding="utf-8")
-    assert "--output report.html: is there already; --force replaces it" in fail("report", heads, *SMALL)
-    assert Path("report.html").read_text(encoding="utf-8") == "mine"
-    run("report", heads, *SMALL, "--force")
+def test_a_page_that_is_there_is_replaced_as_every_file(heads: str, run: Run) -> None:
+    assert run("report", heads, *SMALL).endswith(" kB)\n")
+    Path("report.html").write_text("older", encoding="utf-8")
+    assert run("report", heads, *SMALL).endswith(" kB), in the place of the one that was there\n")
     assert "<title>" in Path("report.html").read_text(encoding="utf-8")
+    assert "A file that exists is replaced" in page_text("docs/reference/command-line.md")
 
 
 def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
     Path("text.html").write_text("<p>A text", encoding="utf-8")
-    arguments = ("report", "./checkpoint", "--text", "text.html", "-o", "text.html", "--force")
+    arguments = ("report", "./checkpoint", "--text", "text.html", "-o", "text.html")
     assert "--output text.html: the command reads this file" in fail(*arguments)
     assert Path("text.html").read_text(encoding="utf-8") == "<p>A text"
 

@@ -107,9 +107,9 @@ FIELDS = {
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
     "median_entropy equal_scores",
     "PerplexitySolution": "affinities beta perplexity feasible converged",
-    "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy histogram "
-    "by_position first_key_weight max_weight received received_by curve interpolation_error beta best "
-    "best_constant best_misses about plan provenance",
+    "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy uniform_first_key "
+    "uniform_received histogram by_position curve random_curve max_weight_curve first_key_curve "
+    "received_curve received_by_curve beta best best_constant misses about plan provenance",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
 }
 

@@ -10,7 +10,9 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.curves import MULTIPLES, interpolate
+from attnscale._calibrate.fit import Length
+from attnscale._report.curves import MULTIPLES, OWN
+from attnscale._report.make import report_of
 from attnscale._report.measure import BINS, POSITIONS
 from attnscale.theory import expected_entropy
 
@@ -87,6 +89,7 @@ def test_the_law_that_keeps_the_entropy_is_that_of_calibrate(found: at.Report, h
     np.testing.assert_allclose(found.beta, expected.beta, rtol=1e-6)
     errors = np.asarray(expected.entropy_error)[expected.best, range(4)]
     np.testing.assert_allclose(found.best_misses, errors, rtol=1e-6)
+    np.testing.assert_allclose(found.misses.T, expected.entropy_error, rtol=1e-6)
     constants = np.asarray(expected.amplitude)[expected.best, range(4)]
     np.testing.assert_allclose(found.best_constant, constants, rtol=1e-6)
     np.testing.assert_allclose(found.entropy[..., 0], expected.standard_entropy, atol=1e-5)
@@ -97,6 +100,8 @@ def test_random_keys_have_their_exact_entropy(found: at.Report) -> None:
         for k, law in enumerate(found.laws):
             exact = expected_entropy(n, float(law.multiplier(n, 32)), head_dim=32)
             np.testing.assert_allclose(found.random_entropy[:, j, k], exact, rtol=1e-9)
+        exact = [float(expected_entropy(n, beta, head_dim=32)) for beta in MULTIPLES]
+        np.testing.assert_allclose(found.random_curve[:, j], np.broadcast_to(exact, (4, 17)), rtol=1e-9)
 
 
 def test_random_keys_of_causal_rows_are_their_mean(causal: Any) -> None:
@@ -108,30 +113,54 @@ def test_random_keys_of_causal_rows_are_their_mean(causal: Any) -> None:
     seen = np.arange(112, 128) + 1
     exact = expected_entropy(seen, 1.0, head_dim=32)
     np.testing.assert_allclose(found.random_entropy[:, 2, 0], exact.mean(), atol=1e-4)
+    for m in (0, OWN, 14):
+        exact = expected_entropy(seen, MULTIPLES[m], head_dim=32)
+        np.testing.assert_allclose(found.random_curve[:, 2, m], exact.mean(), atol=2e-4)
 
 
-def test_the_curve_is_that_of_entropy_curve(found: at.Report, heads: Any) -> None:
-    n = LENGTHS[1]
-    curve = at.entropy_curve(*(x[:, :n] for x in heads), MULTIPLES / np.sqrt(32))
-    np.testing.assert_allclose(found.curve[:, 1], curve.entropy.mean(1), atol=1e-6)
-    np.testing.assert_allclose(found.curve[..., 16], found.entropy[..., 0], atol=1e-5)  # the multiple 1
-    assert found.multiples[16] == 1
+def softmax_numbers(q: np.ndarray, k: np.ndarray, scale: float, rows: slice, is_causal: bool) -> Any:
+    """Entropy, largest weight, first key and received of heads, by plain NumPy in float64."""
+    scores = scale * q.astype(float) @ k.astype(float).swapaxes(-1, -2)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    logs = np.log(np.where(weights > 0, weights, 1))
+    counted, received = weights[:, rows], weights.mean(1)
+    entropy = -(weights * logs).sum(-1)[:, rows].mean(-1)
+    most = counted.max(-1).mean(-1), counted[..., 0].mean(-1), received.max(-1)
+    return entropy, *most, received.argmax(-1)
 
 
-def test_the_interpolation_is_off_by_no_more_than_it_says(found: at.Report, heads: Any) -> None:
-    multiples = np.geomspace(0.26, 3.9, 57)  # not those where the error was measured
-    worst = 0.0
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_every_number_at_a_multiple_is_that_of_softmax_there(
+    found: at.Report, heads: Any, causal: Any, is_causal: bool
+) -> None:
+    q, k, report = causal if is_causal else (*heads, found)
+    assert report.multiples[OWN] == 1
     for j, n in enumerate(LENGTHS):
-        exact = at.entropy_curve(*(x[:, :n] for x in heads), multiples / np.sqrt(32)).entropy.mean(1)
-        worst = max(worst, float(np.abs(interpolate(found.curve[:, j], multiples) - exact).max()))
-    assert 0.3 * found.interpolation_error < worst < 1.3 * found.interpolation_error < 2e-3
+        rows = slice(-(n // 8) if is_causal else 0, None)
+        for m, multiple in enumerate(MULTIPLES):
+            expected = softmax_numbers(q[:, :n], k[:, :n], multiple / np.sqrt(32), rows, is_causal)
+            names = ("curve", "max_weight_curve", "first_key_curve", "received_curve")
+            for name, exact in zip(names, expected, strict=False):
+                np.testing.assert_allclose(getattr(report, name)[:, j, m], exact, atol=2e-5, err_msg=name)
+            np.testing.assert_array_equal(report.received_by_curve[:, j, m], expected[-1])
+        equal = softmax_numbers(q[:, :n], k[:, :n], 0.0, rows, is_causal)
+        np.testing.assert_allclose(report.uniform_entropy[:, j], equal[0])
+        np.testing.assert_allclose(report.uniform_first_key[:, j], equal[2], rtol=1e-5)
+        np.testing.assert_allclose(report.uniform_received[:, j], equal[3], rtol=1e-5)
 
 
-def test_the_interpolation_has_every_parabola() -> None:
-    x = np.log(MULTIPLES)
-    wanted = np.geomspace(0.25, 4, 100)
-    expected = 3 - 0.7 * np.log(wanted) - 0.2 * np.log(wanted) ** 2
-    np.testing.assert_allclose(interpolate(3 - 0.7 * x - 0.2 * x**2, wanted), expected, atol=1e-12)
+def test_no_head_contradicts_itself_at_any_multiple(found: at.Report, causal: Any) -> None:
+    """The largest weight of a row is at least exp(-entropy), and so is its mean: exp is convex."""
+    for each in (found, causal[2]):
+        content = each.to_dict()
+        curve, weight = (np.array(content[name]) for name in ("curve", "max_weight_curve"))
+        assert (weight >= np.exp(-curve) * (1 - 3e-6)).all()  # both were rounded to six digits
+        assert (np.diff(curve) < 1e-6).all()  # sharper with every multiple
+        np.testing.assert_array_equal(curve[..., OWN], np.array(content["entropy"])[..., 0])
+        np.testing.assert_array_equal(weight[..., OWN], content["max_weight"])
 
 
 def test_growth_is_for_each_doubling(found: at.Report) -> None:
@@ -175,6 +204,8 @@ def test_one_length_has_no_growth_and_no_best_law(heads: Any) -> None:
     assert [content["by_position"][0][0].count(None), len(content["by_position"][0][0])] == [6, POSITIONS]
     assert "sharpest at 10" in " ".join(found.outliers)
     assert "spreads" not in " ".join(found.outliers)
+    mean = found.entropy[:, 0, 0].mean()
+    assert found.summary == [f"At 10 tokens the mean entropy is {mean:.2f} nat, with equal weights 2.30."]
 
 
 def test_a_law_of_the_scores_has_no_random_keys(heads: Any) -> None:
@@ -184,12 +215,60 @@ def test_a_law_of_the_scores_has_no_random_keys(heads: Any) -> None:
 
 
 def test_outliers_are_named_in_words(found: at.Report) -> None:
-    spreads = int(np.argmax(found.growth))
+    spreads = int(np.argmin(found.growth))
     first, last = found.effective_keys[spreads, [0, -1]]
-    said = f"layer 0, head {spreads} spreads fastest: {first:.1f} effective keys at 32, {last:.1f} at 128."
+    said = f"layer 0, head {spreads} spreads least: {first:.1f} effective keys at 32, {last:.1f} at 128."
     assert said in found.outliers
     sharp = int(np.argmin(found.effective_keys[:, -1]))
     assert any(text.startswith(f"layer 0, head {sharp} is the sharpest at 128") for text in found.outliers)
+
+
+def test_two_sentences_hold_for_all_heads(found: at.Report) -> None:
+    growth, law = found.summary
+    rise = (found.entropy[:, -1, 0] - found.entropy[:, 0, 0]) / 2
+    assert growth == (
+        f"From 32 to 128 tokens entropy rises by {rise.mean():.2f} nat a doubling in the mean of 4 heads "
+        f"({rise.min():.2f} to {rise.max():.2f}), with equal weights by {np.log(2):.2f}."
+    )
+    misses = np.sqrt((found.misses**2).mean(0))
+    best = int(misses.argmin())
+    assert best > 0
+    assert law == (
+        f"Of 3 laws, with a constant for each head, {found.laws[best].spelling} keeps the entropies of 32 "
+        f"tokens best: it misses by {misses[best]:.2f} nat, the standard scale by {misses[0]:.2f}."
+    )
+    alone = dataclasses.replace(found, misses=np.sort(found.misses, axis=1))
+    assert alone.summary[1].startswith("No law of 3, with a constant for each head, keeps the entropies of")
+    unknown = dataclasses.replace(found, best=np.full(4, -1.0))
+    assert unknown.summary == [growth]
+    some = dataclasses.replace(found, best=np.array([1.0, 1.0, -1.0, 1.0])).summary[1]
+    assert "for each of the 3 heads where one is determined, " in some
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("spread", [0.02, 0.3, 1.0])
+def test_nothing_stands_out_of_random_scores(spread: float, is_causal: bool) -> None:
+    """As in a model that was not trained: equal weights, or random keys, have all of it."""
+    rng = np.random.default_rng(3)
+    q, k = (spread**0.5 * rng.standard_normal((2, 12, 256, 32))).astype(np.float32)
+    found = at.report(q, k, lengths=[64, 128, 256], is_causal=is_causal)
+    assert found.outliers == []
+    assert 0.6 < found.growth.mean() < 0.75
+
+
+def test_what_a_window_explains_does_not_stand_out(causal: Any) -> None:
+    """Heads of equal weights in a window grow by nothing and are the sharpest; the others see all keys."""
+    q, k = np.zeros((2, 2, 128, 32), np.float32)
+    options: dict[str, Any] = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
+    windows = [{}, {"window": (7, 0)}]
+    groups = [
+        ({n: Length(q[:, :n], k[:, :n], {**options, **window}) for n in LENGTHS}, [(layer, 0), (layer, 1)])
+        for layer, window in enumerate(windows)
+    ]
+    found = report_of(groups, ["log_n"], {})
+    assert found.effective_keys[2, -1] < 9 < 100 < found.effective_keys[0, -1]
+    assert found.growth[2] == 0
+    assert found.outliers == []
 
 
 def test_two_reports_say_what_differs(found: at.Report, heads: Any) -> None:

@@ -74,7 +74,7 @@ def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
             np.testing.assert_allclose(found.max_weight[here, j], weights, rtol=1e-5)
             seen = layers[layer]["n_visible"][0, :, -last:]
             np.testing.assert_allclose(found.uniform_entropy[here, j], np.log(seen).mean(-1))
-    np.testing.assert_allclose(found.curve[..., 16], found.entropy[..., 0], atol=2e-6)
+    np.testing.assert_allclose(found.curve[..., 8], found.entropy[..., 0], atol=2e-6)
     assert found.entropy[..., 0].std() > 0.01  # the heads differ
     # Under a soft-cap or beside a sink no multiple of the scale is sought.
     assert np.isnan(found.beta).all() == (name in ("Gemma2", "GptOss"))

@@ -16,7 +16,7 @@ from .._call.call import Call
 from .._checks import boolean, shown
 from .._options import hinted
 from .._provenance import provenance
-from .curves import MULTIPLES, interpolation_error
+from .curves import MULTIPLES
 from .measure import measure_heads
 from .result import Report
 
@@ -85,18 +85,18 @@ def report(
 
     Notes
     -----
-    Entropy under a law, the curve over multiples of the scale, and the law that keeps the entropy of the
-    first length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.entropy_curve` and
-    :func:`attnscale.calibrate`. The page interpolates the curve between 33 multiples from 1/4 to 4;
-    ``interpolation_error`` is what that costs. ``to_dict()`` follows :meth:`Report.json_schema`.
+    Entropy under a law, the numbers at multiples of the scale, and the law that keeps the entropy of the
+    first length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.attention_statistics` and
+    :func:`attnscale.calibrate`. The heads are measured at 17 multiples of their scale, from 1/4 to 4, four
+    to a doubling: the page's slider stops at these alone. ``to_dict()`` follows :meth:`Report.json_schema`.
 
     Examples
     --------
     >>> import attnscale as at
     >>> data = at.datasets.minilm_qk()
     >>> found = at.report(data.query[:4], data.key[:4], lengths=[64, 256], laws=["log_n"])
-    >>> found.entropy.shape, found.interpolation_error < 1e-3  # (heads, lengths, laws)
-    ((4, 2, 2), True)
+    >>> found.entropy.shape, found.curve.shape  # (heads, lengths, laws), (heads, lengths, multiples)
+    ((4, 2, 2), (4, 2, 17))
     >>> print(found.outliers[0])
     layer 0, head 1 spreads fastest: 44.5 effective keys at 64, 173 at 256.
     """
@@ -162,14 +162,12 @@ def report_of(
         parts.append(measure_heads(ordered, compared, partial(_tell, tell, of)))
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     where = np.array([place for _, each in listed for place in each], np.int64)
-    between = arrays.pop("between")
     return Report(
         layers=where[:, 0],
         heads=where[:, 1],
         lengths=np.array(lengths, np.int64),
         laws=compared,
         multiples=MULTIPLES,
-        interpolation_error=interpolation_error(arrays["curve"], between),
         about=dict(about),
         plan=plan,
         provenance=provenance(),

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._calibrate.fit import Length, counted
-from ..attention import attention_statistics
 from ..calibrate import calibrate_rows
-from ..curve import entropy_curve
-from ..received import attention_received
-from .curves import BETWEEN, MULTIPLES
+from .curves import MULTIPLES, at_multiples, at_scale, mean
 from .random_keys import random_entropy
 
 if TYPE_CHECKING:
@@ -51,43 +48,31 @@ def measure_heads(
 def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
     rows = counted(whole)
     n_rows, head_dim = rows.query.shape[-2:]
-    own = attention_statistics(
-        *(whole.query, whole.key, _first_key(whole)),
-        statistics=("entropy", "max_weight", "n_visible"),
-        **whole.options,
-    )
-    assert own.output is not None
-    visible = own.n_visible[:, -n_rows:]
-    scales = np.concatenate([MULTIPLES, BETWEEN]) / np.sqrt(head_dim)
-    curve = _mean(entropy_curve(rows.query, rows.key, scales, **rows.options).entropy, axis=1)
-    entropy = own.entropy[:, -n_rows:]
-    under = [_mean(entropy), *(rows.law_entropy(law) for law in laws[1:])]
+    curves, entropy = at_multiples(whole, n_rows)
+    equal, seen = at_scale(whole, n_rows, 0.0)
+    visible = seen.n_visible[:, -n_rows:]
+    under = [mean(entropy[:, -n_rows:]), *(rows.law_entropy(law) for law in laws[1:])]
+    random = [_random_under(law, rows, visible) for law in laws]
     return {
         "entropy": np.stack(under, axis=-1),
-        "random_entropy": np.stack([random_entropy(rows, visible, law) for law in laws], axis=-1),
-        "uniform_entropy": _mean(np.log(np.maximum(visible, 1))),
-        "histogram": np.stack([_histogram(x, int(visible.max())) for x in entropy]),
-        "by_position": np.stack([_mean(part) for part in np.array_split(own.entropy, POSITIONS, axis=1)], -1),
-        "first_key_weight": _mean(own.output[:, -n_rows:, 0]),
-        "max_weight": _mean(own.max_weight[:, -n_rows:]),
-        **_received(whole),
-        "curve": curve[:, : len(MULTIPLES)],
-        "between": curve[:, len(MULTIPLES) :],
+        "random_entropy": np.stack(random, axis=-1),
+        "uniform_entropy": mean(np.log(np.maximum(visible, 1))),
+        "uniform_first_key": equal["first_key_curve"],
+        "uniform_received": equal["received_curve"],
+        "histogram": np.stack([_histogram(x, int(visible.max())) for x in entropy[:, -n_rows:]]),
+        "by_position": np.stack([mean(part) for part in np.array_split(entropy, POSITIONS, axis=1)], -1),
+        "random_curve": random_entropy(visible, MULTIPLES, head_dim),
+        **curves,
     }
 
 
-def _mean(values: NDArray[Any], axis: int = -1) -> Array:
-    """Mean in float64; NaN of nothing, as of a run of positions that a short text has not."""
-    if not values.shape[axis]:
-        return np.full(np.delete(values.shape, axis), np.nan)
-    return np.asarray(values.mean(axis=axis, dtype=np.float64))
-
-
-def _first_key(whole: Length) -> NDArray[Any]:
-    """Values of which attention makes the weight of the first key."""
-    value = np.zeros((*whole.key.shape[:-1], 1), whole.key.dtype)
-    value[:, 0] = 1
-    return value
+def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
+    """Entropy of random keys under a law, shape (heads,); NaN for a law that needs the scores themselves."""
+    if law.meaning.at_position is None:
+        return np.full(len(visible), np.nan)
+    head_dim = rows.query.shape[-1]
+    beta = np.abs(rows.law_scale(law)) * np.sqrt(head_dim)
+    return random_entropy(visible, beta[..., None], head_dim)[:, 0]
 
 
 def _histogram(entropies: NDArray[Any], keys: int) -> Array:
@@ -97,17 +82,8 @@ def _histogram(entropies: NDArray[Any], keys: int) -> Array:
     return np.histogram(seen, bins=BINS, range=(0, most))[0].astype(np.float64)
 
 
-def _received(whole: Length) -> dict[str, Array]:
-    """The largest share of the weights of all queries that one key gets, and which key that is."""
-    share = attention_received(whole.query, whole.key, **whole.options) / whole.query.shape[-2]
-    return {
-        "received": share.max(-1).astype(np.float64),
-        "received_by": share.argmax(-1).astype(np.float64),
-    }
-
-
 def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:
-    """The law of each head that keeps its entropy best: index, constant, and what it misses by.
+    """The law of each head that keeps its entropy best, its constant, and what each law misses by.
 
     Under a soft-cap or beside a sink a multiple of the scale that keeps the entropy need not be the only one,
     or exist: there nothing is determined.
@@ -116,13 +92,11 @@ def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str,
     lengths = list(rows)
     n_heads = len(rows[lengths[0]].query)
     if any({"softcap", "normalizer"} & each.options.keys() for each in rows.values()):
-        unknown = np.full(n_heads, np.nan)
-        beta = np.full((n_heads, len(lengths)), np.nan)
         return {
-            "beta": beta,
+            "beta": np.full((n_heads, len(lengths)), np.nan),
             "best": np.full(n_heads, -1.0),
-            "best_constant": unknown,
-            "best_misses": unknown,
+            "best_constant": np.full(n_heads, np.nan),
+            "misses": np.full((n_heads, len(laws)), np.nan),
         }
     found = calibrate_rows(rows, lengths[0], lengths, laws)
     heads, best, known = np.arange(n_heads), np.maximum(found.best, 0), found.best >= 0
@@ -130,5 +104,5 @@ def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str,
         "beta": np.asarray(found.beta),
         "best": np.asarray(found.best, np.float64),
         "best_constant": np.where(known, found.amplitude[best, heads], np.nan),
-        "best_misses": np.where(known, found.entropy_error[best, heads], np.nan),
+        "misses": np.where(known[:, None], np.moveaxis(np.asarray(found.entropy_error), 0, -1), np.nan),
     }

@@ -13,9 +13,6 @@ from ..theory import expected_entropy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._calibrate.fit import Length
-    from ..laws import Law
-
     Array = NDArray[np.float64]
 
 __all__ = ["random_entropy"]
@@ -23,18 +20,23 @@ __all__ = ["random_entropy"]
 _KNOTS = 5  # rows whose expectation is computed where rows see different numbers of keys
 
 
-def random_entropy(rows: Length, visible: NDArray[np.int64], law: Law) -> Array:
-    """Mean over the rows of the expected entropy of as many random keys under the law, shape (heads,).
+def random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> Array:
+    """Mean over the rows of the expected entropy of as many random keys, shape (heads, betas).
 
-    The keys are independent and uniform on a sphere, with scores of the law's variance. Rows that see
-    different numbers of keys lie between five of them, along the logarithm of the number. NaN for a law
-    that needs the scores themselves.
+    The keys are independent and uniform on a sphere, with scores of the variance beta^2. `visible` has the
+    shape (heads, rows), and beta is one for all, or (heads, rows, betas). Rows that see different numbers of
+    keys lie between five of them, along the logarithm of the number.
     """
-    if law.meaning.at_position is None:
-        return np.full(len(visible), np.nan)
-    head_dim = rows.query.shape[-1]
-    beta = np.abs(rows.law_scale(law)) * np.sqrt(head_dim)
-    return np.array([_mean(n, b, head_dim) for n, b in zip(np.maximum(visible, 1), beta, strict=True)])
+    counts = np.maximum(visible, 1)
+    if beta.ndim == 1:  # heads that see the same keys share the answer
+        kinds, which = np.unique(counts, axis=0, return_inverse=True)
+        every = np.broadcast_to(beta, (*kinds.shape, len(beta)))
+        return _each(kinds, every, head_dim)[which.reshape(-1)]
+    return _each(counts, beta, head_dim)
+
+
+def _each(counts: NDArray[np.int64], beta: Array, head_dim: int) -> Array:
+    return np.array([[_mean(n, b, head_dim) for b in betas.T] for n, betas in zip(counts, beta, strict=True)])
 
 
 def _mean(visible: NDArray[np.int64], beta: Array, head_dim: int) -> float:

@@ -11,10 +11,11 @@ import numpy as np
 
 from .._checks import shown
 from .._tables.tabled import Labelled, Sheet, Tabled
+from .curves import OWN
 from .growth import growth_per_doubling
 from .page import Page
 from .schema import json_schema
-from .words import differences, outliers
+from .words import differences, outliers, summary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,26 +27,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "ReportPair"]
 
-_SCHEMA = "attnscale.report/1"
+_SCHEMA = "attnscale.report/2"
 
 _BY_LENGTH = ("head", "n")
 _BY_LAW = ("head", "n", "law")
+_BY_MULTIPLE = ("head", "n", "multiple")
 #: Axes of the arrays, and the unit of those that have one.
 _AXES: dict[str, tuple[tuple[str, ...], str]] = {
     "entropy": (_BY_LAW, "nat"),
     "random_entropy": (_BY_LAW, "nat"),
     "uniform_entropy": (_BY_LENGTH, "nat"),
+    "uniform_first_key": (_BY_LENGTH, ""),
+    "uniform_received": (_BY_LENGTH, ""),
     "histogram": ((*_BY_LENGTH, "bin"), ""),
     "by_position": ((*_BY_LENGTH, "position"), "nat"),
     "first_key_weight": (_BY_LENGTH, ""),
     "max_weight": (_BY_LENGTH, ""),
     "received": (_BY_LENGTH, ""),
     "received_by": (_BY_LENGTH, ""),
-    "curve": ((*_BY_LENGTH, "multiple"), "nat"),
+    "curve": (_BY_MULTIPLE, "nat"),
+    "random_curve": (_BY_MULTIPLE, "nat"),
+    "max_weight_curve": (_BY_MULTIPLE, ""),
+    "first_key_curve": (_BY_MULTIPLE, ""),
+    "received_curve": (_BY_MULTIPLE, ""),
+    "received_by_curve": (_BY_MULTIPLE, ""),
     "beta": (_BY_LENGTH, ""),
     "best": (("head",), ""),
     "best_constant": (("head",), ""),
     "best_misses": (("head",), "nat"),
+    "misses": (("head", "law"), "nat"),
 }
 
 
@@ -72,24 +82,26 @@ class Report(Page, Tabled):
         NaN under a law that needs the scores themselves.
     uniform_entropy : ndarray, shape (n_heads, n_lengths)
         Of equal weights on the keys that the rows see.
+    uniform_first_key, uniform_received : ndarray, shape (n_heads, n_lengths)
+        What ``first_key_weight`` and ``received`` are where all scores are 0: what masks alone explain.
     histogram : ndarray, shape (n_heads, n_lengths, n_bins)
         Rows by their entropy, in equal bins from 0 to the logarithm of the most keys of a row.
     by_position : ndarray, shape (n_heads, n_lengths, n_positions)
         Mean entropy of runs of neighbouring rows along the text, all rows of causal heads too.
-    first_key_weight, max_weight : ndarray, shape (n_heads, n_lengths)
-        Mean weight of the first key, and of the key with the largest.
-    received, received_by : ndarray, shape (n_heads, n_lengths)
-        The largest share of the weight of all rows that one key gets, and the key's index.
-    curve : ndarray, shape (n_heads, n_lengths, n_multiples)
-        Entropy at the multiples of the scale; see :func:`attnscale.entropy_curve`.
-    interpolation_error : float
-        Largest error of the page's interpolation of ``curve``, measured midway between the multiples.
+    curve, random_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
+        Entropy at the multiples of the scale, and that of as many random keys at the same multiples.
+    max_weight_curve, first_key_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
+        Mean weight of the key with the largest, and of the first key, at the multiples.
+    received_curve, received_by_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
+        The largest share of the weight of all rows that one key gets, and the key's index, at the multiples.
     beta : ndarray, shape (n_heads, n_lengths)
         The multiple that keeps the entropy of the first length; see :func:`attnscale.calibrate`.
-    best, best_constant, best_misses : ndarray, shape (n_heads,)
-        Index into ``laws`` of the law that keeps it best, the constant it is multiplied by, and the root mean
-        square of what it misses by. -1 and NaN where beta is known at fewer than two lengths, as in layers
-        with a soft-cap or a sink.
+    best, best_constant : ndarray, shape (n_heads,)
+        Index into ``laws`` of the law that keeps it best, and the constant it is multiplied by. -1 and NaN
+        where beta is known at fewer than two lengths, as in layers with a soft-cap or a sink.
+    misses : ndarray, shape (n_heads, n_laws)
+        Root mean square over the lengths of what each law misses that entropy by, in nats, with the constant
+        of the head; NaN where ``best`` is -1.
     about : Mapping of str to str
         What was measured: model, text, number of tokens.
     plan : str
@@ -105,18 +117,20 @@ class Report(Page, Tabled):
     entropy: Array
     random_entropy: Array
     uniform_entropy: Array
+    uniform_first_key: Array
+    uniform_received: Array
     histogram: Array
     by_position: Array
-    first_key_weight: Array
-    max_weight: Array
-    received: Array
-    received_by: Array
     curve: Array
-    interpolation_error: float
+    random_curve: Array
+    max_weight_curve: Array
+    first_key_curve: Array
+    received_curve: Array
+    received_by_curve: Array
     beta: Array
     best: Array
     best_constant: Array
-    best_misses: Array
+    misses: Array
     about: Mapping[str, str]
     plan: str
     provenance: Provenance
@@ -132,8 +146,43 @@ class Report(Page, Tabled):
         return growth_per_doubling(self.lengths, self.entropy[..., 0])
 
     @property
+    def first_key_weight(self) -> Array:
+        """Mean weight of the first key as the heads are, shape (n_heads, n_lengths)."""
+        return self.first_key_curve[..., OWN]
+
+    @property
+    def max_weight(self) -> Array:
+        """Mean weight of the key with the largest as the heads are, shape (n_heads, n_lengths)."""
+        return self.max_weight_curve[..., OWN]
+
+    @property
+    def received(self) -> Array:
+        """The largest share of all weight that one key gets as the heads are, shape (n_heads, n_lengths)."""
+        return self.received_curve[..., OWN]
+
+    @property
+    def received_by(self) -> Array:
+        """The index of that key, shape (n_heads, n_lengths)."""
+        return self.received_by_curve[..., OWN]
+
+    @property
+    def best_misses(self) -> Array:
+        """What the best law of each head misses by, shape (n_heads,)."""
+        found = np.take_along_axis(self.misses, np.maximum(self.best, 0).astype(int)[:, None], axis=1)[:, 0]
+        return np.where(self.best >= 0, found, np.nan)
+
+    @property
+    def summary(self) -> list[str]:
+        """How fast entropy grows over all heads, and which law keeps it best, in a sentence each."""
+        return summary(self)
+
+    @property
     def outliers(self) -> list[str]:
-        """What is unusual among the heads, in sentences."""
+        """What is unusual among the heads, in sentences.
+
+        Nothing is said of what equal weights, windows or random keys explain, as in a model that was not
+        trained.
+        """
         return outliers(self)
 
     def name(self, index: int) -> str:
@@ -193,12 +242,12 @@ class Report(Page, Tabled):
             "lengths": self.lengths.tolist(),
             "laws": [{"name": law.spelling, "n_means": law.n_means} for law in self.laws],
             "multiples": _plain(self.multiples),
-            "interpolation_error": _plain(np.float64(self.interpolation_error)),
             "layers": self.layers.tolist(),
             "heads": self.heads.tolist(),
             **arrays,
             "growth": _plain(self.growth),
-            "outliers": outliers(self),
+            "summary": self.summary,
+            "outliers": self.outliers,
         }
 
     @staticmethod
@@ -247,7 +296,7 @@ class Report(Page, Tabled):
             )
             for i, name in enumerate(self._coordinates()["head"])
         ]
-        return Sheet(f"Report: {len(rows)} heads", header, rows, tuple(self.outliers))
+        return Sheet(f"Report: {len(rows)} heads", header, rows, (*self.summary, *self.outliers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

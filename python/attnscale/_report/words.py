@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is unusual among the heads, in words."""
+"""What holds for all heads, and what is unusual among them, in words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from .growth import growth_per_doubling
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["differences", "outliers"]
+__all__ = ["differences", "outliers", "summary"]
+
+#: How far a head must be from all that equal weights and random keys of its mask explain, before it is told:
+#: in nats or nats a doubling; for weights, a multiple of what equal weights give and a share of all weight.
+_NATS = 0.1
+_TIMES, _SHARE = 4, 0.01
 
 
 class _Described(Protocol):
@@ -27,6 +34,14 @@ class _Described(Protocol):
     def laws(self) -> Sequence[Law]: ...
     @property
     def entropy(self) -> Array: ...
+    @property
+    def random_entropy(self) -> Array: ...
+    @property
+    def uniform_entropy(self) -> Array: ...
+    @property
+    def uniform_first_key(self) -> Array: ...
+    @property
+    def uniform_received(self) -> Array: ...
     @property
     def effective_keys(self) -> Array: ...
     @property
@@ -41,33 +56,86 @@ class _Described(Protocol):
     def best(self) -> Array: ...
     @property
     def best_misses(self) -> Array: ...
+    @property
+    def misses(self) -> Array: ...
 
     def name(self, index: int) -> str: ...
 
 
-def outliers(found: _Described) -> list[str]:
-    """The heads at the ends of each quantity, one sentence each; without those that no head has."""
+def summary(found: _Described) -> list[str]:
+    """How fast entropy grows over all heads, and which law keeps it best over all of them."""
     first, last = int(found.lengths[0]), int(found.lengths[-1])
-    keys = found.effective_keys
-    growth, weight, misses = found.growth, found.first_key_weight[:, -1], found.best_misses
+    growth = found.growth[np.isfinite(found.growth)]
+    if not growth.size:
+        mean, equal = np.mean(found.entropy[:, -1, 0]), np.mean(found.uniform_entropy[:, -1])
+        return [f"At {last} tokens the mean entropy is {mean:.2f} nat, with equal weights {equal:.2f}."]
+    equal = np.mean(growth_per_doubling(found.lengths, found.uniform_entropy))
+    said = [
+        f"From {first} to {last} tokens entropy rises by {growth.mean():.2f} nat a doubling in the mean of "
+        f"{_heads(len(growth))} ({growth.min():.2f} to {growth.max():.2f}), "
+        f"with equal weights by {equal:.2f}."
+    ]
+    known = found.best >= 0
+    if not known.any():
+        return said
+    misses = np.sqrt((found.misses[known] ** 2).mean(0))
+    best = int(np.nanargmin(misses))
+    heads = "each head" if known.all() else f"each of the {known.sum()} heads where one is determined"
+    name, kept = found.laws[best].spelling, f"the entropies of {first} tokens"
+    if best == 0:
+        law = f"No law of {len(misses)}, with a constant for {heads}, keeps {kept} better"
+        return [*said, f"{law} than the standard scale, which misses by {misses[0]:.2f} nat."]
+    law = f"Of {len(misses)} laws, with a constant for {heads}, {name} keeps {kept} best"
+    return [*said, f"{law}: it misses by {misses[best]:.2f} nat, the standard scale by {misses[0]:.2f}."]
+
+
+def outliers(found: _Described) -> list[str]:
+    """The heads at the ends of each quantity, one sentence each.
+
+    Nothing is said where equal weights or random keys, on the keys that the head's mask shows, come as far:
+    then a window, the length or the initial weights of a model explain it.
+    """
+    first, last = int(found.lengths[0]), int(found.lengths[-1])
+    keys, growth, misses = found.effective_keys, found.growth, found.best_misses
+    below, above = _explained(found.random_entropy[..., 0], found.uniform_entropy)
+    slower, faster = _explained(
+        *(
+            growth_per_doubling(found.lengths, x)
+            for x in (found.random_entropy[..., 0], found.uniform_entropy)
+        )
+    )
     said = []
-    if (i := _largest(growth)) is not None:
-        ends = f"{_few(keys[i, 0])} effective keys at {first}, {_few(keys[i, -1])} at {last}"
-        said.append(f"{found.name(i)} spreads fastest: {ends}.")
-    if len(growth) > 1 and (i := _largest(-growth)) is not None:
-        ends = f"{_few(keys[i, 0])} effective keys at {first}, {_few(keys[i, -1])} at {last}"
-        said.append(f"{found.name(i)} spreads least: {ends}.")
-    if (i := _largest(-keys[:, -1])) is not None:
+    for far, word in ((growth - faster, "fastest"), (slower - growth, "least")):
+        if (i := _largest(far, _NATS)) is not None:
+            ends = f"{_few(keys[i, 0])} effective keys at {first}, {_few(keys[i, -1])} at {last}"
+            said.append(f"{found.name(i)} spreads {word}: {ends}.")
+    if (i := _largest((below - found.entropy[..., 0])[:, -1], _NATS)) is not None:
         said.append(f"{found.name(i)} is the sharpest at {last}: {_few(keys[i, -1])} effective keys.")
+    weight = _beyond(found.first_key_weight[:, -1], found.uniform_first_key[:, -1])
     if (i := _largest(weight)) is not None:
         said.append(f"{found.name(i)} gives the first key the most: {weight[i]:.1%} of the weight at {last}.")
-    if (i := _largest(found.received[:, -1])) is not None:
-        share, key = found.received[i, -1], int(found.received_by[i, -1])
-        said.append(f"{found.name(i)} has the key that gets the most: key {key}, {share:.1%} of all weight.")
-    if (i := _largest(misses)) is not None:
+    share = _beyond(found.received[:, -1], found.uniform_received[:, -1])
+    if (i := _largest(share)) is not None:
+        key = int(found.received_by[i, -1])
+        said.append(
+            f"{found.name(i)} has the key that gets the most: key {key}, {share[i]:.1%} of all weight."
+        )
+    entropy = found.entropy[..., 0]
+    plain = ((entropy > below - _NATS) & (entropy < above + _NATS)).all(1)
+    if (i := _largest(np.where(plain, np.nan, misses), _NATS)) is not None:
         law = found.laws[int(found.best[i])].spelling
         said.append(f"No law keeps {found.name(i)} well: the best, {law}, misses by {misses[i]:.2f} nat.")
     return said
+
+
+def _explained(random: Array, equal: Array) -> tuple[Array, Array]:
+    """The least and the most of what random keys and equal weights have."""
+    return np.fmin(random, equal), np.fmax(random, equal)
+
+
+def _beyond(weights: Array, equal: Array) -> Array:
+    """Weights that are far more than with equal scores; NaN in the place of the others."""
+    return np.where(weights > np.maximum(_TIMES * equal, _SHARE), weights, np.nan)
 
 
 def differences(first: _Described, second: _Described, names: tuple[str, str]) -> list[str]:
@@ -92,9 +160,15 @@ def differences(first: _Described, second: _Described, names: tuple[str, str]) -
     return said
 
 
-def _largest(values: Array) -> int | None:
-    """Index of the largest number; None where there is none."""
-    return int(np.nanargmax(values)) if np.isfinite(values).any() else None
+def _largest(values: Array, least: float = -np.inf) -> int | None:
+    """Index of the largest number; None where there is none, or none above `least`."""
+    if not (values > least).any():
+        return None
+    return int(np.nanargmax(values))
+
+
+def _heads(number: int) -> str:
+    return "1 head" if number == 1 else f"{number} heads"
 
 
 def _few(keys: float) -> str:

@@ -155,7 +155,6 @@ OPTIONS: Mapping[str, Option] = _table(
     ),
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--output", "the page, an HTML file", "FILE", written, short="-o"),
-    Option("--force", "replace a file that is there", kind=None),
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
     Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", written),

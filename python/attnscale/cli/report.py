@@ -48,7 +48,6 @@ def add(commands: Any) -> None:
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")
     add_option(parser, "--output", default=Path("report.html"))
-    add_option(parser, "--force")
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
     parser.set_defaults(run=run)
 
@@ -65,22 +64,21 @@ def run(options: argparse.Namespace) -> Answer:
     if len(reports) == 2:
         with bad_input():
             found = reports[0].beside(reports[1], _names(options.inputs))
+    replaced = ", in the place of the one that was there" if target.exists() else ""
     try:
-        found.save(target, overwrite=options.force)
+        found.save(target, overwrite=True)
     except OSError as error:
         raise OutputError(f"--output {target}: {error.strerror or error}") from error
-    said = found.differences if isinstance(found, ReportPair) else found.outliers
-    size = f"{target.stat().st_size / 1000:.0f} kB"
-    text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", f"Page: {target} ({size})"])
+    said = found.differences if isinstance(found, ReportPair) else [*found.summary, *found.outliers]
+    page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
+    text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
     return Answer(text, _rows(options.inputs, reports), found.to_dict())
 
 
 def _target(options: argparse.Namespace) -> Path:
-    """The file to write, before anything is measured; no file that the command reads."""
+    """The file to write or to replace, before anything is measured; no file that the command reads."""
     try:
-        target = check_free(options.output, overwrite=options.force)
-    except FileExistsError:
-        raise InputError(f"--output {options.output}: is there already; --force replaces it") from None
+        target = check_free(options.output, overwrite=True)
     except (OSError, ValueError) as error:
         raise InputError(f"--output {error}") from None
     for source in (*map(Path, options.inputs), *([options.text] if options.text is not None else [])):

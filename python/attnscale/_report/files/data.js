@@ -10,19 +10,24 @@ const NAMES = DATA.names || [""];
 const SHARED = REPORTS[0];
 const HEADS = SHARED.layers.map((layer, i) => ({ index: i, layer, head: SHARED.heads[i] }));
 
+/** The place of the heads' own scale among the multiples. */
+const OWN = SHARED.multiples.indexOf(1);
+
 /** What is chosen on the page; `tell` draws all of it again. */
 const state = {
   length: SHARED.lengths.length - 1, // index of the length
-  multiple: 1, // of the heads' own scale
+  multiple: OWN, // index of the multiple of the heads' own scale
   colour: "keys",
   x: "growth",
   y: "keys",
   head: 0, // index of the open head
+  random: false, // whether random keys are drawn under every law
   layer: "", // filter: a layer, or all
   where: "keys", // filter: a quantity, its sign, the number
   sign: 1,
   number: null,
   sort: "",
+  of: 0, // of two reports, whose numbers sort: 0, 1, or 2 for the difference
   down: false,
 };
 const listeners = [];
@@ -34,61 +39,46 @@ function choose(changes) {
   tell();
 }
 
-/**
- * A value between those at equal steps: a cubic whose slope at each of them is half the difference of the next
- * and the one before, at the ends that of the parabola through three. attnscale/_report/curves.py does the same.
- */
-function interpolate(values, place) {
-  const last = values.length - 1;
-  const slope = (i) => {
-    if (i === 0) return (-3 * values[0] + 4 * values[1] - values[2]) / 2;
-    if (i === last) return (3 * values[last] - 4 * values[last - 1] + values[last - 2]) / 2;
-    return (values[i + 1] - values[i - 1]) / 2;
-  };
-  const i = Math.min(Math.max(Math.floor(place), 0), last - 1);
-  const t = place - i;
-  const a = values[i + 1] - values[i];
-  const b = slope(i) - a;
-  const c = a - slope(i + 1);
-  return values[i] + t * a + t * (1 - t) * (b * (1 - t) + c * t);
-}
-
-/** The entropy of a head at a length and a multiple of its scale, in nats. */
-function entropyAt(report, i, length, multiple) {
-  const curve = report.curve[i][length];
-  if (curve.some((value) => value === null)) return NaN;
-  const m = report.multiples;
-  const last = m.length - 1; // steps from the ends, which are not rounded
-  return interpolate(curve, (last * Math.log(multiple / m[0])) / Math.log(m[last] / m[0]));
-}
-
 const number = (value) => (value === null || value === undefined ? NaN : value);
-const atLength = (name) => (report, i) => number(report[name][i][state.length]);
-const entropy = (report, i) => entropyAt(report, i, state.length, state.multiple);
+/** A number of a head that was measured at every length and every multiple, or at those chosen. */
+const at = (report, name, i, length, multiple) => number(report[name][i][length][multiple]);
+const chosen = (name) => (report, i) => at(report, name, i, state.length, state.multiple);
+const entropy = chosen("curve");
 
 function growth(report, i) {
   const n = report.lengths;
   const last = n.length - 1;
-  const rise = entropyAt(report, i, last, state.multiple) - entropyAt(report, i, 0, state.multiple);
+  const rise = at(report, "curve", i, last, state.multiple) - at(report, "curve", i, 0, state.multiple);
   return rise / Math.log2(n[last] / n[0]);
 }
 
-/** What a head can be coloured, drawn, sorted and filtered by. `log`: the scale of axes and colours. */
+/**
+ * What a head can be coloured, drawn, sorted and filtered by, at the chosen length and multiple; a label says
+ * where it does not follow the multiple. `log`: the scale of axes and colours; `short`: for narrow windows.
+ */
 const QUANTITIES = {
-  keys: { label: "effective keys", value: (r, i) => Math.exp(entropy(r, i)), digits: 3, log: true },
-  entropy: { label: "entropy (nats)", value: entropy, digits: 3 },
-  growth: { label: "growth (nats a doubling)", value: growth, digits: 2 },
-  first: { label: "weight of the first key", value: atLength("first_key_weight"), share: true },
-  max: { label: "largest weight of a row", value: atLength("max_weight"), share: true },
-  received: { label: "most weight on one key", value: atLength("received"), share: true },
+  keys: { label: "effective keys", short: "keys", value: (r, i) => Math.exp(entropy(r, i)), digits: 3, log: true },
+  entropy: { label: "entropy (nats)", short: "entropy", value: entropy, digits: 3 },
+  growth: { label: "growth (nats a doubling)", short: "growth", value: growth, digits: 2 },
+  first: { label: "weight of the first key", short: "first key", value: chosen("first_key_curve"), share: true },
+  max: { label: "largest weight of a row", short: "largest", value: chosen("max_weight_curve"), share: true },
+  received: { label: "most weight on one key", short: "one key", value: chosen("received_curve"), share: true },
   random: {
     label: "entropy less that of random keys (nats)",
-    value: (r, i) => entropy(r, i) - number(r.random_entropy[i][state.length][0]),
+    short: "less random",
+    value: (r, i) => entropy(r, i) - chosen("random_curve")(r, i),
     digits: 3,
   },
-  beta: { label: "multiple that keeps the entropy", value: atLength("beta"), digits: 3, log: true },
+  beta: {
+    label: "multiple that keeps the entropy, at \u00d7 1",
+    short: "keeps, \u00d7 1",
+    value: (r, i) => number(r.beta[i][state.length]),
+    digits: 3,
+    log: true,
+  },
   misses: {
-    label: "best law misses by (nats)",
+    label: "best law misses by (nats), at \u00d7 1",
+    short: "misses, \u00d7 1",
     value: (r, i) => number(r.best_misses[i]),
     digits: 3,
   },
@@ -110,6 +100,11 @@ function few(value, digits) {
 
 const headName = (i) => `layer ${HEADS[i].layer}, head ${HEADS[i].head}`;
 const lengthName = () => `${SHARED.lengths[state.length]} tokens`;
+/** A multiple as it is shown, and what is added to a name where it is not 1. */
+const multipleName = (multiple = state.multiple) => `${few(SHARED.multiples[multiple], 3)} \u00d7`;
+const atMultiple = () => (state.multiple === OWN ? "" : `, at ${multipleName()} the scale`);
+/** What is added to the name of something that the slider does not move, once it has moved the rest. */
+const asMeasured = () => (state.multiple === OWN ? "" : ", at \u00d7 1");
 const several = REPORTS.length > 1;
 
 /** The indices of the heads that pass the filter. */
@@ -122,23 +117,31 @@ function passing() {
   }).map(({ index }) => index);
 }
 
-/** The least and the largest value of a quantity over all heads, lengths and reports, so that colours stay. */
+/**
+ * The least and the largest value of a quantity over all heads, lengths and reports, at the heads' own scale
+ * and at the chosen multiple: so colours stay when the length changes, and no number is beyond them.
+ */
 function extent(quantity) {
   const { value, share, log } = QUANTITIES[quantity];
   const before = { length: state.length, multiple: state.multiple };
   const found = [];
-  state.multiple = 1;
-  SHARED.lengths.forEach((_, length) => {
-    state.length = length;
-    for (const report of REPORTS) for (const { index } of HEADS) found.push(value(report, index));
-  });
+  for (const multiple of new Set([OWN, before.multiple]))
+    SHARED.lengths.forEach((_, length) => {
+      Object.assign(state, { length, multiple });
+      for (const report of REPORTS) for (const { index } of HEADS) found.push(value(report, index));
+    });
   Object.assign(state, before);
   const known = found.filter(Number.isFinite);
-  if (!known.length) return [0, 1];
+  if (!known.length) return log ? [1, 10] : [0, 1];
   if (quantity === "keys") return [1, SHARED.lengths[SHARED.lengths.length - 1]];
   const least = Math.min(...known);
   const most = Math.max(...known);
   if (share || quantity === "entropy" || quantity === "misses") return [0, most || 1];
   return least === most ? [least - 0.5, most + 0.5] : [least, most];
 }
-const EXTENTS = Object.fromEntries(Object.keys(QUANTITIES).map((each) => [each, extent(each)]));
+const EXTENTS = new Map();
+function extentOf(quantity) {
+  const name = `${quantity} ${state.multiple}`;
+  if (!EXTENTS.has(name)) EXTENTS.set(name, extent(quantity));
+  return EXTENTS.get(name);
+}

@@ -1,127 +1,161 @@
 // One head: entropy against length and against the scale, its rows, and what keeps its entropy.
 
+const HIGH = 320; // pixels of a figure
 const colourClass = (k) => `c${k % 6}`;
 const lengthTicks = SHARED.lengths.length <= 8 ? SHARED.lengths : undefined;
 
+/** An axis from 0 to the most of some numbers of all reports, so that figures beside each other share it. */
+function upTo(label, numbers) {
+  const known = REPORTS.flatMap(numbers).flat(Infinity).map(number).filter(Number.isFinite);
+  return { extent: [0, Math.max(...known, 0.1) * 1.05], label };
+}
+
+/** The lines of the figure against length: what each has at every length, its look, and its name. */
+function linesAgainstLength(report, i) {
+  const n = report.lengths;
+  const moved = state.multiple !== OWN;
+  const curve = (name, m) => n.map((_, l) => at(report, name, i, l, m));
+  const law = (rows, k) => n.map((_, l) => number(rows[i][l][k]));
+  const lines = [{ values: n.map((_, l) => number(report.uniform_entropy[i][l])), look: "equal", name: "equal weights" }];
+  if (state.random)
+    report.laws.forEach((each, k) => {
+      if (k) lines.push({ values: law(report.random_entropy, k), look: `curve random ${colourClass(k)}`, name: `random keys, times ${each.name}` });
+    });
+  const random = moved ? `random keys, at ${multipleName()}` : "random keys";
+  lines.push({ values: curve("random_curve", state.multiple), look: "curve random c0", name: random });
+  report.laws.forEach((each, k) => {
+    if (k) lines.push({ values: law(report.entropy, k), look: `curve ${colourClass(k)}`, name: `times ${each.name}${asMeasured()}` });
+  });
+  if (moved) lines.push({ values: curve("curve", OWN), look: "curve own", name: `the head${asMeasured()}` });
+  lines.push({ values: curve("curve", state.multiple), look: "curve head c0", name: moved ? `the head, at ${multipleName()}` : "the head" });
+  return lines;
+}
+
 function againstLength(report, i) {
   const n = report.lengths;
-  const values = [...report.entropy[i].flat(), ...report.random_entropy[i].flat(), ...report.uniform_entropy[i]];
-  const most = Math.max(...values.map(number).filter(Number.isFinite), 0.1);
   const x = { extent: n.length > 1 ? [n[0], n[n.length - 1]] : [n[0] / 2, n[0] * 2], log: true, label: "length", ticks: lengthTicks, text: String };
-  const label = `Entropy of ${headName(i)} against length under each law, and that of random keys`;
-  const { element, across, up } = axes(420, 300, x, { extent: [0, most * 1.05], label: "entropy (nats)" }, label);
-  element.append(line(n.map((each, l) => [across(each), up(report.uniform_entropy[i][l])]), { class: "equal" }));
-  report.laws.forEach((_, k) => {
-    const curve = (rows) => n.map((each, l) => [across(each), up(number(rows[i][l][k]))]);
-    element.append(line(curve(report.random_entropy), { class: `curve random ${colourClass(k)}` }));
-    element.append(line(curve(report.entropy), { class: `curve ${colourClass(k)}` }));
-  });
-  n.forEach((each, l) => {
-    const value = entropyAt(report, i, l, state.multiple);
+  const y = upTo("entropy (nats)", (each) => linesAgainstLength(each, i).map((one) => one.values));
+  const label = `Entropy of ${headName(i)} against length${atMultiple()}, under each law, and that of random keys`;
+  const { element, across, up } = axes(plotWidth(), HIGH, x, y, label);
+  const lines = linesAgainstLength(report, i);
+  for (const { values, look } of lines)
+    element.append(line(values.map((value, l) => [across(n[l]), up(value)]), { class: look }));
+  lines[lines.length - 1].values.forEach((value, l) => {
     if (Number.isFinite(value))
-      element.append(draw("circle", { class: "point c0", cx: across(each), cy: up(value), r: l === state.length ? 6 : 4 }));
+      element.append(draw("circle", { class: "point c0", cx: across(n[l]), cy: up(value), r: l === state.length ? 6 : 4 }));
   });
-  return element;
+  return { element, below: lineKeys(lines) };
+}
+
+/** What the lines of a figure are. */
+function lineKeys(lines) {
+  const swatch = (look) => draw("svg", { width: 28, height: 10, "aria-hidden": "true" }, draw("path", { d: "M0,5L28,5", class: look }));
+  return make("ul", { class: "keys" }, ...[...lines].reverse().map(({ look, name }) => make("li", {}, swatch(look), name)));
 }
 
 function againstScale(report, i) {
   const m = report.multiples;
-  const most = Math.max(...report.curve[i].flat().map(number).filter(Number.isFinite), 0.1);
   const x = { extent: [m[0], m[m.length - 1]], log: true, label: "multiple of the scale", ticks: [0.25, 0.5, 1, 2, 4] };
   const label = `Entropy of ${headName(i)} against the multiple of its scale, a curve for each length`;
-  const { element, across, up, edge } = axes(420, 300, x, { extent: [0, most * 1.05], label: "entropy (nats)" }, label);
+  const { element, across, up, edge } = axes(plotWidth(), HIGH, x, upTo("entropy (nats)", (each) => each.curve[i]), label);
   report.lengths.forEach((n, l) => {
-    const points = m.map((each, k) => [across(each), up(number(report.curve[i][l][k]))]);
+    const points = m.map((each, k) => [across(each), up(at(report, "curve", i, l, k))]);
     element.append(line(points, { class: "curve c1", opacity: l === state.length ? 1 : 0.35 }));
     const first = points[0];
     if (Number.isFinite(first[1])) element.append(draw("text", { x: first[0] + 4, y: first[1] - 4 }, String(n)));
   });
-  const at = across(state.multiple);
-  element.append(draw("line", { class: "mark", x1: at, x2: at, y1: edge.top, y2: 300 - edge.bottom }));
-  const value = entropyAt(report, i, state.length, state.multiple);
-  if (Number.isFinite(value)) element.append(draw("circle", { class: "point c0", cx: at, cy: up(value), r: 5 }));
-  return element;
+  const there = across(m[state.multiple]);
+  element.append(draw("line", { class: "mark", x1: there, x2: there, y1: edge.top, y2: HIGH - edge.bottom }));
+  const value = entropy(report, i);
+  if (Number.isFinite(value)) element.append(draw("circle", { class: "point c0", cx: there, cy: up(value), r: 5 }));
+  return { element };
 }
 
 function histogram(report, i) {
   const counts = report.histogram[i][state.length];
   const most = Math.max(report.uniform_entropy[i][state.length], 1e-6);
-  const label = `Distribution of the row entropies of ${headName(i)} at ${lengthName()}`;
-  const y = { extent: [0, Math.max(...counts, 1) * 1.05], label: "rows" };
-  const { element, across, up, edge } = axes(420, 300, { extent: [0, most], label: "entropy of a row (nats)" }, y, label);
+  const label = `Distribution of the row entropies of ${headName(i)} at ${lengthName()}${asMeasured()}`;
+  const y = upTo("rows", (each) => each.histogram[i][state.length]);
+  const { element, across, up, edge } = axes(plotWidth(), HIGH, { extent: [0, most], label: "entropy of a row (nats)" }, y, label);
   counts.forEach((count, k) => {
     const [a, b] = [k, k + 1].map((each) => across((most * each) / counts.length));
-    element.append(draw("rect", { class: "bar", x: a + 0.5, width: b - a - 1, y: up(count), height: 300 - edge.bottom - up(count) }));
+    element.append(draw("rect", { class: "bar", x: a + 0.5, width: b - a - 1, y: up(count), height: HIGH - edge.bottom - up(count) }));
   });
-  return element;
+  return { element };
 }
 
 function byPosition(report, i) {
   const values = report.by_position[i][state.length].map(number);
   const n = report.lengths[state.length];
-  const most = Math.max(...values.filter(Number.isFinite), report.uniform_entropy[i][state.length], 0.1);
-  const label = `Mean entropy of ${headName(i)} along ${lengthName()}`;
-  const y = { extent: [0, most * 1.05], label: "entropy (nats)" };
-  const { element, across, up } = axes(420, 300, { extent: [0, n], label: "position of the query" }, y, label);
+  const label = `Mean entropy of ${headName(i)} along ${lengthName()}${asMeasured()}`;
+  const y = upTo("entropy (nats)", (each) => [each.by_position[i][state.length], each.uniform_entropy[i][state.length]]);
+  const { element, across, up } = axes(plotWidth(), HIGH, { extent: [0, n], label: "position of the query" }, y, label);
   const place = (k) => across(((k + 0.5) * n) / values.length);
   element.append(line(values.map((value, k) => [place(k), up(value)]), { class: "curve c1" }));
   values.forEach((value, k) => {
     if (Number.isFinite(value)) element.append(draw("circle", { class: "point c1", cx: place(k), cy: up(value), r: 3 }));
   });
-  return element;
+  return { element };
 }
 
-/** What the lines of the figure against length are. */
-function lawKeys(report) {
-  const swatch = (name) => draw("svg", { width: 28, height: 10, "aria-hidden": "true" }, draw("path", { d: "M0,5L28,5", class: name }));
-  const laws = report.laws.map((law, k) =>
-    make("li", {}, swatch(`curve ${colourClass(k)}`), k === 0 ? "as the head has it" : `times ${law.name}`));
-  return make("ul", { class: "keys" }, ...laws,
-    make("li", {}, swatch("curve random c0"), "random keys under the law of the same colour"),
-    make("li", {}, swatch("equal"), "equal weights"));
-}
-
-function facts(report, i) {
+/** Each fact of a head: its name, and its text for a report. */
+function facts() {
   const l = state.length;
-  const n = report.lengths[l];
-  const entropyNow = entropyAt(report, i, l, state.multiple);
-  const best = report.best[i];
-  const kept = best < 0
+  const n = SHARED.lengths[l];
+  const rise = (value) => (Number.isFinite(value) ? `${few(value, 2)} nats a doubling` : "one length only");
+  const kept = (report, i) => report.best[i] < 0
     ? "not determined: one length only, a soft-cap or a sink, or no multiple of the scale that keeps it"
-    : `${few(report.best_constant[i], 3)} times ${report.laws[best].name}; misses by ${few(report.best_misses[i], 2)} nat`;
-  const beta = report.beta[i][l];
-  const rows = [
-    [`At ${n} tokens${state.multiple === 1 ? "" : `, ${multipleName()} the scale`}`,
-      `${few(entropyNow, 3)} nats, ${few(Math.exp(entropyNow), 3)} effective keys of ${few(Math.exp(report.uniform_entropy[i][l]), 4).replace(/\.0$/, "")}`],
-    ["Weight of the first key", show("first", number(report.first_key_weight[i][l]))],
-    ["Largest weight of a row", `${show("max", number(report.max_weight[i][l]))} (mean)`],
-    ["Most weight on one key", `${show("received", number(report.received[i][l]))} of all, on key ${report.received_by[i][l]}`],
-    ["Growth", report.growth[i] === null ? "one length only" : `${few(report.growth[i], 2)} nats a doubling`],
-    [`Keeps its entropy of ${report.lengths[0]}`, beta === null ? `at no multiple that is known at ${n}` : `at ${few(beta, 3)} times the scale at ${n}`],
-    ["Law that keeps it best", kept],
+    : `${few(report.best_constant[i], 3)} times ${report.laws[report.best[i]].name}; misses by ${few(report.best_misses[i], 2)} nat`;
+  const keys = (value) => few(value, 4).replace(/\.0$/, "");
+  return [
+    [`At ${n} tokens${atMultiple()}`, (r, i) =>
+      `${few(entropy(r, i), 3)} nats, ${few(Math.exp(entropy(r, i)), 3)} effective keys of ${keys(Math.exp(r.uniform_entropy[i][l]))}`],
+    ["Random keys, likewise", (r, i) => {
+      const value = chosen("random_curve")(r, i);
+      return `${few(value, 3)} nats, ${few(Math.exp(value), 3)} effective keys`;
+    }],
+    ["Weight of the first key", (r, i) => show("first", QUANTITIES.first.value(r, i))],
+    ["Largest weight of a row", (r, i) => `${show("max", QUANTITIES.max.value(r, i))} (mean)`],
+    ["Most weight on one key", (r, i) =>
+      `${show("received", QUANTITIES.received.value(r, i))} of all, on key ${chosen("received_by_curve")(r, i)}`],
+    ["Growth", (r, i) => rise(growth(r, i))],
+    [`Keeps its entropy of ${SHARED.lengths[0]}${asMeasured()}`, (r, i) =>
+      r.beta[i][l] === null ? `at no multiple that is known at ${n}` : `at ${few(r.beta[i][l], 3)} times the scale at ${n}`],
+    [`Law that keeps it best${asMeasured()}`, kept],
   ];
-  return make("dl", {}, ...rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]));
 }
 
-function headPanel(report, name) {
-  const i = state.head;
-  const n = report.lengths[state.length];
-  const file = `layer-${HEADS[i].layer}-head-${HEADS[i].head}`;
-  return make("div", { class: "panel" },
-    name ? make("h3", {}, name) : null,
-    facts(report, i),
-    make("div", { class: "figures wide" },
-      figure(againstLength(report, i), "entropy against length", `${file}-length`),
-      figure(againstScale(report, i), "entropy against the scale", `${file}-scale`),
-      figure(histogram(report, i), `rows by entropy at ${n}`, `${file}-rows`),
-      figure(byPosition(report, i), `along the text at ${n}`, `${file}-position`)),
-    lawKeys(report));
+/** Names and texts: a list for one report, a table for two, which says once what is the same in both. */
+function factList(rows) {
+  if (!several) return make("dl", {}, ...rows.flatMap(([name, [text]]) => [make("dt", {}, name), make("dd", {}, text)]));
+  const cells = ([a, b]) => (a === b ? [make("td", { colspan: 2 }, a)] : [make("td", {}, a), make("td", {}, b)]);
+  const header = make("tr", {}, make("td", {}), ...NAMES.map((name) => make("th", { scope: "col" }, name)));
+  return make("table", { class: "facts" }, make("thead", {}, header),
+    make("tbody", {}, ...rows.map(([name, texts]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells(texts)))));
 }
+
+const FIGURES = [
+  { make: againstLength, file: "length", caption: () => `entropy against length${atMultiple()}` },
+  { make: againstScale, file: "scale", caption: () => "entropy against the scale" },
+  { make: histogram, file: "rows", caption: () => `rows by entropy at ${lengthName()}${asMeasured()}` },
+  { make: byPosition, file: "position", caption: () => `along the text at ${lengthName()}${asMeasured()}` },
+];
 
 function startHead() {
+  const random = document.getElementById("random");
+  random.addEventListener("change", () => choose({ random: random.checked }));
   listeners.push(() => {
-    document.getElementById("head-title").textContent = `Head: ${headName(state.head)}`;
-    const panels = REPORTS.map((report, k) => headPanel(report, NAMES[k]));
-    document.getElementById("head-panels").replaceChildren(...panels);
+    const i = state.head;
+    const file = `layer-${HEADS[i].layer}-head-${HEADS[i].head}`;
+    document.getElementById("head-title").textContent = `Head: ${headName(i)}`;
+    document.getElementById("head-facts").replaceChildren(
+      factList(facts().map(([name, text]) => [name, REPORTS.map((report) => text(report, i))])));
+    // Of two reports, the same figure of both is side by side.
+    const figures = FIGURES.flatMap((each) => REPORTS.map((report, k) => {
+      const { element, below } = each.make(report, i);
+      const name = several ? `${NAMES[k]}: ${each.caption()}` : each.caption();
+      return figure(element, name, `${file}-${each.file}${several ? `-${k + 1}` : ""}`, below);
+    }));
+    document.getElementById("head-panels").replaceChildren(...figures);
   });
 }

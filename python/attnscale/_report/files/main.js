@@ -1,8 +1,6 @@
 // The head of the page, its controls, and the first drawing.
 
 const byId = (id) => document.getElementById(id);
-const multipleName = () => `${few(state.multiple, 3)} \u00d7`;
-
 function terms(report) {
   const made = report.provenance;
   const rows = Object.entries(report.about).map(([name, text]) => [name, text]);
@@ -13,15 +11,17 @@ function terms(report) {
 }
 
 function writeHead() {
-  for (const [k, report] of REPORTS.entries()) {
-    if (several) byId("about").append(make("dt", {}, "report"), make("dd", {}, make("strong", {}, NAMES[k])));
-    for (const [name, text] of terms(report)) byId("about").append(make("dt", {}, name), make("dd", {}, text));
-  }
-  const sentence = (text) => text[0].toUpperCase() + text.slice(1);
-  const said = (DATA.differences || []).map(sentence);
-  for (const [k, report] of REPORTS.entries())
-    for (const text of report.outliers) said.push(several ? `${NAMES[k]}: ${text}` : sentence(text));
-  byId("said").append(...said.map((text) => make("li", {}, text)));
+  const all = REPORTS.map(terms);
+  const names = [...new Set(all.flat().map(([name]) => name))];
+  const text = (rows, name) => (rows.find(([each]) => each === name) || ["", ""])[1];
+  byId("about").append(factList(names.map((name) => [name, all.map((rows) => text(rows, name))])));
+  const sentence = (said) => said[0].toUpperCase() + said.slice(1);
+  const whose = (k, said) => (several ? `${NAMES[k]}: ${said}` : sentence(said));
+  const every = (name) => REPORTS.flatMap((report, k) => report[name].map((said) => whose(k, said)));
+  byId("summary").append(...every("summary").map((said) => make("p", {}, said)));
+  const said = [...(DATA.differences || []).map(sentence), ...every("outliers")];
+  if (!said.length) said.push("No head is beyond what equal weights and random keys explain.");
+  byId("said").append(...said.map((each) => make("li", {}, each)));
   const plans = REPORTS.map((report, k) => report.plan && (several ? `${NAMES[k]}\n` : "") + report.plan).filter(Boolean);
   byId("plan").textContent = plans.join("\n\n");
   byId("plan-details").hidden = !plans.length;
@@ -29,46 +29,44 @@ function writeHead() {
   byId("foot").textContent =
     "Entropies are in nats; effective keys are exp(entropy). An entropy at a length is the mean over its queries" +
     (causal ? ", of causal heads over the last eighth of them, which see between 7/8 and all of the keys" : "") +
-    ". Laws and multiples act on the head\u2019s own scale. Random keys are independent and uniform on a sphere: the exact " +
+    ". Laws and multiples act on the head\u2019s own scale, \u00d7 1. Random keys are independent and uniform on a sphere: the exact " +
     "expectation for as many keys under the same law. The law that keeps the entropy best has a constant of the head.";
 }
 
 function writeControls() {
-  const errors = REPORTS.map((report) => report.interpolation_error).filter((error) => error !== null);
-  const error = errors.length ? `at most ${Math.max(...errors).toPrecision(1)} nat off where it was checked` : "not known";
   byId("multiple-note").textContent =
-    `The scale changes entropy, effective keys and growth. Measured at ${SHARED.multiples.length} multiples and ` +
-    `interpolated between them, ${error}.`;
+    `Everything but what says \u201cat \u00d7 1\u201d follows the scale. It stops at the ${SHARED.multiples.length} multiples ` +
+    "at which the heads, and random keys, were measured.";
   listeners.push(() => {
     byId("length-out").textContent = lengthName();
     byId("length").setAttribute("aria-valuetext", lengthName());
     byId("multiple-out").textContent = multipleName();
-    byId("multiple").setAttribute("aria-valuetext", `${few(state.multiple, 3)} times the scale`);
+    byId("multiple").setAttribute("aria-valuetext", `${few(SHARED.multiples[state.multiple], 3)} times the scale`);
+    byId("length").value = state.length;
+    byId("multiple").value = state.multiple;
+    byId("random").checked = state.random;
+    for (const [id, name] of SELECTS) byId(id).value = state[name];
   });
 }
 
+const SELECTS = [["colour", "colour"], ["scatter-x", "x"], ["scatter-y", "y"]];
+
 function startControls() {
-  const length = byId("length");
-  length.max = SHARED.lengths.length - 1;
-  length.value = state.length;
-  length.disabled = SHARED.lengths.length === 1;
-  length.addEventListener("input", () => choose({ length: Number(length.value) }));
-  const multiple = byId("multiple");
-  multiple.addEventListener("input", () => choose({ multiple: 2 ** Number(multiple.value) }));
-  byId("reset").addEventListener("click", () => {
-    multiple.value = 0;
-    choose({ multiple: 1 });
-  });
-  for (const [id, name] of [["colour", "colour"], ["scatter-x", "x"], ["scatter-y", "y"]]) {
-    const select = byId(id);
-    for (const [value, { label }] of Object.entries(QUANTITIES)) select.append(make("option", { value }, label));
-    select.value = state[name];
-    select.addEventListener("change", () => choose({ [name]: select.value }));
+  for (const [id, list] of [["length", SHARED.lengths], ["multiple", SHARED.multiples]]) {
+    byId(id).max = list.length - 1;
+    byId(id).disabled = list.length === 1;
+    byId(id).addEventListener("input", () => choose({ [id]: Number(byId(id).value) }));
+  }
+  byId("reset").addEventListener("click", () => choose({ multiple: OWN }));
+  for (const [id, name] of SELECTS) {
+    for (const [value, { label }] of Object.entries(QUANTITIES)) byId(id).append(make("option", { value }, label));
+    byId(id).addEventListener("change", () => choose({ [name]: byId(id).value }));
   }
   for (const form of document.querySelectorAll("form")) form.addEventListener("submit", (event) => event.preventDefault());
 }
 
 // The head that spreads fastest is open first.
+document.body.classList.toggle("several", several);
 state.head = HEADS.reduce((best, { index }) => (growth(SHARED, index) > growth(SHARED, best) ? index : best), 0);
 writeHead();
 startControls();
@@ -77,4 +75,11 @@ startMaps();
 startScatter();
 startHead();
 startTable();
+startAddress();
 tell();
+let width = plotWidth();
+window.addEventListener("resize", () => {
+  if (plotWidth() === width) return;
+  width = plotWidth();
+  tell();
+});

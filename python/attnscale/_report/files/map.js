@@ -27,7 +27,7 @@ function mostDifference() {
 }
 
 function buildMap(map) {
-  const side = Math.round(Math.min(Math.max(480 / COLUMNS.length, 16), 40));
+  const side = Math.round(Math.min(Math.max((plotWidth() - 40) / COLUMNS.length, 16), 40));
   const [left, top] = [34, 20];
   const [width, height] = [left + side * COLUMNS.length + 6, top + side * LAYERS.length + 6];
   const element = draw("svg", {
@@ -66,9 +66,12 @@ function buildMap(map) {
     return row;
   });
   // Drawn last, so that no field covers them: what is open, and where the keyboard is.
-  map.openRing = draw("rect", { class: "ring", "aria-hidden": "true", width: side, height: side });
-  map.focusRing = draw("rect", { class: "ring focus", "aria-hidden": "true", width: side, height: side, display: "none" });
-  element.append(labels, ...rows, map.openRing, map.focusRing);
+  // The open field's frame has a lighter one around it, to be seen on every colour.
+  const frame = (name, attributes = {}) =>
+    draw("rect", { class: name, "aria-hidden": "true", width: side, height: side, ...attributes });
+  map.openRings = [frame("ring halo"), frame("ring")];
+  map.focusRing = frame("ring focus", { display: "none" });
+  element.append(labels, ...rows, ...map.openRings, map.focusRing);
   return element;
 }
 
@@ -129,7 +132,7 @@ function updateMap(map, there) {
     cell.setAttribute("aria-label", say(map, index));
     cell.setAttribute("tabindex", index === (map.current ?? state.head) ? 0 : -1);
   });
-  ring(map.openRing, map.cells[state.head]);
+  for (const frame of map.openRings) ring(frame, map.cells[state.head]);
 }
 
 function startMaps() {
@@ -140,7 +143,7 @@ function startMaps() {
     for (const map of MAPS) updateMap(map, there);
     const { label, log, share } = QUANTITIES[state.colour];
     const text = share ? (tick) => `${tickText(100 * tick)} %` : tickText;
-    const legends = [legend(COLOURS.numbers, scale(EXTENTS[state.colour], [0, 1], log), label, text)];
+    const legends = [legend(COLOURS.numbers, scale(extentOf(state.colour), [0, 1], log), label, text)];
     if (several) {
       const most = mostDifference();
       legends.push(legend(COLOURS.differences, scale([-most, most], [0, 1]), `${label}: ${MAPS[2].name}`, text));

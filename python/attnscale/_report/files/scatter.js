@@ -21,7 +21,7 @@ function scatter(report, name) {
     text: quantity.share ? (tick) => `${tickText(100 * tick)} %` : tickText,
   });
   const label = `Scatter plot of ${there.length} heads, ${qx.label} across, ${qy.label} up. The table has its numbers.`;
-  const { element, across, up } = axes(420, 320, axis(state.x, qx), axis(state.y, qy), label);
+  const { element, across, up } = axes(plotWidth(), 340, axis(state.x, qx), axis(state.y, qy), label);
   for (const i of there) {
     const [x, y] = [qx.value(report, i), qy.value(report, i)];
     if (!Number.isFinite(x) || !Number.isFinite(y)) continue;
@@ -33,7 +33,7 @@ function scatter(report, name) {
     dot.append(draw("title", {}, `${headName(i)}: ${show(state.x, x)} ${qx.label}, ${show(state.y, y)} ${qy.label}`));
     element.append(dot);
   }
-  return figure(element, name || `at ${lengthName()}`, "heads-scatter");
+  return figure(element, `${name}${name && ": "}at ${lengthName()}${atMultiple()}`, "heads-scatter");
 }
 
 function startScatter() {

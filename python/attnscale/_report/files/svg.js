@@ -11,7 +11,7 @@ function draw(tag, attributes = {}, ...children) {
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) element.setAttribute(name, value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
   element.append(...children.filter((each) => each !== null));
   return element;
@@ -102,14 +102,22 @@ function mix(stops, share) {
 /** The colour of a number of a quantity; null where there is none. */
 function colourOf(quantity, value) {
   if (!Number.isFinite(value)) return null;
-  return mix(COLOURS.numbers, scale(EXTENTS[quantity], [0, 1], QUANTITIES[quantity].log)(value));
+  return mix(COLOURS.numbers, scale(extentOf(quantity), [0, 1], QUANTITIES[quantity].log)(value));
 }
 
-/** A figure with a caption and a button that saves it. */
-function figure(element, caption, file) {
+/** Whether figures stand below each other; report.css has the same width. */
+const narrow = window.matchMedia("(max-width: 46rem)");
+/** The width of a plot in pixels where two figures share the page. */
+function plotWidth() {
+  const room = document.querySelector("main").clientWidth;
+  return Math.max(260, Math.floor(narrow.matches ? room : (room - 16) / 2) - 16);
+}
+
+/** A figure with a caption and a button that saves it; `below` stands between both. */
+function figure(element, caption, file, below = null) {
   const save = make("button", { type: "button", onclick: () => saveSvg(element, file) }, "Save as SVG");
   save.setAttribute("aria-label", `Save as SVG: ${caption}`);
-  return make("figure", {}, element, make("figcaption", {}, make("span", {}, caption), save));
+  return make("figure", {}, element, below, make("figcaption", {}, make("span", {}, caption), save));
 }
 
 /** The colours of a quantity, from the least to the largest, with its ticks. */

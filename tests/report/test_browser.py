@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.curves import interpolate
+from attnscale._report.curves import MULTIPLES, OWN
 from browser import chromium, opened, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
@@ -70,6 +71,10 @@ def entropies(page: Any) -> list[float]:
     return [float(text.replace("\u2212", "-")) for text in cells]
 
 
+def saved_rows(page: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(download(page, page.locator("#export-csv")))))
+
+
 def download(page: Any, button: Any) -> str:
     with page.expect_download() as waiting:
         button.click()
@@ -80,7 +85,7 @@ def download(page: Any, button: Any) -> str:
 def test_a_page_needs_no_network_and_the_console_is_empty(browser: Any, folder: Path, name: str) -> None:
     with opened(browser, folder / f"{name}.html") as page:
         slide(page, "length", 0)
-        slide(page, "multiple", 1)
+        slide(page, "multiple", OWN + 4)
         page.locator("#colour").select_option("growth")
         page.locator("#scatter-x").select_option("beta")
         page.locator("#filter-layer").select_option("0")
@@ -98,33 +103,196 @@ def test_the_sliders_move_the_entropy_of_every_head(browser: Any, folder: Path, 
         slide(page, "length", 0)
         np.testing.assert_allclose(entropies(page), minilm.entropy[:, 0, 0], rtol=6e-3, atol=1e-4)
         assert page.locator("#length-out").inner_text() == "64 tokens"
-        for place in (0.8125, -2, 2):
-            slide(page, "multiple", place)
-            expected = interpolate(minilm.curve[:, 0], [2.0**place])[:, 0]
-            np.testing.assert_allclose(entropies(page), expected, rtol=6e-3, atol=1e-4)
+        for m in (11, 0, 16):
+            slide(page, "multiple", m)
+            np.testing.assert_allclose(entropies(page), minilm.curve[:, 0, m], rtol=6e-3, atol=1e-4)
         page.locator("#reset").click()
         np.testing.assert_allclose(entropies(page), minilm.entropy[:, 0, 0], rtol=6e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("place", [-1.9375, 0.4375, 1.9375])  # between two multiples
-def test_what_is_saved_as_csv_is_what_the_table_shows(
-    browser: Any, folder: Path, minilm: at.Report, place: float
-) -> None:
+def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path, minilm: at.Report) -> None:
     with opened(browser, folder / "minilm.html") as page:
-        slide(page, "multiple", place)
+        slide(page, "multiple", 15)
         page.locator("#filter-layer").select_option("2")
         page.get_by_role("button", name="entropy (nats)", exact=True).click()
-        rows = list(csv.DictReader(io.StringIO(download(page, page.locator("#export-csv")))))
+        rows = saved_rows(page)
     inside = np.flatnonzero(minilm.layers == 2)
-    exact = interpolate(minilm.curve[inside, 1], [2.0**place])[:, 0]
+    exact = minilm.curve[inside, 1, 15]
     order = np.argsort(-exact)
     assert [int(row["head"]) for row in rows] == minilm.heads[inside][order].tolist()
     assert {row["layer"] for row in rows} == {"2"}
-    # The page has its curves to six digits, and its cubic is that of Python.
     found = [float(row["entropy (nats)"]) for row in rows]
     np.testing.assert_allclose(found, exact[order], rtol=2e-5)
-    np.testing.assert_allclose([float(row["effective keys"]) for row in rows], np.exp(found), rtol=1e-12)
-    assert {float(row["multiple"]) for row in rows} == {2.0**place}
+
+
+@pytest.mark.parametrize("m", [0, 5, OWN, 13, 16])
+@pytest.mark.parametrize("length", [0, 1])
+def test_every_column_of_the_csv_belongs_to_its_multiple(
+    browser: Any, folder: Path, minilm: at.Report, m: int, length: int
+) -> None:
+    """Or its heading says that it belongs to the multiple 1; and no row contradicts itself."""
+    with opened(browser, folder / "minilm.html") as page:
+        slide(page, "length", length)
+        slide(page, "multiple", m)
+        rows = saved_rows(page)
+    assert list(rows[0])[:4] == ["layer", "head", "length", "multiple"]
+    assert {float(row["multiple"]) for row in rows} == {float(f"{MULTIPLES[m]:.6g}")}
+    curve = minilm.curve[:, :, m]
+    expected = {
+        "effective keys": np.exp(curve[:, length]),
+        "entropy (nats)": curve[:, length],
+        "growth (nats a doubling)": (curve[:, 1] - curve[:, 0]) / 2,
+        "weight of the first key": minilm.first_key_curve[:, length, m],
+        "largest weight of a row": minilm.max_weight_curve[:, length, m],
+        "most weight on one key": minilm.received_curve[:, length, m],
+        "entropy less random keys\u2019 (nats)": (minilm.curve - minilm.random_curve)[:, length, m],
+        "multiple that keeps the entropy, at x 1": minilm.beta[:, length],
+        "best law misses by (nats), at x 1": minilm.best_misses,
+    }
+    assert list(rows[0])[4:] == [*expected, "best law, at x 1"]
+    for name, exact in expected.items():
+        found = [float(row[name]) if row[name] else np.nan for row in rows]
+        np.testing.assert_allclose(found, exact, rtol=2e-5, atol=2e-5, err_msg=name)
+    for row in rows:
+        assert float(row["largest weight of a row"]) * float(row["effective keys"]) > 1 - 3e-6
+
+
+def test_the_panel_of_a_head_belongs_to_the_multiple(browser: Any, folder: Path, minilm: at.Report) -> None:
+    with opened(browser, folder / "minilm.html") as page:
+        slide(page, "multiple", 15)
+        names = page.locator("#head-facts dt").all_inner_texts()
+        texts = dict(zip(names, page.locator("#head-facts dd").all_inner_texts(), strict=True))
+        captions = page.locator("#head-panels figcaption span").all_inner_texts()
+    i = int(np.argmax(minilm.growth))  # the head that is open first
+    entropy, weight = minilm.curve[i, 1, 15], minilm.max_weight_curve[i, 1, 15]
+    assert texts["At 256 tokens, at 3.36 \u00d7 the scale"].startswith(f"{entropy:.3g} nats")
+    assert float(texts["Largest weight of a row"].split()[0]) == pytest.approx(100 * weight, rel=5e-3)
+    random = float(texts["Random keys, likewise"].split()[0])
+    assert random == pytest.approx(minilm.random_curve[i, 1, 15], rel=5e-3)
+    growth = float(texts["Growth"].split()[0].replace("\u2212", "-"))
+    assert growth == pytest.approx((entropy - minilm.curve[i, 0, 15]) / 2, rel=0.05)
+    assert {"Keeps its entropy of 64, at \u00d7 1", "Law that keeps it best, at \u00d7 1"} <= set(texts)
+    assert captions[2:] == [
+        "rows by entropy at 256 tokens, at \u00d7 1",
+        "along the text at 256 tokens, at \u00d7 1",
+    ]
+
+
+def test_a_link_opens_the_page_as_it_was_left(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "causal.html") as page:
+        slide(page, "multiple", 4)
+        slide(page, "length", 0)
+        page.locator("#maps [role=gridcell]").nth(5).click()
+        page.get_by_role("button", name="entropy (nats)", exact=True).click()
+        page.locator("#random").check()
+        page.wait_for_url(re.compile("random=true"))
+        address = page.url
+        assert address.split("#")[1] == "length=128&scale=0.5&head=2.1&sort=entropy&down=true&random=true"
+        parts = ("#controls", "#scatters", "#head", "#table-scroll")
+        left = [page.locator(part).inner_text() for part in parts]
+        page.goto("about:blank")
+        page.goto(address)
+        assert [page.locator(part).inner_text() for part in parts] == left
+        assert page.locator("#multiple").input_value() == "4"
+        page.evaluate("location.hash = '#scale=2&head=9.9&sort=nothing'")  # as a reader may type it
+        page.locator("#multiple-out", has_text="2.00").wait_for()
+        assert page.locator("#length-out").inner_text() == "1024 tokens"
+        page.locator(".skip").focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#multiple-out").inner_text() == "2.00 \u00d7"
+        assert page.said == []
+
+
+def test_a_notebook_has_the_page_without_an_address(browser: Any, minilm: at.Report, tmp_path: Path) -> None:
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(minilm._repr_html_(), encoding="utf-8")
+    with opened(browser, notebook) as page:
+        slide(page.frame_locator("iframe"), "multiple", OWN + 4)
+        assert page.frame_locator("iframe").locator("#multiple-out").inner_text() == "2.00 \u00d7"
+        # Timers of a page run in their order: that of the address, which is shorter, is over then.
+        page.frame_locator("iframe").locator("body").evaluate(
+            "() => new Promise(done => setTimeout(done, 250))"
+        )
+        assert page.said == []
+
+
+def test_random_keys_under_every_law_are_drawn_where_they_are_wanted(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "minilm.html") as page:
+        figure = page.locator("#head-panels figure").first
+        assert figure.locator(":scope > svg path.random").count() == 1
+        assert "random keys" in figure.locator(".keys").inner_text()  # in the figure that it belongs to
+        page.locator("#random").check()
+        assert figure.locator(":scope > svg path.random").count() == 2
+        last = figure.locator(":scope > svg path").last
+        assert "head" in last.get_attribute("class")  # nothing hides it
+
+
+def test_the_open_field_is_seen_on_every_colour(browser: Any, folder: Path) -> None:
+    """A frame in the ink of the page within one in its ground: one of them differs from the field."""
+    with opened(browser, folder / "minilm.html") as page:
+        slide(page, "multiple", 16)
+        halo, frame = page.locator("#maps .ring:not(.focus)").all()
+        stroke = "each => getComputedStyle(each).stroke"
+        assert halo.evaluate(stroke) == "rgb(255, 255, 255)"
+        assert frame.evaluate(stroke) == "rgb(27, 31, 36)"
+
+
+def test_headings_show_that_they_sort(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "minilm.html") as page:
+        arrows = page.locator("thead .arrow").all_inner_texts()
+        assert arrows == ["\u2195"] * 10
+        page.get_by_role("button", name="effective keys", exact=True).click()
+        assert page.locator("thead .arrow").all_inner_texts() == ["\u2193", *arrows[1:]]
+
+
+def test_two_reports_are_side_by_side_on_one_axis(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "pair.html") as page:
+        page.locator("header summary").click()
+        assert page.locator("#about tbody tr:has(th:text-is('lengths')) td").count() == 1  # once for both
+        figures = page.locator("#head-panels figure").all()
+        for left, right in zip(figures[::2], figures[1::2], strict=True):
+            places = [each.bounding_box() for each in (left, right)]
+            assert places[0]["y"] == places[1]["y"]
+            ticks = [each.locator("text[text-anchor=end]").all_text_contents() for each in (left, right)]
+            assert ticks[0] == ticks[1]
+        names = page.locator("#table-scroll tbody tr:nth-child(-n+2) td.word:nth-of-type(1)")
+        assert names.all_inner_texts()[:2] == ["as it is", "sharper"]
+        page.locator("#sort-of").select_option("2")
+        page.get_by_role("button", name="entropy (nats)", exact=True).click()
+        rows = saved_rows(page)
+        less = [
+            float(row["entropy (nats) (sharper)"]) - float(row["entropy (nats) (as it is)"]) for row in rows
+        ]
+        assert less == sorted(less, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["minilm", "pair"])
+def test_what_is_below_each_other_ends_at_one_edge(browser: Any, folder: Path, name: str) -> None:
+    with opened(browser, folder / f"{name}.html", viewport=SIZES[0]) as page:
+        edge = "each => Math.round(each.getBoundingClientRect().right)"
+        found = {
+            where: page.locator(where).last.evaluate(edge)
+            for where in ("#controls", "#scatters figure", "#head-panels figure", "#table-scroll")
+        }
+        assert len(set(found.values())) == 1, found
+        wide = page.locator("#table-scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+        assert wide == 0
+        assert page.locator("#said-title").bounding_box()["y"] < 150  # metadata are folded away
+
+
+def test_the_sliders_stay_in_a_narrow_window(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "minilm.html", viewport=SIZES[2]) as page:
+        page.locator("#table-note").scroll_into_view_if_needed()
+        page.evaluate("window.scrollTo(0, document.body.scrollHeight / 2)")
+        box = page.locator("#controls").bounding_box()
+        assert box["y"] == 0
+        assert box["height"] < 150
+        head = page.locator("thead").bounding_box()
+        assert head["height"] < 60
+        shown = page.locator("thead th").evaluate_all(
+            "all => all.filter(each => each.getBoundingClientRect().right < 400).length"
+        )
+        assert shown >= 5
 
 
 def test_a_figure_is_saved_with_its_colours(browser: Any, folder: Path) -> None:
@@ -188,6 +356,7 @@ def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
 def test_text_of_the_report_is_no_markup(browser: Any, folder: Path) -> None:
     with opened(browser, folder / "minilm.html") as page:
         assert "MiniLM <b>& others</b>" in page.locator("h1").inner_text()
+        page.locator("header summary").click()
         assert "</script><script>alert(1)</script>" in page.locator("#about").inner_text()
         assert page.locator("header b").count() == 0
 

@@ -64,7 +64,7 @@ const QUANTITIES = {
   max: { label: "largest weight of a row", short: "largest", value: chosen("max_weight_curve"), share: true },
   received: { label: "most weight on one key", short: "one key", value: chosen("received_curve"), share: true },
   random: {
-    label: "entropy less that of random keys (nats)",
+    label: "entropy less random keys\u2019 (nats)",
     short: "less random",
     value: (r, i) => entropy(r, i) - chosen("random_curve")(r, i),
     digits: 3,

@@ -61,6 +61,8 @@ function againstScale(report, i) {
   report.lengths.forEach((n, l) => {
     const points = m.map((each, k) => [across(each), up(at(report, "curve", i, l, k))]);
     element.append(line(points, { class: "curve c1", opacity: l === state.length ? 1 : 0.35 }));
+    if (l === state.length)
+      for (const [cx, cy] of points) if (Number.isFinite(cy)) element.append(draw("circle", { class: "measured", cx, cy, r: 2 }));
     const first = points[0];
     if (Number.isFinite(first[1])) element.append(draw("text", { x: first[0] + 4, y: first[1] - 4 }, String(n)));
   });

@@ -43,7 +43,7 @@ function logTicks(low, high) {
     }
   return ticks.length > 1 ? ticks : [low, high];
 }
-const tickText = (value) => String(Number(value.toPrecision(3))).replace("-", "\u2212");
+const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212");
 
 /**
  * Axes of a figure of `width` times `height`; returns the element and both scales.

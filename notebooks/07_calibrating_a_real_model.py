@@ -284,7 +284,7 @@ with at.plot.style():
 # %%
 places = zip(data.layers.tolist(), data.heads.tolist(), strict=True)
 page = at.report(data.query, data.key, lengths=[64, 256, 512], laws=["log_n", "natural_log_n"], labels=places)
-for sentence in page.outliers:
+for sentence in [*page.summary, *page.outliers]:
     print(sentence)
 assert page.outliers[0].startswith("layer 2, head 5 spreads fastest")
 page

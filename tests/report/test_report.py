@@ -239,6 +239,8 @@ def test_two_sentences_hold_for_all_heads(found: at.Report) -> None:
     )
     alone = dataclasses.replace(found, misses=np.sort(found.misses, axis=1))
     assert alone.summary[1].startswith("No law of 3, with a constant for each head, keeps the entropies of")
+    falls = dataclasses.replace(found, entropy=found.entropy[:, ::-1])
+    assert f"entropy falls by {rise.mean():.2f} nat a doubling" in falls.summary[0]
     unknown = dataclasses.replace(found, best=np.full(4, -1.0))
     assert unknown.summary == [growth]
     some = dataclasses.replace(found, best=np.array([1.0, 1.0, -1.0, 1.0])).summary[1]

@@ -35,10 +35,14 @@ MODELS: dict[str, dict[str, Any]] = {
 CAUSAL = {"GPT2", "Mistral", "Gemma2", "GptOss"}
 
 
-def build(name: str) -> Any:
+def initial(name: str) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**{**({} if name == "GPT2" else SMALL), **MODELS[name]})
-    model = getattr(transformers, f"{name}Model")(config).eval()
+    return getattr(transformers, f"{name}Model")(config).eval()
+
+
+def build(name: str) -> Any:
+    model = initial(name)
     for parameter in model.parameters():  # scores of some size, so that weights differ
         if parameter.ndim == 2:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -78,6 +82,14 @@ def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
     assert found.entropy[..., 0].std() > 0.01  # the heads differ
     # Under a soft-cap or beside a sink no multiple of the scale is sought.
     assert np.isnan(found.beta).all() == (name in ("Gemma2", "GptOss"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_stands_out_of_a_model_that_was_not_trained(name: str) -> None:
+    """Windows, soft-caps and the initial sinks included."""
+    found = recorded(initial(name), laws=["log_n(base=24)"]).report()
+    assert found.outliers == []
+    assert len(found.summary) == (1 if name in ("Gemma2", "GptOss") else 2)
 
 
 def test_the_scale_of_the_model_is_where_the_slider_begins() -> None:

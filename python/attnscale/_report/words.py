@@ -71,7 +71,7 @@ def summary(found: _Described) -> list[str]:
         return [f"At {last} tokens the mean entropy is {mean:.2f} nat, with equal weights {equal:.2f}."]
     equal = np.mean(growth_per_doubling(found.lengths, found.uniform_entropy))
     said = [
-        f"From {first} to {last} tokens entropy rises by {growth.mean():.2f} nat a doubling in the mean of "
+        f"From {first} to {last} tokens entropy {_moves(growth.mean())} nat a doubling in the mean of "
         f"{_heads(len(growth))} ({growth.min():.2f} to {growth.max():.2f}), "
         f"with equal weights by {equal:.2f}."
     ]
@@ -169,6 +169,10 @@ def _largest(values: Array, least: float = -np.inf) -> int | None:
 
 def _heads(number: int) -> str:
     return "1 head" if number == 1 else f"{number} heads"
+
+
+def _moves(by: float) -> str:
+    return f"{'falls' if by < 0 else 'rises'} by {abs(by):.2f}"
 
 
 def _few(keys: float) -> str:

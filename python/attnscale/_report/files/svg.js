@@ -122,7 +122,7 @@ function figure(element, caption, file, below = null) {
 
 /** The colours of a quantity, from the least to the largest, with its ticks. */
 function legend(stops, place, label, text) {
-  const [width, left, right] = [360, 12, 12];
+  const [width, left, right] = [360, 18, 18];
   const element = draw("svg", { viewBox: `0 0 ${width} 50`, width, height: 50, role: "img", "aria-label": label });
   const steps = 60;
   for (let k = 0; k < steps; k++) {

@@ -14,32 +14,41 @@ namespace {
 
 using namespace detail;
 
-bool hides(const void* mask, element_type type, std::ptrdiff_t i) {
-  switch (type) {
-    case element_type::float32:
-      return static_cast<const float*>(mask)[i] == -std::numeric_limits<float>::infinity();
-    case element_type::float64:
-      return static_cast<const double*>(mask)[i] == -std::numeric_limits<double>::infinity();
-    case element_type::float16:
-      return static_cast<const std::uint16_t*>(mask)[i] == 0xfc00u;
-    case element_type::bfloat16:
-      return static_cast<const std::uint16_t*>(mask)[i] == 0xff80u;
-  }
-  __builtin_unreachable();
+/// How many elements of a row of the mask let their key be seen.
+template <class M, class Sees>
+std::int64_t count_seen(const void* mask, std::ptrdiff_t start, std::ptrdiff_t step,
+                        const key_interval& keys, Sees sees) {
+  const M* const row = static_cast<const M*>(mask) + start;
+  std::int64_t count = 0;
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) count += sees(row[j * step]);
+  return count;
 }
 
 std::int64_t count_row(const score_problem& p, const attention_head& head, std::int64_t i) {
   const key_interval seen = visible_keys(p, head, i);
   if (p.mask_type == mask_kind::none) return p.leading_keys + seen.end - seen.begin;
-  std::int64_t count = 0;
-  const std::ptrdiff_t row = i * p.attn_mask.row;
-  const auto* bytes = static_cast<const std::uint8_t*>(head.attn_mask);
-  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-    const std::ptrdiff_t at = row + j * p.attn_mask.column;
-    count += p.mask_type == mask_kind::boolean ? bytes[at] != 0
-                                               : !hides(head.attn_mask, p.attn_mask.type, at);
+  const void* const mask = head.attn_mask;
+  const std::ptrdiff_t start = i * p.attn_mask.row, step = p.attn_mask.column;
+  if (p.mask_type == mask_kind::boolean)
+    return count_seen<std::uint8_t>(mask, start, step, seen, [](auto x) { return x != 0; });
+  const double hiding = hiding_number[static_cast<int>(p.attn_mask.type)];
+  const auto low = static_cast<float>(hiding);
+  // 16-bit numbers by their bits: those from the number that hides to -inf.
+  const auto count_bits = [&](std::uint16_t first, std::uint16_t last) {
+    return count_seen<std::uint16_t>(mask, start, step, seen,
+                                     [=](auto x) { return x < first || x > last; });
+  };
+  switch (p.attn_mask.type) {
+    case element_type::float32:
+      return count_seen<float>(mask, start, step, seen, [=](auto x) { return !(x <= low); });
+    case element_type::float64:
+      return count_seen<double>(mask, start, step, seen, [=](auto x) { return !(x <= hiding); });
+    case element_type::float16:
+      return count_bits(float16_from_float(low), 0xfc00);
+    case element_type::bfloat16:
+      return count_bits(bfloat16_from_float(low), 0xff80);
   }
-  return count;
+  __builtin_unreachable();
 }
 
 }  // namespace

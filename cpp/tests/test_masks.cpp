@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "attnscale/attention.hpp"
@@ -65,6 +67,37 @@ constexpr std::array<std::array<std::size_t, 2>, 10> shapes{{{1, 1},
 xt::xarray<bool> random_mask(const shape_type& shape, unsigned seed, double share) {
   const xt::xarray<double> x = normal<double>(shape, seed);
   return x < share * 4 - 2;
+}
+
+/// Numbers of a type around half of its smallest: those two that hide a key, and the next above.
+template <class M>
+struct low_numbers {
+  M lowest, half, above;
+};
+
+/// Hides keys by both numbers, and none by the one above; what is hidden holds NaN where no row
+/// sees it.
+template <class M, class T>
+void check_low_numbers(const low_numbers<M>& low, std::size_t n_queries, T) {
+  constexpr std::size_t n_keys = 90;
+  inputs<T> in(n_queries, n_keys, 4, 3);
+  xt::view(in.key, 5) = xt::view(in.value, 5) = std::numeric_limits<T>::quiet_NaN();
+  xt::xarray<bool> kept = random_mask({n_queries, n_keys}, 8, 0.6);
+  xt::view(kept, xt::all(), 5) = false;
+  if (n_queries > 1) xt::view(kept, 1) = false;
+  auto mask = xt::xarray<M>::from_shape({n_queries, n_keys}), large = mask;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    mask.flat(i) = kept.flat(i) ? M(0.f) : i % 3 ? low.lowest : low.half;
+    large.flat(i) = i % n_keys == 5 ? low.half : low.above;
+  }
+  oracle::setting s = in.setting();
+  s.visible = kept;
+  check_call(in, {.attn_mask = mask}, s);
+  CHECK(attnscale::count_visible(in.query, in.key, {.attn_mask = mask}) ==
+        xt::sum(xt::cast<std::int64_t>(kept), {1}));
+  const auto rows = attnscale::attention_statistics(in.query, in.key, {.attn_mask = large},
+                                                    {attnscale::statistic::n_visible});
+  CHECK(xt::all(xt::equal(*rows.n_visible, static_cast<std::int64_t>(n_keys - 1))));
 }
 
 }  // namespace
@@ -167,6 +200,27 @@ TEST_CASE("additive masks: a bias, -inf hides the key") {
         check_call(in, {.attn_mask = mask}, s);
         check_call(in, {.attn_mask = xt::xarray<double>(mask)}, s);
       }
+    }
+  });
+}
+
+TEST_CASE("additive masks: half of the smallest number of their type hides the key") {
+  using attnscale::bfloat16;
+  using attnscale::float16;
+  using narrow = std::numeric_limits<float>;
+  using wide = std::numeric_limits<double>;
+  const float half = narrow::lowest() / 2;
+  const low_numbers<float> of_float{narrow::lowest(), half, std::nextafter(half, 0.f)};
+  const low_numbers<double> of_double{wide::lowest(), wide::lowest() / 2, narrow::lowest()};
+  const low_numbers<float16> of_float16{float16(-65504.f), float16(-32752.f), float16(-32736.f)};
+  const low_numbers<bfloat16> of_bfloat16{bfloat16::from_bits(0xff7f), bfloat16::from_bits(0xfeff),
+                                          bfloat16::from_bits(0xfefe)};
+  for_both_types([&](auto zero) {
+    for (const std::size_t n_queries : {1, 9, 70}) {
+      check_low_numbers(of_float, n_queries, zero);
+      check_low_numbers(of_double, n_queries, zero);
+      check_low_numbers(of_float16, n_queries, zero);
+      check_low_numbers(of_bfloat16, n_queries, zero);
     }
   });
 }

@@ -341,26 +341,26 @@ TEST_CASE("a row's result does not depend on the other rows of its block") {
   });
 }
 
-TEST_CASE("an additive mask of the lowest finite number hides less than -inf") {
+TEST_CASE("an additive mask of large numbers hides no key") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    const T lowest = std::numeric_limits<T>::lowest();
+    const T large = std::numeric_limits<T>::lowest() / T(2.5);
     for (const std::size_t n_queries : {2, 9}) {
       const inputs<T> in(n_queries, 50, 4, 3);
       xt::xarray<T> mask = xt::zeros<T>({n_queries, std::size_t{50}});
-      xt::view(mask, 0, xt::range(10, 50)).fill(lowest);
-      xt::view(mask, 1).fill(lowest);
+      xt::view(mask, 0, xt::range(10, 50)).fill(large);
+      xt::view(mask, 1).fill(large);
       const auto s = attention_statistics(in.query, in.key, in.value, {.attn_mask = mask},
                                           attnscale::all_statistics);
       CHECK((*s.n_visible)(0) == 50);
       CHECK((*s.max_weight)(0) > 0);
-      // score + lowest = lowest: the weights of such a row are equal, as in PyTorch.
+      // score + large = large: the weights of such a row are equal, as in PyTorch.
       CHECK((*s.entropy)(1) == doctest::Approx(std::log(50.0)));
       const double mean = xt::mean(xt::view(in.value, xt::all(), 0))();
       CHECK((*s.output)(1, 0) == doctest::Approx(mean));
-      // The lowest double is beyond float, but it is not -inf.
+      // Beyond float, but far from the lowest double.
       const xt::xarray<double> wide =
-          xt::ones<double>({1, 50}) * std::numeric_limits<double>::lowest();
+          xt::ones<double>({1, 50}) * (std::numeric_limits<double>::lowest() / 4);
       CHECK(attnscale::attention_entropy(in.query, in.key, {.attn_mask = wide})(0) ==
             doctest::Approx(std::log(50.0)));
     }

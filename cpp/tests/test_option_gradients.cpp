@@ -66,7 +66,19 @@ TEST_CASE("gradients: of a mask of numbers, where it was broadcast too") {
   }
   numbers hiding = normal<double>({7, 9}, 5);
   hiding(3, 2) = -std::numeric_limits<double>::infinity();
-  CHECK((*p.gradients({.attn_mask = hiding}).attn_mask)(3, 2) == 0);
+  xt::view(hiding, 4) = hiding(3, 2);
+  const auto hidden = p.gradients({.attn_mask = hiding});
+  CHECK((*hidden.attn_mask)(3, 2) == 0);
+  for (const double part : {1.0, 0.5}) {
+    numbers low = hiding;
+    low(3, 2) = std::numeric_limits<double>::lowest() * part;
+    xt::view(low, 4) = low(3, 2);
+    const auto found = p.gradients({.attn_mask = low});
+    CHECK(identical(*found.attn_mask, *hidden.attn_mask));
+    CHECK(identical(found.query, hidden.query));
+    CHECK(identical(found.key, hidden.key));
+    CHECK(identical(found.value, hidden.value));
+  }
   const xt::xarray<float> narrow = hiding;
   CHECK(p.gradients({.attn_mask = narrow}).attn_mask->shape() == hiding.shape());
   const xt::xarray<bool> boolean = xt::ones<bool>({7, 9});

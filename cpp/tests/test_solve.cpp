@@ -65,6 +65,12 @@ TEST_CASE("solve: causal, mask and key lengths") {
     check_solution(in, 3.0, {.attn_mask = mask}, s);
     const xt::xarray<T> hides = xt::where(mask, T(0), T(-oracle::infinity));
     check_solution(in, 3.0, {.attn_mask = hides}, s);
+    const xt::xarray<T> low = xt::where(mask, T(0), std::numeric_limits<T>::lowest());
+    check_solution(in, 3.0, {.attn_mask = low}, s);
+    const xt::xarray<double> large = low / T(4);
+    CHECK(refusal([&] {
+            solve_scale(in.query, in.key, 1.0, {.attn_mask = large});
+          }).starts_with("attn_mask of solve_scale must hold 0 and -inf only"));
     s = in.setting();
     for (std::size_t i = 0; i < 150; ++i)
       for (std::size_t j = i + 1; j < 210; ++j) s.visible(i, j) = false;

@@ -116,7 +116,8 @@ def attention(
         begin at position p of the keys have ``causal=p``.
     attn_mask : array_like of bool or float, optional
         Broadcasts to (..., heads, n_queries, n_keys). bool: True = the key takes part. float: added
-        to the score; -inf hides the key.
+        to the score; -inf hides the key, as does every number at or below half of the smallest finite one of
+        the mask's type, by which other libraries hide keys.
     window : (int or None, int or None), optional
         (left, right): query i sees the keys from i + offset - left to i + offset + right, with the
         offset of ``causal``. None: that side is open.

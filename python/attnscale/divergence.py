@@ -11,6 +11,7 @@ from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
 from ._call.form import PRODUCTS
 from ._call.measures import blocks_of_rows, rows_of_block
+from ._call.rows import shows
 from ._call.scale import check_one_scale_a_row
 from ._checks import choose, errors_of
 from ._core import Call as CoreCall
@@ -87,7 +88,7 @@ def attention_divergence(
     KL = sum_j p_j s_j - lse - sum_j p_j s'_j + lse', with s the scores (arXiv 2606.20005). The mean of
     s' = scale' q' . k' under p is scale' q' . sum_j p_j k'_j: attention with the other keys as values, so
     that no array of n_queries * n_keys is made. Where the scores of p' are no such products
-    (``other_softcap``, or a mask that adds other numbers than 0 and -inf), blocks of both score matrices are
+    (``other_softcap``, or a mask that adds numbers other than 0), blocks of both score matrices are
     written out, in float64.
 
     The result is a difference of numbers of the size of ln n and of the scores. Its error is that of the
@@ -160,12 +161,12 @@ def _spread(call: Call, rows: tuple[int, ...], value: NDArray[Any] | None, form:
 
 
 def _see(call: Call, mask: Any, options: tuple[Any, ...]) -> None:
-    """Which keys each query may see. A mask that adds nothing but 0 and -inf is a boolean one."""
+    """Which keys each query may see. A mask that adds nothing but 0 is a boolean one."""
     call.see(mask, *options)
     if call.mask is not None and call.mask.dtype != np.bool_:
-        hidden = np.isneginf(call.mask)
-        if (hidden | (call.mask == 0)).all():
-            call.mask = ~hidden
+        shown = shows(call.mask)
+        if (~shown | (call.mask == 0)).all():
+            call.mask = shown
 
 
 def _is_linear(call: Call) -> bool:
@@ -176,15 +177,11 @@ def _is_linear(call: Call) -> bool:
 def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
     """Where p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
     visible = own.visible_keys()
-    masks = [_shown(call.mask) for call in (own, other) if call.mask is not None]
+    masks = [shows(call.mask) for call in (own, other) if call.mask is not None]
     mask = masks[0] if len(masks) == 1 else masks[0] & masks[1]
     begin, end, _, _ = own.intervals
     both = CoreCall(own.inputs.query, own.inputs.key, mask, begin, end, None, False, own.threads)
     return both.count() < visible
-
-
-def _shown(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    return mask if mask.dtype == np.bool_ else ~np.isneginf(mask)
 
 
 # ---- the divergence -------------------------------------------------------------------------------

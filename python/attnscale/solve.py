@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ._call.call import Call
+from ._call.rows import shows
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
 from ._options import hinted
@@ -65,7 +66,7 @@ def solve_scale(
         Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
     is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, dims, \
 num_threads
-        As for :func:`attnscale.attention`. A float mask may hold 0 and -inf only.
+        As for :func:`attnscale.attention`. A float mask may hold 0 and what hides a key, such as -inf, only.
     softcap : None
         Not available here: see the notes.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
@@ -207,7 +208,7 @@ def _refuse_softcap(softcap: Any) -> None:
 def _refuse_bias(mask: NDArray[Any] | None) -> None:
     if mask is None or mask.dtype == np.bool_:
         return
-    bias = (mask != 0) & (mask != -np.inf)
+    bias = (mask != 0) & shows(mask)
     if bias.any():
         seen = float(mask[bias].flat[0])
         raise ValueError(

@@ -79,7 +79,10 @@ def mask(spec: Case, rng: np.random.Generator) -> Array:
         return strided(np.asarray(~hidden), spec["strides"])
     dtype = dtype_of(spec["dtype"])
     found = np.asarray(values(rng, spec["axes"], spec["profile"], dtype)).astype(dtype)
-    found = np.asarray(np.where(hidden, dtype.type(-np.inf), found)).astype(dtype)
+    infinite = dtype.type(-np.inf)
+    lowest = np.nextafter(infinite, dtype.type(0))
+    hiding = np.array([infinite, lowest, lowest / 2])[rng.integers(0, 3, hidden.shape)]
+    found = np.asarray(np.where(hidden, hiding, found)).astype(dtype)
     return strided(found, spec["strides"])
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import attnscale as at
 import numpy as np
+from attnscale._call.rows import shows
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -217,7 +218,7 @@ def _heads_not_summed(x: Array, given: Any, options: Any) -> Array:
 
 def _hidden_too(x: Array, given: Any, options: Any) -> Array:
     """Of a float mask, something where it hides the key."""
-    hides = np.isneginf(options["attn_mask"].astype(np.float64))
+    hides = ~shows(options["attn_mask"])
     return np.where(hides, x.dtype.type(1e-3), x)
 
 

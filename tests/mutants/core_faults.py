@@ -86,9 +86,16 @@ _MASKS = (
     Fault(
         "a key that a float mask hides gets weight",
         f"{_KERNELS}/tile/mask-inl.hpp",
-        "return x == -limits<M>::infinity ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;",
+        "return x <= hiding ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;",
         "return t < lowest_bias<T> ? lowest_bias<T> : t;",
         cpp("test_masks", "additive masks: a bias, -inf hides the key"),
+    ),
+    Fault(
+        "the smallest number of a mask's type hides no key",
+        "cpp/include/attnscale/types.hpp",
+        "-0x1.fffffep+126",
+        "-__builtin_inf()",
+        cpp("test_masks", "additive masks: half of the smallest number of their type hides the key"),
     ),
     Fault(
         "a bottom-right causal mask of the C++ calls ignores key lengths",

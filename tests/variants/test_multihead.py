@@ -45,8 +45,11 @@ def test_prior_multiplies_the_weights():
     mask = np.tri(7, 9, 2, dtype=bool)
     both = reference.multi_head_attention(layer, X, Y, Y, prior=prior, mask=mask)
     np.testing.assert_allclose(layer(X, Y, prior=prior, attn_mask=mask), both, atol=1e-12)
-    logs = np.where(mask, 0.3, -np.inf)
-    np.testing.assert_allclose(layer(X, Y, prior=prior, attn_mask=logs), both, atol=1e-12)
+    for hiding in (-np.inf, np.float16(-65504), np.finfo(np.float32).min):
+        logs = np.where(mask, type(hiding)(0.3), hiding)
+        np.testing.assert_allclose(layer(X, Y, prior=prior, attn_mask=logs), both, atol=1e-12)
+    with pytest.raises(TypeError, match="attn_mask must be bool or float, got int64"):
+        layer(X, Y, prior=prior, attn_mask=mask.astype(np.int64))
 
 
 def test_dropout():

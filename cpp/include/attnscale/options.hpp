@@ -39,10 +39,11 @@ struct key_window {
 /// the product; rows of zeros stay zero.
 enum class row_norm : std::uint8_t { none, l2, rms };
 
-/// A boolean mask (true: the key takes part) or an additive one (of a floating-point type; -inf
-/// hides the key) that broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options
-/// do; a temporary container is taken over. std::cref(mask) is the exception for a mask that is too
-/// large to be copied: a container or view that has to outlive the options.
+/// A boolean mask (true: the key takes part) or an additive one (of a floating-point type; -inf,
+/// as every number at or below half of the smallest finite one of the type, hides the key) that
+/// broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options do; a temporary
+/// container is taken over. std::cref(mask) is the exception for a mask that is too large to be
+/// copied: a container or view that has to outlive the options.
 class attention_mask {
  public:
   attention_mask() = default;  ///< no mask

@@ -169,7 +169,7 @@ ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {
 ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
 
 /// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
-/// sets to -inf is not seen.
+/// hides, by -inf or by a number as low as attention_mask says, is not seen.
 ATTNSCALE_EXPORT void count_visible(const score_problem& problem, std::int64_t* counts,
                                     const execution& how = {});
 

@@ -42,17 +42,18 @@ inline void check_falling_entropy(const attention_options& options) {
   refuse_tables(options, "solve_scale", "under it entropy need not fall with the scale");
 }
 
-/// A bias is as harmful; a mask of 0 and -inf is only another way to hide keys.
+/// A bias is as harmful; a mask of 0 and what hides is only another way to hide keys.
 inline void check_no_bias(const score_problem& problem, const extents& leading,
                           const strided_array& mask) {
   if (problem.mask_type != mask_kind::additive) return;
+  const double hiding = hiding_number[static_cast<int>(problem.attn_mask.type)];
   for_each_index(leading, [&](const extents& index) {
     const void* data = mask.at(index, leading);
     for (std::int64_t i = 0; i < (problem.attn_mask.row ? problem.n_queries : 1); ++i)
       for (std::int64_t j = 0; j < (problem.attn_mask.column ? problem.n_keys : 1); ++j) {
         const std::ptrdiff_t at = i * problem.attn_mask.row + j * problem.attn_mask.column;
         const double x = number_at(data, problem.attn_mask.type, at);
-        if (x != 0 && !(std::isinf(x) && x < 0))
+        if (x != 0 && !(x <= hiding))
           refuse("attn_mask of solve_scale must hold 0 and -inf only, got " + text_of(x));
       }
   });

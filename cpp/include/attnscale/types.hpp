@@ -67,6 +67,15 @@ struct received_weights {
 /// What a mask holds: true where a key takes part, or what is added to the score.
 enum class mask_kind : uint8_t { none, boolean, additive };
 
+namespace detail {
+
+/// By element_type, half of the smallest finite number: a number of an additive mask that is at or
+/// below this hides the key, as -inf does. No function: the kernels may not share code.
+constexpr double hiding_number[] = {-0x1.fffffep+126, -0x1.fffffffffffffp+1022, -32752,
+                                    -0x1.fep+126};
+
+}  // namespace detail
+
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its
 /// index alone.
 struct random_stream {

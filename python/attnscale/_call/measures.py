@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .rows import shows
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -72,7 +74,7 @@ def rows_of_block(
     if mask is not None:
         part = _cut(mask, cut, -2)
         score = score if part.dtype == np.bool_ else score + part
-        seen = seen & (part if part.dtype == np.bool_ else ~np.isneginf(part))
+        seen = seen & shows(part)
     return score, seen
 
 

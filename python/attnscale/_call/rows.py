@@ -17,7 +17,7 @@ from .arrays import Inputs, is_float_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EVERY_KEY", "Intervals", "causal_offset", "read_intervals", "read_mask"]
+__all__ = ["EVERY_KEY", "Intervals", "causal_offset", "read_intervals", "read_mask", "shows", "typed_mask"]
 
 # Alignments and sides beyond this could overflow the sums of indices.
 _MOST = 2**60
@@ -85,12 +85,7 @@ def _ascending(first: _Keys, n_queries: int, lengths: _Keys) -> NDArray[np.int64
 
 def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
     """A boolean or additive mask that broadcasts to (..., heads, n_queries, n_keys)."""
-    mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
-    if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
-        if not is_float_type(mask.dtype.newbyteorder("=")):
-            hint = "; attn_mask.astype(bool) if nonzero = take part" if mask.dtype.kind in "iu" else ""
-            raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}{hint}")
-        mask = mask.astype(mask.dtype.newbyteorder("="))
+    mask = typed_mask(attn_mask)
     shape = (*inputs.row_shape, inputs.key.shape[-2])
     try:
         fitted = fit_to("attn_mask", mask, shape, "(..., heads, n_queries, n_keys)")
@@ -101,6 +96,29 @@ def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
     if mask.dtype != np.bool_:
         _warn_of_zeros_and_ones(mask)
     return fitted
+
+
+def typed_mask(attn_mask: Any) -> NDArray[Any]:
+    """A mask of booleans or of numbers that the core reads, in native byte order; of any shape."""
+    mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
+    if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
+        if not is_float_type(mask.dtype.newbyteorder("=")):
+            hint = "; attn_mask.astype(bool) if nonzero = take part" if mask.dtype.kind in "iu" else ""
+            raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}{hint}")
+        mask = mask.astype(mask.dtype.newbyteorder("="))
+    return np.asarray(mask)
+
+
+def shows(mask: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a mask lets the key be seen: not at a number as low as half of its type's smallest finite one.
+
+    Other libraries hide keys by the smallest finite number. The core reads masks by the same rule.
+    """
+    if mask.dtype == np.bool_:
+        return mask
+    infinite = mask.dtype.type(-np.inf)
+    with np.errstate(invalid="ignore"):  # NaN shows the key, and makes the row NaN
+        return np.asarray(~(mask <= np.nextafter(infinite, mask.dtype.type(0)) / 2))
 
 
 def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import FLOAT64
+from .rows import shows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,4 +84,4 @@ def _added_to(call: Call) -> Any:
         return True
     if mask is None or mask.dtype == np.bool_:
         return False
-    return ((mask != 0) & ~np.isneginf(mask)).any(-1)
+    return ((mask != 0) & shows(mask)).any(-1)

@@ -341,7 +341,10 @@ def _repeat_heads(array: Array, query: Array, *, enable_gqa: bool) -> Array:
 
 
 def _mask_lets(attn_mask: Array) -> NDArray[np.bool_]:
-    return attn_mask if attn_mask.dtype == bool else ~np.isneginf(attn_mask.astype(np.float64))
+    if attn_mask.dtype == bool:
+        return attn_mask
+    lowest = np.nextafter(*(attn_mask.dtype.type(x) for x in (-np.inf, 0)))
+    return ~(attn_mask.astype(np.float64) <= float(lowest) / 2)
 
 
 def _row_scale(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._call.rows import shows, typed_mask
 from .._checks import as_array, boolean, fit_to, number, positive_int, shown
 from ._arrays import matrix, vectors, wide_type
 
@@ -153,7 +154,8 @@ def _weights(
     scores = head.query[rows] @ head.key.T
     if mask is not None:
         part = mask[rows] if mask.shape[0] > 1 else mask
-        scores = np.where(part, scores, -np.inf) if part.dtype == np.bool_ else scores + part
+        added = scores if part.dtype == np.bool_ else scores + part
+        scores = np.where(shows(part), added, -np.inf)
     if is_causal:
         scores = np.where(np.arange(len(head.x)) <= rows[:, None], scores, -np.inf)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
@@ -191,10 +193,7 @@ def _value_weight(v_weight: Any, q: NDArray[Any], embed_dim: int) -> NDArray[Any
 def _mask(attn_mask: Any, n: int) -> NDArray[Any] | None:
     if attn_mask is None:
         return None
-    mask = as_array("attn_mask", attn_mask)
-    if mask.dtype != np.bool_ and mask.dtype.kind != "f":
-        raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}")
-    return np.atleast_2d(fit_to("attn_mask", mask, (n, n), "(n, n)"))
+    return np.atleast_2d(fit_to("attn_mask", typed_mask(attn_mask), (n, n), "(n, n)"))
 
 
 def _rows(rows: Any, n: int) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import normalizers
+from .._call.rows import shows, typed_mask
 from .._checks import as_array, boolean, choose, generator, number, positive_int, shown
 from .._results import AttentionStatistics
 from ..attention import attention, attention_statistics
@@ -309,7 +310,7 @@ def _linear(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) ->
 def _with_prior(attn_mask: Any, prior: Any) -> NDArray[Any] | None:
     """The mask that also multiplies exp(score) by the prior."""
     if prior is None:
-        return None if attn_mask is None else as_array("attn_mask", attn_mask)
+        return None if attn_mask is None else typed_mask(attn_mask)
     array = as_array("prior", prior)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"prior must be numbers, got {array.dtype}")
@@ -317,7 +318,7 @@ def _with_prior(attn_mask: Any, prior: Any) -> NDArray[Any] | None:
         raise ValueError("prior must be at least 0 and finite, got a number that is not")
     with np.errstate(divide="ignore"):
         log = np.log(array.astype(np.float64))
-    return log if attn_mask is None else _both(as_array("attn_mask", attn_mask), log)
+    return log if attn_mask is None else _both(typed_mask(attn_mask), log)
 
 
 def _both(first: NDArray[Any], second: NDArray[Any] | None) -> NDArray[Any]:
@@ -326,5 +327,8 @@ def _both(first: NDArray[Any], second: NDArray[Any] | None) -> NDArray[Any]:
         return first
     if first.dtype == np.bool_ and second.dtype == np.bool_:
         return np.asarray(first & second)
-    terms = [np.where(each, 0.0, -np.inf) if each.dtype == np.bool_ else each for each in (first, second)]
+    # -inf in any type: the sum may have a wider one than the mask whose smallest number hides a key.
+    terms = [
+        np.where(shows(each), 0.0 if each.dtype == np.bool_ else each, -np.inf) for each in (first, second)
+    ]
     return np.asarray(terms[0] + terms[1])

@@ -19,6 +19,7 @@ namespace {
 
 using attnscale::element_type;
 using attnscale::mask_kind;
+using attnscale::detail::hiding_number;
 using attnscale::detail::log2e;
 using attnscale::detail::matrix;
 using attnscale::detail::score_block;
@@ -39,8 +40,7 @@ inline vec<T> least_visible(const T* scores, ptrdiff_t step, int64_t keys) {
   return least;
 }
 
-/// The least bias of a visible key. Masks of the lowest finite number, which log2(e) would carry
-/// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
+/// The least bias of a visible key, which log2(e) and a score may not carry to -inf.
 template <class T>
 constexpr T lowest_bias = limits<T>::lowest / 2;
 
@@ -97,22 +97,23 @@ struct key_ranges {
 
 /// Booleans are read as bytes: any one but 0 lets the key be seen.
 template <class T>
-inline T bias_of(uint8_t seen) {
+inline T bias_of(uint8_t seen, uint8_t) {
   return seen ? T(0) : masked_score<T>;
 }
+/// Numbers at or below `hiding`, half of the smallest of the type of the memory, hide the key.
 template <class T, class M>
-inline T bias_of(M x) {
+inline T bias_of(M x, M hiding) {
   const T t = static_cast<T>(x) * T(log2e);
-  return x == -limits<M>::infinity ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
+  return x <= hiding ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
 }
 
 /// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
 template <class T, class M>
-inline void read_bias(const M* mask, ptrdiff_t step, int keys, T* out) {
+inline void read_bias(const M* mask, ptrdiff_t step, int keys, M hiding, T* out) {
   if (step == 1)
-    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j]);
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j], hiding);
   else
-    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step]);
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step], hiding);
 }
 
 /// One row of the array mask over `keys` keys as bias.
@@ -121,13 +122,15 @@ inline void read_mask_row(const score_block& block, int row, int64_t key, int ke
   const matrix& m = block.attn_mask;
   const ptrdiff_t step = m.layout.column, start = row * m.layout.row + key * step;
   if (block.mask_type == mask_kind::boolean)
-    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, out);
-  if (m.layout.type == element_type::float32)
-    return read_bias(static_cast<const float*>(m.data) + start, step, keys, out);
+    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, uint8_t(0), out);
+  const double hiding = hiding_number[static_cast<int>(m.layout.type)];
   if (m.layout.type == element_type::float64)
-    return read_bias(static_cast<const double*>(m.data) + start, step, keys, out);
+    return read_bias(static_cast<const double*>(m.data) + start, step, keys, hiding, out);
+  const auto narrow = static_cast<float>(hiding);
+  if (m.layout.type == element_type::float32)
+    return read_bias(static_cast<const float*>(m.data) + start, step, keys, narrow, out);
   for (int j = 0; j < keys; ++j)
-    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step));
+    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step), narrow);
 }
 
 /// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may

@@ -76,6 +76,7 @@ CASES: dict[str, dict[str, Any]] = {
     "boolean mask": {"attn_mask": HIDDEN},
     "mask of keys": {"attn_mask": np.arange(9) % 3 > 0, "is_causal": True},
     "float mask": {"attn_mask": np.where(HIDDEN, RNG.standard_normal((2, 4, 7, 9)), -np.inf)},
+    "mask of the smallest numbers": {"attn_mask": np.where(HIDDEN, np.float16(0.5), np.float16(-65504))},
     "key lengths": {"key_lengths": LENGTHS},
     "key lengths, bottom right": {"key_lengths": LENGTHS + 2, "causal": "bottom_right"},
     "documents": {"document_ids": np.array([0, 0, 0, 1, 1, 2, 2, 2, 2]), "is_causal": True},
@@ -212,6 +213,32 @@ def test_sixteen_bits_are_storage(backend: Backend, dtype: Any) -> None:
     assert rows.entropy.dtype == torch.float32
     np.testing.assert_allclose(rows.entropy.cpu(), want.entropy, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(rows.output.float().cpu(), want.output, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_masks_hide_by_low_numbers(backend: Backend, dtype: Any) -> None:
+    """By half of the smallest number of their type, bit by bit as by -inf; what is hidden is not read."""
+    arrays, hidden = Shapes().draw(), torch.from_numpy(~HIDDEN[0, 0]).index_fill(1, torch.tensor(2), True)
+    for x in arrays[1:]:
+        x[..., 2, :] = np.nan
+    bias = torch.from_numpy(RNG.standard_normal(hidden.shape)).to(dtype)
+    results = []
+    for low in (torch.finfo(dtype).min, torch.finfo(dtype).min / 2, -torch.inf):
+        mask = backend.place(bias.masked_fill(hidden, low).requires_grad_())
+        options = {"attn_mask": mask, "statistics": ("entropy", "n_visible", "lse")}
+        rows, tensors = call(backend, arrays, {}, **options, scale="log_n")
+        loss = rows.output.sin().sum() + rows.entropy.sum()
+        gradients = torch.autograd.grad(loss, [*tensors, mask])
+        found = [rows.output, rows.entropy, rows.n_visible, rows.lse, *gradients]
+        results.append([x.detach().cpu() for x in found])
+        assert (results[-1][-1][hidden] == 0).all()
+    for want, *others in zip(*reversed(results), strict=True):
+        for each in others:
+            torch.testing.assert_close(each, want, rtol=0, atol=0)
+    large = backend.place(torch.full_like(bias, torch.finfo(dtype).min / 2.01))
+    rows, _ = call(backend, Shapes().draw(), {}, attn_mask=large, statistics=("n_visible", "max_weight"))
+    assert (rows.n_visible == 9).all()
+    assert (rows.max_weight > 0).all()
 
 
 def test_entropy_alone_and_its_gradient(backend: Backend) -> None:

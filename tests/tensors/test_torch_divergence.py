@@ -49,6 +49,7 @@ def written_out(arrays: list[Any], options: dict[str, Any]) -> Any:
     return (own.exp() * (own.masked_fill(hidden, 0) - other.masked_fill(hidden, 0))).sum(-1)
 
 
+LOWEST = torch.finfo(torch.float32).min
 OPTIONS: dict[str, Any] = {
     "plain": dict,
     "causal": lambda: {"is_causal": True},
@@ -57,6 +58,9 @@ OPTIONS: dict[str, Any] = {
     "scales": lambda: {"scale": draw(2, 1), "other_scale": draw(2, 9, seed=1)},
     "softcap": lambda: {"softcap": 2.0},
     "other softcap": lambda: {"softcap": 2.0, "other_softcap": 1.5, "is_causal": True},
+    "mask of low numbers": lambda: {
+        "attn_mask": torch.zeros(9, 11).index_fill(1, torch.tensor([3, 5]), LOWEST)
+    },
     "bias": lambda: {"attn_mask": draw(9, 11)},
 }
 
@@ -120,8 +124,11 @@ def test_one_other_head_for_all_and_heads_that_share_keys() -> None:
 def test_hidden_keys_are_infinite_and_take_no_gradient() -> None:
     arrays = tensors(n=5, m=5)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    low = torch.zeros(5, 5).masked_fill(~causal, LOWEST)
     for options in ({}, {"other_softcap": 2.0}):
         found = at.torch.attention_divergence(*arrays, other_attn_mask=causal, **options)
+        by_numbers = at.torch.attention_divergence(*arrays, other_attn_mask=low, **options)
+        torch.testing.assert_close(by_numbers, found, rtol=0, atol=0)
         assert torch.isinf(found[..., :-1]).all()
         assert torch.isfinite(found[..., -1]).all()
         for gradient in torch.autograd.grad(found.sum(), arrays):

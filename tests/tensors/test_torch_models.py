@@ -316,6 +316,20 @@ def test_an_unknown_argument_is_not_ignored() -> None:
         attend(torch.nn.Identity(), q.to("meta"), q, q, None)
 
 
+def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
+    from attnscale.torch._forward import call_options
+
+    q, k, v = torch.randn(3, 1, 2, 8, 4)
+    hidden, bias = torch.ones(8, 8, dtype=torch.bool).triu(1), torch.randn(1, 2, 8, 8)
+    mask = torch.zeros(1, 1, 8, 8, dtype=torch.half).masked_fill(hidden, torch.finfo(torch.half).min)
+    options = call_options(torch.nn.Identity(), q, k, mask, position_bias=bias)
+    rows = at.torch.attention_statistics(q, k, v, statistics="n_visible", **options)
+    assert (rows.n_visible == torch.arange(1, 9)).all()
+    both = bias.masked_fill(hidden, -torch.inf)
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=both)
+    torch.testing.assert_close(rows.output, want, rtol=1e-5, atol=1e-6)
+
+
 def test_the_log_shows_itself() -> None:
     log = at.torch.AttentionLog(("entropy", "max_score"), {})
     assert repr(log) == "AttentionLog: nothing was recorded yet"

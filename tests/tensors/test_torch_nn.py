@@ -69,6 +69,34 @@ def test_masks() -> None:
     check(theirs, ours, x[1], x[1], x[1], key_padding_mask=padding[1])
 
 
+def test_masks_hide_by_low_numbers() -> None:
+    """As by True: where masks of two types are added, with dropout, and in rows without keys."""
+    theirs, ours = pair(batch_first=True)
+    x = torch.randn(2, 7, 32)
+    future = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[1, 4:] = True
+
+    def low(mask: Any, dtype: Any) -> Any:
+        return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask, torch.finfo(dtype).min)
+
+    check(theirs, ours, x, x, x, attn_mask=low(future, torch.float32), need_weights=False)
+    check(theirs, ours, x, x, x, attn_mask=low(future, torch.float32), key_padding_mask=low(padding, x.dtype))
+    padding[0] = True
+    dropping = at.torch.nn.MultiheadAttention(32, 4, batch_first=True, dropout=0.4)
+    for module in (ours, dropping):
+        found = []
+        for given in (future, low(future, torch.float16), low(future, torch.bfloat16)):
+            torch.manual_seed(5)
+            masks = {
+                "attn_mask": given,
+                "key_padding_mask": padding if given is future else low(padding, x.dtype),
+            }
+            found.append(module(x, x, x, **masks)[0])
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+        torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)
+
+
 def test_causal_with_and_without_the_mask() -> None:
     theirs, ours = pair(batch_first=True)
     x = torch.randn(2, 7, 32)

@@ -94,6 +94,33 @@ def a_float_mask_and_a_softcap() -> None:
 
 
 @case
+def masks_that_hide_by_low_numbers() -> None:
+    """A float mask hides by half of the smallest number of its type, as by -inf, and not by a large one."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        lowest = torch.finfo(dtype).min
+        hidden = torch.rand(19, 21, generator=calls.generator) > 0.6
+        hidden[3] = hidden[:, 4] = True
+        bias = torch.randn(19, 21, generator=calls.generator).to(dtype)
+        tensors = rows_of_heads()
+        with torch.no_grad():
+            tensors[1][:, :, 4] = tensors[2][:, :, 4] = torch.nan
+        results = []
+        for low in (lowest, lowest / 2, -torch.inf):
+            mask = bias.masked_fill(hidden, low).to(calls.device).requires_grad_()
+            output, rows = attend(*tensors, EVERY_STATISTIC, attn_mask=mask, enable_gqa=True)
+            leaves = torch.autograd.grad(output.sum() + rows["entropy"].sum(), [*tensors, mask])
+            assert (leaves[-1][hidden.to(calls.device)] == 0).all()
+            results.append([output, *rows.values(), *leaves])
+        for found, again, want in zip(*results, strict=True):
+            torch.testing.assert_close(found, want, rtol=0, atol=0)
+            torch.testing.assert_close(again, want, rtol=0, atol=0)
+        large = torch.full((19, 21), lowest / 2.01, dtype=dtype, device=calls.device)
+        _, rows = attend(*rows_of_heads(), ("n_visible", "max_weight"), attn_mask=large, enable_gqa=True)
+        assert (rows["n_visible"] == 21).all()
+        assert (rows["max_weight"] > 0).all()
+
+
+@case
 def biases_of_keys() -> None:
     mask = draw(2, 1, 1, 21)
     tensors = [draw(2, 2, 19, 12), draw(2, 2, 21, 12), draw(2, 2, 21, 20)]

@@ -18,7 +18,7 @@ from ._blocks import scores_of
 from ._functional import AttentionStatistics, attention_statistics
 from ._learned import Learned
 from ._scores import Scores, rows_of_block
-from ._tensors import check_tensors, heads_first, is_traced, row_extents
+from ._tensors import check_tensors, heads_first, is_traced, row_extents, shows
 
 __all__ = ["attention_divergence"]
 
@@ -73,7 +73,7 @@ enable_gqa, softcap, other_softcap, layout
     With H the entropy of p, KL = lse' - scale' q' . sum_j p_j k'_j - H: attention with the other keys as
     values, whose backward pass is that of :func:`attention_statistics`. The gradient of s'_j is p'_j - p_j.
     To train p' alone, detach query and key. Where the scores of p' are no scaled products
-    (``other_softcap``, or a mask that adds other numbers than 0 and -inf), both matrices of scores are
+    (``other_softcap``, or a mask that adds numbers other than 0), both matrices of scores are
     written out block by block.
 
     Examples
@@ -160,18 +160,18 @@ def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
 
 
 def _plain(mask: Tensor | None) -> Tensor | None:
-    """The mask; one that adds nothing but 0 and -inf, and is no parameter, as a boolean one."""
+    """The mask; one that adds nothing but 0 and hides keys, and is no parameter, as a boolean one."""
     if mask is None or mask.dtype == torch.bool or mask.requires_grad or is_traced() or mask.is_meta:
         return mask
-    hidden = torch.isneginf(mask)
-    return ~hidden if bool((hidden | (mask == 0)).all()) else mask
+    shown = shows(mask)
+    return shown if bool((~shown | (mask == 0)).all()) else mask
 
 
 def _hides(
     query: Tensor, key: Tensor, mask: Tensor | None, other_mask: Tensor | None, masks: dict[str, Any]
 ) -> Tensor:
     """Where p' hides a key that p sees; counted on a channel of zeros."""
-    shown = [x if x.dtype == torch.bool else ~torch.isneginf(x) for x in (mask, other_mask) if x is not None]
+    shown = [shows(x) for x in (mask, other_mask) if x is not None]
     both = shown[0] if len(shown) == 1 else shown[0] & shown[1]
     zeros = [torch.zeros_like(x[..., :1]) for x in (query, key)]
     own, common = (

@@ -16,6 +16,7 @@ from ._heads import on_host
 from ._learned import Sink
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
+from ._tensors import shows
 from .nn._dropout import Dropout, attend_with_dropout
 
 __all__ = ["NAME", "call_options", "log_to", "register"]
@@ -233,7 +234,8 @@ def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> torch.Tensor
     values = bias[..., : key.shape[2]]
     if mask is None:
         return values
-    return values.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else values + mask
+    joined = values if mask.dtype == torch.bool else values + mask
+    return joined.masked_fill(~shows(mask), -torch.inf)
 
 
 def _sink(module: Any, given: torch.Tensor | None) -> Sink | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._checks import fit_to
 from ._arguments import Arguments
-from ._tensors import heads_first, repeat_heads, swap_heads, wide_type
+from ._tensors import heads_first, repeat_heads, shows, swap_heads, wide_type
 
 __all__ = [
     "Scores",
@@ -38,7 +38,7 @@ class Visible(NamedTuple):
 
     begin: Tensor | None  # the first key, broadcasts to (..., heads, n_queries); None: every key
     end: Tensor | None  # the key past the last
-    mask: Tensor | None  # broadcasts to (..., heads, n_queries, n_keys); float: -inf hides the key
+    mask: Tensor | None  # broadcasts to (..., heads, n_queries, n_keys); float: what shows() says
     n_keys: int
 
     def of_rows(self, start: int, stop: int) -> Tensor | None:
@@ -50,8 +50,7 @@ class Visible(NamedTuple):
             seen = (at >= begin) & (at < end)
         if self.mask is None:
             return seen
-        mask = rows_of(self.mask, start, stop)
-        shown = mask if mask.dtype == torch.bool else ~torch.isneginf(mask)
+        shown = shows(rows_of(self.mask, start, stop))
         return shown if seen is None else seen & shown
 
 
@@ -102,11 +101,6 @@ def visible_of(
     if mask is not None:
         mask = fit_to("attn_mask", mask, (*row_shape, n_keys), "(..., heads, n_queries, n_keys)")
         mask = mask[(None,) * (2 - mask.ndim)]
-        mask = (
-            mask
-            if mask.dtype == torch.bool
-            else mask.to(wide_type(x.dtype for x in call[:3] if x is not None))
-        )
     return Visible(begin, end, mask, n_keys)
 
 
@@ -137,7 +131,10 @@ class Scores(NamedTuple):
         if self.offset is not None:
             scores = scores + self._table(self.offset, start, stop)
         if mask is not None and mask.dtype != torch.bool:
-            scores = scores + rows_of(mask, start, stop)
+            added, lowest = rows_of(mask, start, stop), torch.finfo(scores.dtype).min
+            if torch.finfo(mask.dtype).min < lowest:  # a large number of a wider type is not infinite
+                added = added.clamp(min=lowest)
+            scores = scores + added.to(scores.dtype)
         scores = self._checked(scores)
         return scores if seen is None else scores.masked_fill(~seen, -math.inf), seen
 

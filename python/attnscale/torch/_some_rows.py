@@ -46,9 +46,6 @@ def some_rows(
             index = torch.arange(1, rows + 1, device=query.device) * n_queries // rows - 1
             query, options = query[:, :, index], _of_rows(options, index, n_queries, n_keys)
         options = {name: _of_first_text(option) for name, option in options.items()}
-    if (bias := options.get("attn_mask")) is not None and bias.is_floating_point():
-        # The masks of eager attention hide a key by the lowest number of their type.
-        options["attn_mask"] = bias.masked_fill(bias <= torch.finfo(bias.dtype).min / 2, -torch.inf)
     found = attention_statistics(query, key, statistics=statistics, **options)
     return {name: getattr(found, name) for name in statistics}
 

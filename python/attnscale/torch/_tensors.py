@@ -24,6 +24,7 @@ __all__ = [
     "is_traced",
     "repeat_heads",
     "row_extents",
+    "shows",
     "stand_in",
     "swap_heads",
     "tensor",
@@ -168,6 +169,14 @@ def stand_in(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     dtype = torch.float16 if dtype == torch.bfloat16 else dtype
     value = math.nan if dtype.is_floating_point else 0
     return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+
+
+def shows(mask: torch.Tensor) -> torch.Tensor:
+    """Where a mask lets the key be seen: not at a number as low as half of its type's smallest finite one.
+
+    Models hide keys by the smallest finite number. Arrays are read by the same rule.
+    """
+    return mask if mask.dtype == torch.bool else ~(mask <= torch.finfo(mask.dtype).min / 2)
 
 
 def swap_heads(rows: torch.Tensor, layout: str) -> torch.Tensor:

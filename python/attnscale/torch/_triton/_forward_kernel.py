@@ -22,6 +22,7 @@ from ._tiles import (
     HIDDEN,
     LOG2E,
     add_product,
+    added_by,
     cap,
     clean,
     count_partial,
@@ -34,6 +35,7 @@ from ._tiles import (
     pairs_of_head,
     product,
     rows_of_head,
+    shows,
     store_rows,
     store_vector,
     tiles_of,
@@ -114,11 +116,9 @@ def _raw_numbers(
         seen = (keys >= block.begin[:, None]) & (keys < block.end[:, None])
         if block.mask is not None:
             mask = load_mask(block.mask, block.rows[:, None], keys, seen)
+            seen = seen & shows(mask)
             if mask.dtype.is_floating():
-                seen = seen & (mask != float("-inf"))
-                raw = raw + mask.to(tl.float32)
-            else:
-                seen = seen & (mask != 0)
+                raw = raw + added_by(mask)
         raw = tl.where(seen, raw, HIDDEN)
     return raw, seen
 

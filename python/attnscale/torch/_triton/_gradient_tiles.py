@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ._tiles import LN2, LOG2E, cap, load_mask, load_vector
+from ._tiles import LN2, LOG2E, added_by, cap, load_mask, load_vector, shows
 
 __all__ = ["Sight", "Terms", "gradient_of_scores", "seen_of", "terms_across", "terms_along", "terms_of"]
 
@@ -86,11 +86,9 @@ def seen_of(inside, mask, rows, keys):
     added = None
     if mask is not None:
         values = load_mask(mask, rows, keys, inside)
+        inside = inside & shows(values)
         if values.dtype.is_floating():
-            inside = inside & (values != float("-inf"))
-            added = values.to(tl.float32)
-        else:
-            inside = inside & (values != 0)
+            added = added_by(values)
     return Sight(inside, added)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "Rows",
     "Span",
     "add_product",
+    "added_by",
     "cap",
     "clean",
     "count_partial",
@@ -30,6 +31,7 @@ __all__ = [
     "pairs_of_head",
     "product",
     "rows_of_head",
+    "shows",
     "store_rows",
     "store_vector",
     "tiles_of",
@@ -154,6 +156,29 @@ def load_vector(x, batch, head, rows, n, other):
 def load_mask(mask, rows, keys, there):
     """The numbers of pairs of a row and a key, 0 where the pair is not `there`."""
     return tl.load(mask.at + rows.to(tl.int64) * mask.row + keys.to(tl.int64) * mask.key, mask=there, other=0)
+
+
+@triton.jit
+def shows(values):
+    """Where numbers of a mask let the key be seen, by the rule of shows() of tensors: NaN does."""
+    if values.dtype == tl.float16:
+        shown = (values <= -32752.0) == 0
+    elif values.dtype == tl.bfloat16:
+        shown = (values.to(tl.float32) <= -1.6947656946257677e38) == 0
+    elif values.dtype == tl.float32:
+        shown = (values <= -1.7014117331926443e38) == 0
+    elif values.dtype == tl.float64:
+        shown = (values <= -8.988465674311579e307) == 0
+    else:
+        shown = values != 0
+    return shown
+
+
+@triton.jit
+def added_by(values):
+    """What the numbers of a float mask add to scores: none is so low that its score were taken for HIDDEN."""
+    added = values.to(tl.float32)
+    return tl.where(added < HIDDEN / 2, HIDDEN / 2, added)
 
 
 @triton.jit

@@ -6,6 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._tensors import shows
+
 __all__ = ["check_inputs", "check_masks", "join_masks"]
 
 
@@ -80,11 +82,14 @@ def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, 
     if all(mask.dtype == torch.bool for mask in masks):
         seen = [~mask for mask in masks]
         return seen[0] if len(seen) == 1 else seen[0] & seen[1]
+    if len(masks) == 1:
+        return masks[0]
     added = [_added(mask, query.dtype) for mask in masks]
-    return added[0] if len(added) == 1 else added[0] + added[1]
+    return added[0] + added[1]
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask as numbers; -inf hides a key in any type, which the sum of two masks may have."""
     if mask.dtype != torch.bool:
-        return mask
+        return mask.masked_fill(~shows(mask), float("-inf"))
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))

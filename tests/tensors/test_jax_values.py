@@ -64,6 +64,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mask of keys": {"attn_mask": RNG.random(M) < 0.5},
     "float mask": {"attn_mask": np.where(RNG.random((3, N, M)) < 0.3, -np.inf, draw(3, N, M))},
     "half mask": {"attn_mask": draw(1, 1, 1, N, M).astype(np.float16)},
+    "low mask": {"attn_mask": np.where(RNG.random((N, M)) < 0.3, -65504, draw(N, M)).astype(np.float16)},
     "softcap": {"softcap": 2.0, "is_causal": True},
     "alibi": {"distance_bias": draw(3, M), "is_causal": True},
     "alibi with lengths": {"distance_bias": draw(3, 2 * M), "causal": "bottom_right", "key_lengths": LENGTHS},
@@ -87,7 +88,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 TRACED = (
     *("lengths and a far offset", "lengths and a far window", "lengths, documents and bottom right"),
     *("scale of each head", "lengths", "one length", "lengths and bottom right"),
-    *("documents", "documents of all", "boolean mask", "mask of keys", "float mask", "half mask", "alibi"),
+    *(
+        "documents",
+        "documents of all",
+        "boolean mask",
+        "mask of keys",
+        "float mask",
+        "half mask",
+        "low mask",
+        "alibi",
+    ),
     "distance scale",
 )
 
@@ -115,6 +125,28 @@ def test_numbers_are_those_of_arrays(name: str) -> None:
     found = at.jax.attention_statistics(*map(jnp.asarray, QKV), statistics=asked(options), **options)
     same(found, wanted)
     np.testing.assert_array_equal(at.jax.attention(*QKV, **options), wanted.output)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_masks_hide_by_low_numbers_of_the_type_that_jax_gives_them(wide: bool) -> None:
+    """Without 64 bits an array of float64 is one of float32, also where a law counts keys."""
+    hidden = RNG.random((N, M)) < 0.3
+    hidden[2] = True
+    with jax.enable_x64(wide):
+        rows = []
+        for low in (*(np.finfo(x).min for x in (np.float64, np.float32)), -np.inf):
+            mask = np.where(hidden, float(low), 0.25)
+            with np.errstate(over="ignore"):
+                traced = jnp.asarray(mask)
+            options: dict[str, Any] = {"attn_mask": mask, "scale": "log_n", "statistics": NAMES}
+            rows.append(at.jax.attention_statistics(*QKV, **options))
+            gradient = jax.grad(lambda m: at.jax.attention(*QKV, attn_mask=m).sum())(traced)
+            assert (low == np.finfo(np.float32).min and wide) or (np.asarray(gradient)[hidden] == 0).all()
+        same(rows[0], rows[2])
+        if wide:
+            assert (rows[1].n_visible == M).all()
+        else:
+            same(rows[1], rows[2])
 
 
 @pytest.mark.parametrize("name", TRACED)

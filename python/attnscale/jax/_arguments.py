@@ -13,7 +13,7 @@ from .. import normalizers
 from .._call.arrays import float_type_error, is_float_type
 from .._call.distance import distances_of, law_factor
 from .._call.weights import available, read_normalizer
-from .._checks import shown
+from .._checks import as_array, shown
 from .._results import statistic_names
 from ..laws import Law
 from ..normalizers import Normalizer
@@ -61,6 +61,7 @@ def read_call(
     _check_layout(layout)
     q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
     call = TracedCall(q, k, v, enable_gqa, qk_norm, layout, num_threads)
+    masks["attn_mask"] = _mask(masks["attn_mask"])
     options = {name: x for name, x in masks.items() if name not in ("is_causal", "causal", "window")}
     call.traced = tuple(name for name, x in options.items() if is_traced(x))
     call.see(**masks | {name: known(name, x, 0.5) for name, x in options.items()})
@@ -156,6 +157,17 @@ def _look_up(table: Any, steps: Any) -> Any:
     lead = np.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     table = jnp.broadcast_to(table, (*lead, table.shape[-1]))
     return jnp.take_along_axis(table, np.broadcast_to(steps, (*lead, steps.shape[-1])), -1)
+
+
+def _mask(mask: Any) -> Any:
+    """Numbers of a mask in the type that JAX gives them, float32 without its 64 bits: it says what hides."""
+    if mask is None or isinstance(mask, jax.Array):
+        return mask
+    array = as_array("attn_mask", mask)
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):  # the smallest float64 becomes -inf, which hides as well
+        return jnp.asarray(array)
 
 
 class _Placed:

@@ -126,7 +126,9 @@ class _Reader:
         elif behind and not behind.startswith("//"):
             raise self._error(f"a second declaration stands on a line: {behind!r}")
         head = _without_template(text)
-        if head.startswith("static_assert"):
+        if head.startswith("static_assert") or re.match(
+            r"using [\w:]+;", head
+        ):  # a name that stands elsewhere
             return
         names, code, inside = _described(head, text, self._error)
         self.comment += inside

@@ -138,7 +138,7 @@ py::array mc_dot_product_rows(std::int64_t head_dim, const std::string& distribu
   return drawn(what, {4}, key, first, count, num_threads);
 }
 
-/// (count, eps, quantities) of given points (n, dim), or of normal ones where they are None.
+/// (count, eps, quantities) of points (n, dim) of mc_points, or of normal ones where they are None.
 py::array mc_projection_rows(const py::object& points, std::int64_t n, std::int64_t dim,
                              std::int64_t k, const std::string& kind,
                              const std::vector<double>& eps, std::uint64_t key, std::int64_t first,

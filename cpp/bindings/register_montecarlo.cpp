@@ -4,6 +4,7 @@
 // is checked only what the arrays for the results are made from.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/refuse.hpp"
 #include "named.hpp"
+#include "projected_points.hpp"
 
 namespace attnscale::bindings {
 namespace {
@@ -133,6 +135,16 @@ void check_matrix(const char* name, const float_matrix& matrix) {
                                 std::to_string(matrix.ndim()));
 }
 
+/// Points as mc_projection_rows takes them.
+py::array mc_points(const py::array_t<double, py::array::c_style | py::array::forcecast>& points) {
+  if (points.ndim() != 2) throw std::invalid_argument("points must have 2 axes");
+  const std::int64_t n = points.shape(0), dim = points.shape(1);
+  const std::vector<float> found = detail::projected_points(points.data(), n, dim);
+  py::array result = new_array({n}, {dim}, element_type::float32);
+  std::copy(found.begin(), found.end(), static_cast<float*>(result.mutable_data()));
+  return result;
+}
+
 py::array mc_project(const float_matrix& points, std::int64_t k, const std::string& kind,
                      std::uint64_t key, std::uint64_t stream, double density, int num_threads) {
   check_matrix("points", points);
@@ -183,6 +195,7 @@ void register_montecarlo(py::module_& m) {
   m.def("mc_dot_products", &mc_dot_products, py::kw_only(), py::arg("head_dim"), py::arg("x"),
         py::arg("y"), py::arg("block"), py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0,
         py::arg("count"), py::arg("num_threads") = 0);
+  m.def("mc_points", &mc_points, py::arg("points"));
   m.def("mc_project", &mc_project, py::arg("points"), py::arg("k"), py::arg("kind"), py::arg("key"),
         py::arg("stream") = 0, py::arg("density") = 1.0 / 3, py::arg("num_threads") = 0);
   m.def("pair_distances_ratio", &pair_distances_ratio, py::arg("points"), py::arg("projected"),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attnscale/montecarlo.hpp"
+#include "attnscale/refuse.hpp"
 #include "kernels/level.hpp"
 #include "montecarlo_checks.hpp"
 #include "thread_pool.hpp"
@@ -85,6 +86,7 @@ class sampler {
 
 void run(const dot_products_problem& p, power_sums* out, const execution& how) {
   check_dot_products(p);
+  check_memory("out", out, p.count);
   const sampler samples(p);
   const std::int64_t n = samples.parts(), step = samples.parts_of_task();
   std::vector<power_sums> parts(static_cast<std::size_t>(n));

@@ -60,9 +60,16 @@ values_and_errors dot_product_moments(const tally& rows, std::int64_t head_dim) 
                                     -4 * m1, 1};
   std::array<double, 4> slope{};
   for (std::size_t i = 0; i < 4; ++i) slope[i] = d_mu4[i] / squared - 2 * mu4 / cubed * d_mu2[i];
-  const double spread = at_least_zero(quadratic_form(rows.covariance(), slope));
-  return {{variance, variance / d, m1, mu4 / squared},
-          {error, error / d, std::sqrt(mu2 / count), std::sqrt(spread / blocks)}};
+  const std::vector<double> covariance = rows.covariance();
+  const double spread = at_least_zero(quadratic_form(covariance, slope));
+  values_and_errors found{{variance, variance / d, m1, mu4 / squared},
+                          {error, error / d, std::sqrt(mu2 / count), std::sqrt(spread / blocks)}};
+  if (covariance[0] == 0) return found;  // of one number again and again
+  // Of moments about 0 of numbers far from 0 few digits are left, of the fourth first: rather NaN.
+  const double far = m1 * m1;
+  if (far > 1e6 * mu2) found.value[3] = found.error[3] = found.error[0] = found.error[1] = none;
+  if (far > 1e10 * mu2) found.value[0] = found.value[1] = found.error[2] = none;
+  return found;
 }
 
 std::int64_t rows_wanted(std::int64_t rows, std::int64_t most, std::optional<double> target_error,

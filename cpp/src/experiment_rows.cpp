@@ -6,9 +6,9 @@
 #include <cmath>
 #include <string>
 
-#include "attnscale/johnson_lindenstrauss.hpp"
 #include "attnscale/refuse.hpp"
 #include "montecarlo_checks.hpp"
+#include "projected_points.hpp"
 
 namespace attnscale::detail {
 namespace {
@@ -147,8 +147,27 @@ void draw_rows(const score_experiment_case& what, std::uint64_t key, std::int64_
     }
 }
 
+void check_components(const dot_product_case& what) {
+  constexpr double most = 1e12, most_deviations = 1e6;
+  check_enumerator("distribution", what.kind, distribution::laplace);
+  const std::string beyond = ": powers of products leave the range of floating point; got ";
+  for (const double mean : {what.query_mean, what.key_mean}) {
+    check_finite("mean", mean);
+    if (std::abs(mean) > most)
+      refuse("mean must be between -1e12 and 1e12" + beyond + text_of(mean));
+  }
+  check_greater("std", what.std, 0);
+  if (what.std > most || what.std < 1 / most)
+    refuse("std must be between 1e-12 and 1e12" + beyond + text_of(what.std));
+  for (const double mean : {what.query_mean, what.key_mean})
+    if (std::abs(mean) > most_deviations * what.std)
+      refuse("mean must be at most 1e6 times std, which components in float32 hold; got " +
+             text_of(mean) + " with std " + text_of(what.std));
+}
+
 void draw_rows(const dot_product_case& what, std::uint64_t key, std::int64_t first,
                std::int64_t count, double* out, const execution& how) {
+  check_components(what);
   check_range(first, count);
   const dot_products_problem problem{.head_dim = what.head_dim,
                                      .x = variate_of(what.kind, what.query_mean, what.std),
@@ -186,7 +205,7 @@ void draw_rows(const projections_case& what, std::uint64_t key, std::int64_t fir
     options.eps = what.eps;
     options.how = how;
     const jl_distortion_result found =
-        jl_distortion(what.points ? what.points : made.data(), what.n, what.dim, options);
+        distort(what.points ? what.points : made.data(), what.n, what.dim, options);
     for (const jl_share& share : found.shares)
       for (const double each : {found.distortion, share.outside, share.keeps_all ? 1.0 : 0.0,
                                 found.mean, std::sqrt(found.variance)})
@@ -199,6 +218,7 @@ void draw_scores(const random_scores_case& what, std::uint64_t key, std::int64_t
   check_range(first, count);
   check_at_least("n", what.n, 1);
   check_at_least("head_dim", what.head_dim, 1);
+  if (what.model == score_model::sphere) check_matrix_fits("n", what.n, what.head_dim);
   const double radius = std::sqrt(static_cast<double>(what.head_dim));
   std::vector<double> keys;
   for (std::int64_t i = first; i < first + count; ++i, out += what.n) {

@@ -63,6 +63,10 @@ struct dot_product_case {
   double std = 1;
 };
 
+/// Refuses what is no distribution, and sizes at which the fourth powers of products, or their
+/// squares in standard errors, leave the range of float32 or double.
+void check_components(const dot_product_case& what);
+
 /// Means of s, s^2, s^3 and s^4 over pairs_of_row samples each: (count, 4).
 void draw_rows(const dot_product_case& what, std::uint64_t key, std::int64_t first,
                std::int64_t count, double* out, const execution& how);
@@ -70,7 +74,7 @@ void draw_rows(const dot_product_case& what, std::uint64_t key, std::int64_t fir
 /// Random projections of n points to k dimensions: given ones, or where there are none standard
 /// normal coordinates, other ones for each projection.
 struct projections_case {
-  const float* points = nullptr;  ///< (n, dim), contiguous
+  const float* points = nullptr;  ///< (n, dim), contiguous, of projected_points()
   std::int64_t n = 2;
   std::int64_t dim = 1;
   std::int64_t k = 1;

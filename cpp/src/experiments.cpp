@@ -11,6 +11,7 @@
 #include "case_key.hpp"
 #include "experiment_laws.hpp"
 #include "experiment_run.hpp"
+#include "projected_points.hpp"
 #include "sparsity_rows.hpp"
 
 namespace attnscale {
@@ -56,13 +57,6 @@ void check_cosine(double cosine) {
   if (cosine < -1 || cosine > 1) refuse("cosine must be between -1 and 1, got " + text_of(cosine));
 }
 
-/// Refuses extents whose product no memory holds.
-void check_matrix(const char* name, std::int64_t rows, std::int64_t columns) {
-  if (rows > (std::int64_t{1} << 59) / columns)
-    refuse(std::string(name) + " must be small enough for memory, got " + text_of(rows) +
-           " with rows of " + text_of(columns) + " numbers");
-}
-
 /// A case of rows over simulated scores.
 experiment_result run_scores(score_experiment_case what, const std::vector<law_or_scale>& law,
                              std::int64_t least_head_dim, std::int64_t usual_samples,
@@ -93,6 +87,7 @@ experiment_result run_scores(score_experiment_case what, const std::vector<law_o
 
 /// The cosine that two keys of the correlated model have on average; 0 for other models.
 double read_correlation(score_model model, const std::optional<double>& correlation) {
+  check_enumerator("model", model, score_model::correlated);
   if (model != score_model::correlated && correlation)
     refuse("correlation goes with model='correlated', got model='" + std::string(name_of(model)) +
            "'");
@@ -102,42 +97,25 @@ double read_correlation(score_model model, const std::optional<double>& correlat
   return share;
 }
 
-/// Points that a projection can be measured on.
-void check_points(const projection_options& options) {
-  const auto dim = static_cast<std::size_t>(options.dim);
-  const float* const end = options.points + options.n * options.dim;
-  for (const float* x = options.points; x != end; ++x)
-    if (!std::isfinite(*x)) refuse("points must be finite in float32, got NaN or infinity");
-  std::vector<const float*> rows;
-  for (const float* x = options.points; x != end; x += options.dim) rows.push_back(x);
-  const auto below = [dim](const float* a, const float* b) {
-    return std::lexicographical_compare(a, a + dim, b, b + dim);
-  };
-  std::sort(rows.begin(), rows.end(), below);
-  for (std::size_t i = 1; i < rows.size(); ++i)
-    if (!below(rows[i - 1], rows[i]))
-      refuse("points must be distinct in float32, got two equal ones, whose distance has no ratio");
-}
-
 void check_projections(const projection_options& options) {
   check_count("n", options.n, 2);
   check_count("dim", options.dim);
   check_count("k", options.k);
-  check_matrix("n", options.n, std::max(options.dim, options.k));
+  check_matrix_fits("n", options.n, std::max(options.dim, options.k));
   if (options.eps.empty()) refuse("eps must have at least one value, got none");
   for (const double eps : options.eps) check_in_unit_interval("eps", eps);
-  if (options.points) check_points(options);
+  check_enumerator("kind", options.kind, projection_kind::sparse);
 }
 
 }  // namespace
 
+namespace montecarlo {
+
 experiment_result dot_product_variance(const dot_product_options& options, const run_options& how) {
   check_count("head_dim", options.head_dim);
-  check_finite("mean", options.query_mean);
-  check_finite("mean", options.key_mean);
-  check_greater("std", options.std, 0);
   const dot_product_case what{options.head_dim, options.components, options.query_mean,
                               options.key_mean, options.std};
+  check_components(what);
   experiment_case run;
   run.name = "dot_product_variance";
   run.quantities = {{"variance"}, {"scaled_variance"}, {"mean"}, {"kurtosis"}};
@@ -149,7 +127,7 @@ experiment_result dot_product_variance(const dot_product_options& options, const
   run.identity = {identity_of(options.head_dim), number_of(options.components)};
   run.usual_samples = 1600 * pairs_of_row;
   run.block = pairs_of_row;
-  run.cost = 8.0 * static_cast<double>(options.head_dim * pairs_of_row);
+  run.cost = 8.0 * static_cast<double>(options.head_dim) * static_cast<double>(pairs_of_row);
   run.draw = [&](std::uint64_t key, std::int64_t first, std::int64_t count, double* out,
                  const execution& with) { draw_rows(what, key, first, count, out, with); };
   run.estimate = [&](const tally& rows) { return dot_product_moments(rows, options.head_dim); };
@@ -211,18 +189,19 @@ experiment_result max_cosine(const max_cosine_options& options, const run_option
   run.cost = static_cast<double>(options.n) * static_cast<double>(options.head_dim);
   run.draw = [&](std::uint64_t key, std::int64_t first, std::int64_t count, double* out,
                  const execution& with) {
-    max_cosine(out, count, options.n, options.head_dim, {key, 0}, first, with);
+    random::max_cosine(out, count, options.n, options.head_dim, {key, 0}, first, with);
   };
   return run_case(run, how);
 }
 
 experiment_result sparsity(const sparsity_options& options, const run_options& how) {
+  check_enumerator("model", options.model, score_model::correlated);
   const bool sphere = options.model == score_model::sphere;
   if (options.model == score_model::correlated)
     refuse("model must be one of 'gaussian', 'sphere', got 'correlated'");
   check_count("n", options.n);
   check_count("head_dim", options.head_dim, sphere ? 2 : 1);
-  if (sphere) check_matrix("n", options.n, options.head_dim);
+  if (sphere) check_matrix_fits("n", options.n, options.head_dim);
   const betas_of_laws laws = read_laws(options.law, options.n, options.head_dim);
   const sparsity_rows rows({options.model, options.n, options.head_dim}, laws.betas,
                            options.normalizer);
@@ -248,8 +227,14 @@ experiment_result sparsity(const sparsity_options& options, const run_options& h
 
 experiment_result jl_distortion(const projection_options& options, const run_options& how) {
   check_projections(options);
-  const projections_case what{options.points, options.n,    options.dim,
-                              options.k,      options.kind, options.eps};
+  std::vector<float> points;
+  if (options.points) points = projected_points(options.points, options.n, options.dim);
+  const projections_case what{options.points ? points.data() : nullptr,
+                              options.n,
+                              options.dim,
+                              options.k,
+                              options.kind,
+                              options.eps};
   constexpr std::string_view kinds[] = {"gaussian", "sign", "sparse"};
   experiment_case run;
   run.name = "jl_distortion";
@@ -273,4 +258,5 @@ experiment_result jl_distortion(const projection_options& options, const run_opt
   return run_case(run, how);
 }
 
+}  // namespace montecarlo
 }  // namespace attnscale

@@ -111,6 +111,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
               std::int64_t first, const execution& how) {
   check_range(first, count);
   check_variate(what);
+  check_memory("out", out, count);
   const fill_block block = describe<T>(what, from);
   const std::int64_t tasks = blocks_of(count, task_elements);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
@@ -138,6 +139,8 @@ void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius
   check_range(first, count);
   check_at_least("dim", dim, 1);
   check_radius(radius);
+  check_matrix_fits("count", count, dim);
+  check_memory("out", out, count * dim);
   const fill_block block = describe<T>({distribution::normal, 0, 1}, from);
   const std::int64_t task_rows = std::max<std::int64_t>(1, task_elements / dim);
   const std::int64_t tasks = blocks_of(count, task_rows);
@@ -155,6 +158,8 @@ void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius
 }
 
 }  // namespace
+
+namespace random {
 
 void fill(float* out, std::int64_t count, const variate& what, const random_stream& from,
           std::int64_t first, const execution& how) {
@@ -176,4 +181,5 @@ void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radiu
   fill_sphere_any(out, count, dim, radius, from, first, how);
 }
 
+}  // namespace random
 }  // namespace attnscale

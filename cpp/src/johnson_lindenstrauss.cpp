@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attnscale/refuse.hpp"
+#include "projected_points.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
@@ -13,6 +14,7 @@ namespace {
 using namespace detail;
 
 double rate_of(double eps, jl_tail tail) {
+  check_enumerator("tail", tail, jl_tail::chi_square);
   return tail == jl_tail::relaxed ? eps * eps / 2 - eps * eps * eps / 3 : eps - std::log1p(eps);
 }
 
@@ -49,17 +51,13 @@ std::vector<double> all_ratios(const float* before, std::int64_t dim, const floa
   return ratios;
 }
 
-void check(const float* points, std::int64_t n, std::int64_t dim,
-           const jl_distortion_options& options) {
-  if (n < 2 || dim < 1)
-    refuse("points must have shape (n, dim) with n of at least 2, got (" + text_of(n) + ", " +
-           text_of(dim) + ")");
-  if (options.k < 1) refuse("k must be at least 1, got " + text_of(options.k));
+/// What does not depend on the points.
+void check(std::int64_t n, const jl_distortion_options& options) {
+  check_at_least("k", options.k, 1);
+  check_matrix_fits("k", options.k, n);
   for (const double eps : options.eps) check_in_unit_interval("eps", eps);
-  const float* const end = points + n * dim;
-  const float* const bad = std::find_if(points, end, [](float x) { return !std::isfinite(x); });
-  if (bad != end)
-    refuse("points must be finite in float32, got " + text_of(static_cast<double>(*bad)));
+  check_enumerator("tail", options.tail, jl_tail::chi_square);
+  if (options.keep_ratios) check_matrix_fits("n", n, n);
 }
 
 }  // namespace
@@ -92,9 +90,9 @@ double equivalent_head_dim(double n, double head_dim, double n0) {
   return head_dim * std::log(n) / std::log(n0);
 }
 
-jl_distortion_result jl_distortion(const float* points, std::int64_t n, std::int64_t dim,
-                                   const jl_distortion_options& options) {
-  check(points, n, dim, options);
+jl_distortion_result detail::distort(const float* points, std::int64_t n, std::int64_t dim,
+                                     const jl_distortion_options& options) {
+  check(n, options);
   std::vector<float> projected(static_cast<std::size_t>(n * options.k));
   project(projected.data(), options.k, points, n, dim, options.matrix, options.how);
   const distance_ratios found =
@@ -106,6 +104,16 @@ jl_distortion_result jl_distortion(const float* points, std::int64_t n, std::int
   if (options.keep_ratios)
     result.ratios = all_ratios(points, dim, projected.data(), options.k, n, options.how);
   return result;
+}
+
+jl_distortion_result jl_distortion(const float* points, std::int64_t n, std::int64_t dim,
+                                   const jl_distortion_options& options) {
+  return distort(projected_points(points, n, dim).data(), n, dim, options);
+}
+
+jl_distortion_result jl_distortion(const double* points, std::int64_t n, std::int64_t dim,
+                                   const jl_distortion_options& options) {
+  return distort(projected_points(points, n, dim).data(), n, dim, options);
 }
 
 }  // namespace attnscale

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "attnscale/montecarlo.hpp"
+#include "attnscale/refuse.hpp"
 #include "kernels/level.hpp"
 #include "kernels/random/random.hpp"
 #include "montecarlo_checks.hpp"
@@ -68,9 +69,13 @@ distance_ratios merge(const std::vector<pairs_found>& all, std::int64_t points, 
 
 }  // namespace
 
+namespace random {
+
 void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
              std::int64_t dim, const projection& what, const execution& how) {
   check_projection(what, columns, n_points, dim);
+  check_memory("points", points, n_points * dim);
+  check_memory("out", out, n_points * columns);
   const random_unit& table = active_kernels().random;
   const std::int64_t width = table.panel_columns, panels = blocks_of(columns, width);
   const std::int64_t ranges = blocks_of(n_points, projected_rows);
@@ -98,6 +103,8 @@ distance_ratios compare_distances(const float* before, std::int64_t dim_before, 
                                   std::int64_t dim_after, std::int64_t n_points,
                                   const std::vector<double>& eps, const execution& how) {
   check_comparison(dim_before, dim_after, n_points, eps);
+  check_memory("before", before, n_points * dim_before);
+  check_memory("after", after, n_points * dim_after);
   const random_unit& table = active_kernels().random;
   const std::vector<pairs_task> tasks = tasks_of(n_points, table.panel_columns);
   std::vector<pairs_found> found(tasks.size());
@@ -123,4 +130,5 @@ distance_ratios compare_distances(const float* before, std::int64_t dim_before, 
   return merge(found, n_points, eps.size());
 }
 
+}  // namespace random
 }  // namespace attnscale

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attnscale/montecarlo.hpp"
+#include "attnscale/refuse.hpp"
 #include "kernels/level.hpp"
 #include "kernels/random/random.hpp"
 #include "montecarlo_checks.hpp"
@@ -215,7 +216,6 @@ class simulation {
 /// Calls done(i, sums, scores) for each row.
 template <class Done>
 void for_each_row(const score_rows_problem& p, const execution& how, Done&& done) {
-  check_score_rows(p);
   const simulation rows(p);
   if (p.n > range_keys) {
     for (std::int64_t i = 0; i < p.count; ++i) {
@@ -241,20 +241,24 @@ void for_each_row(const score_rows_problem& p, const execution& how, Done&& done
 }  // namespace
 
 void run(const score_rows_problem& p, score_row* out, const execution& how) {
+  check_score_rows(p);
   const auto width = static_cast<std::int64_t>(p.multipliers.size());
+  check_memory("out", out, p.count * width);
   for_each_row(p, how,
                [&](const simulation& rows, std::int64_t i, const range_sums& all,
                    const row_scores& made) { rows.finish(all, made, out + i * width); });
 }
 
-void max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t head_dim,
-                const random_stream& from, std::int64_t first, const execution& how) {
+void random::max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t head_dim,
+                        const random_stream& from, std::int64_t first, const execution& how) {
   score_rows_problem p;
   p.n = n;
   p.head_dim = head_dim;
   p.from = from;
   p.first = first;
   p.count = count;
+  check_score_rows(p);
+  check_memory("out", out, count);
   const double root = std::sqrt(static_cast<double>(head_dim));
   for_each_row(p, how,
                [&](const simulation&, std::int64_t i, const range_sums& all, const row_scores&) {

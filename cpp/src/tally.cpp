@@ -62,6 +62,7 @@ tally::tally(std::int64_t columns, std::int64_t entries, tally_sums kept)
 
 void tally::add(const double* rows, std::int64_t count) {
   check_at_least("count", count, 0);
+  check_memory("rows", rows, count);
   if (count == 0) return;
   if (kept_.rows == 0) kept_.origin.assign(rows, rows + width());
   std::vector<double> distance(width());

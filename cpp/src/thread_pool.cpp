@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "attnscale/refuse.hpp"
 #include "attnscale/threads.hpp"
 #include "num_threads.hpp"
 #include "share.hpp"
@@ -371,6 +372,7 @@ int asked_threads(const execution& how) {
 }
 
 execution worth_sharing(const execution& how, double nanoseconds) {
+  check_threads(how.num_threads);
   execution alone = how;
   alone.num_threads = 1;
   if (nanoseconds < enough_to_share) return alone;
@@ -384,6 +386,7 @@ execution worth_sharing(const execution& how, double nanoseconds) {
 }
 
 void run_parallel(const parallel_loop& loop, const execution& how) {
+  check_threads(how.num_threads);
   if (loop.n_tasks <= 0) return;
   const std::int64_t asked = threads_of_call(asked_threads(how));
   const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;

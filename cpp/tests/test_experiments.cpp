@@ -225,9 +225,77 @@ TEST_CASE("options out of range are refused by name") {
                     "1125899906842624 numbers");
   const std::vector<float> points{1, 2, 1, 2};
   CHECK_THROWS_WITH(attnscale::jl_distortion({.points = points.data(), .n = 2, .dim = 2, .k = 1}),
-                    "points must be distinct in float32, got two equal ones, whose distance has no "
-                    "ratio");
+                    "points must be distinct in float32, once their mean is taken off, got two "
+                    "equal ones, whose distance has no ratio");
   CHECK_THROWS_WITH(attnscale::jl_distortion({.n = 3, .dim = 2}), "k must be at least 1, got 0");
+  const std::string nine = " must be an enumerator of its type, from 0 to ";
+  CHECK_THROWS_WITH(
+      attnscale::jl_distortion({.n = 3, .dim = 2, .k = 1, .kind = attnscale::projection_kind(9)}),
+      ("kind" + nine + "2, got 9").c_str());
+  CHECK_THROWS_WITH(attnscale::entropy_vs_length({.n = 4, .model = attnscale::score_model(9)}),
+                    ("model" + nine + "2, got 9").c_str());
+  CHECK_THROWS_WITH(sparsity({.n = 4, .model = attnscale::score_model(9)}),
+                    ("model" + nine + "2, got 9").c_str());
+  CHECK_THROWS_WITH(
+      attnscale::dot_product_variance({.head_dim = 4, .components = attnscale::distribution(9)}),
+      ("distribution" + nine + "3, got 9").c_str());
+  CHECK_THROWS_WITH(of_kind(4, {.samples = 5, .how = {.num_threads = -7}}),
+                    "num_threads must be at least 1, or 0 for the default, got -7");
+}
+
+TEST_CASE("components whose powers leave the range of numbers are refused, others have any unit") {
+  const std::string rule =
+      " must be between 1e-12 and 1e12: powers of products leave the range of floating point; got ";
+  for (const double std : {1e30, 1e-30})
+    CHECK_THROWS_WITH(attnscale::dot_product_variance({.head_dim = 4, .std = std}),
+                      ("std" + rule + attnscale::detail::text_of(std)).c_str());
+  CHECK_THROWS_WITH(attnscale::dot_product_variance({.head_dim = 4, .key_mean = -1e30}),
+                    "mean must be between -1e12 and 1e12: powers of products leave the range of "
+                    "floating point; got -1e+30");
+  CHECK_THROWS_WITH(
+      attnscale::dot_product_variance({.head_dim = 4, .query_mean = 1e8}),
+      "mean must be at most 1e6 times std, which components in float32 hold; got 1e+08 "
+      "with std 1");
+  const auto one = attnscale::dot_product_variance({.head_dim = 4}, {.samples = 640});
+  for (const double std : {1e12, 1e-12}) {
+    const auto found =
+        attnscale::dot_product_variance({.head_dim = 4, .std = std}, {.samples = 640});
+    const double unit = std * std * std * std;
+    CHECK(found.value() == doctest::Approx(one.value() * unit).epsilon(1e-5));
+    CHECK(found.standard_error() == doctest::Approx(one.standard_error() * unit).epsilon(1e-5));
+    CHECK(found.at("kurtosis").value == doctest::Approx(one.at("kurtosis").value).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("moments of products far from 0 are right or NaN") {
+  for (const double mean : {0.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6}) {
+    const auto found = attnscale::dot_product_variance(
+        {.head_dim = 64, .query_mean = mean, .key_mean = mean}, {.samples = 6400});
+    const double truth = 64 * (1 + 2 * mean * mean);
+    const double kurtosis = found.at("kurtosis").value, error = found.standard_error() / truth;
+    CHECK((std::isnan(found.value()) || found.value() == doctest::Approx(truth).epsilon(0.1)));
+    CHECK((std::isnan(kurtosis) || kurtosis == doctest::Approx(3).epsilon(0.1)));
+    CHECK((std::isnan(error) || error == doctest::Approx(0.018).epsilon(0.1)));
+    CHECK(std::isnan(kurtosis) == (mean > 100));
+    CHECK(std::isnan(found.value()) == (mean > 1e4));
+  }
+}
+
+TEST_CASE("the distortion of given points has no unit and no origin") {
+  std::vector<float> points(30 * 50);
+  attnscale::fill(points.data(), 30 * 50, {}, {7, 1});
+  const auto measured = [&](float unit) {
+    std::vector<float> scaled = points;
+    for (float& x : scaled) x *= unit;
+    return attnscale::jl_distortion({.points = scaled.data(), .n = 30, .dim = 50, .k = 20});
+  };
+  const auto found = measured(1);
+  CHECK(found.value() > 0.5);
+  CHECK(found.at("success").value == 0);
+  for (const float unit : {1e20F, 1e-25F}) {
+    CHECK(measured(unit).value() == doctest::Approx(found.value()).epsilon(1e-5));
+    CHECK(measured(unit).at("success").value == 0);
+  }
 }
 
 }  // namespace test_experiments

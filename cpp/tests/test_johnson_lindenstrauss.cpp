@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace test_johnson_lindenstrauss {
@@ -148,6 +149,50 @@ TEST_CASE("points of any layout and of double are the same points") {
         attnscale::jl_distortion(copy, options).least);
 }
 
+TEST_CASE("neither the origin nor the unit of points changes what is found") {
+  const auto points = normal_points(40, 100);
+  auto options = projected_to(30, {0.5});
+  options.keep_ratios = true;
+  const auto expected = attnscale::jl_distortion(points, options);
+  CHECK(expected.distortion > 0.5);
+  const auto check = [&](const auto& moved, double near) {
+    const auto found = attnscale::jl_distortion(moved, options);
+    CHECK(found.distortion == doctest::Approx(expected.distortion).epsilon(near));
+    CHECK(found.mean == doctest::Approx(expected.mean).epsilon(near));
+    CHECK(found.variance == doctest::Approx(expected.variance).epsilon(near));
+    CHECK(found.shares[0].outside == expected.shares[0].outside);
+    CHECK(found.ratios[7] == doctest::Approx(expected.ratios[7]).epsilon(near));
+  };
+  const xt::xtensor<double, 2> wide = xt::cast<double>(points);
+  for (const double offset : {1e6, -1e8}) check(xt::xtensor<double, 2>(wide + offset), 1e-5);
+  for (const double unit : {1e19, 1e-25, 1e300, 1e-300, 0x1p200})
+    check(xt::xtensor<double, 2>(wide * unit + 1e3 * unit), 1e-5);
+  for (const float unit : {1e19F, 1e-25F, 1e37F}) check(xt::xtensor<float, 2>(points * unit), 1e-5);
+}
+
+TEST_CASE("raw distances have any unit") {
+  const auto points = normal_points(33, 70);
+  std::vector<float> after(33 * 20);
+  attnscale::project(after.data(), 20, points.data(), 33, 70, {.from = {5, 3}});
+  const auto expected =
+      attnscale::compare_distances(points.data(), 70, after.data(), 20, 33, {0.4});
+  for (const float unit : {1e19F, 1e30F, 1e-25F}) {
+    const xt::xtensor<float, 2> scaled = points * unit;
+    std::vector<float> projected = after;
+    for (float& x : projected) x *= unit;
+    const auto found =
+        attnscale::compare_distances(scaled.data(), 70, projected.data(), 20, 33, {0.4});
+    CHECK(found.least == doctest::Approx(expected.least).epsilon(1e-5));
+    CHECK(found.most == doctest::Approx(expected.most).epsilon(1e-5));
+    CHECK(found.mean == doctest::Approx(expected.mean).epsilon(1e-5));
+    CHECK(found.outside == expected.outside);
+  }
+  // A near pair among points that are far apart, whose square float32 does not hold.
+  const std::vector<float> line{-1, 1, 1e-25F, 3e-25F}, kept{-1, 1, 1e-25F, 2e-25F};
+  const auto found = attnscale::compare_distances(line.data(), 1, kept.data(), 1, 4, {});
+  CHECK(found.least == doctest::Approx(0.25).epsilon(1e-5));
+}
+
 TEST_CASE("what is out of range is refused by name") {
   const auto points = normal_points(3, 4);
   const auto bad_points = [](float x) { return xt::xtensor<float, 2>({{x, 1.0F}, {2.0F, 3.0F}}); };
@@ -169,7 +214,30 @@ TEST_CASE("what is out of range is refused by name") {
   CHECK_THROWS_WITH(attnscale::jl_distortion(xt::xarray<float>({1, 2}), projected_to(2, {0.5})),
                     "points must have shape (n, dim), got 1 axes");
   CHECK_THROWS_WITH(attnscale::jl_distortion(bad_points(NAN), projected_to(2, {0.5})),
-                    "points must be finite in float32, got nan");
+                    "points must be finite, got nan");
+  const std::string equal =
+      "points must be distinct in float32, once their mean is taken off, got two equal ones, whose "
+      "distance has no ratio";
+  const xt::xtensor<double, 2> near{{1, 2}, {1, 2 + 1e-12}, {5, 6}},
+      same = xt::ones<double>({3, 4});
+  CHECK_THROWS_WITH(attnscale::jl_distortion(near, projected_to(2, {0.5})), equal.c_str());
+  CHECK_THROWS_WITH(attnscale::jl_distortion(same, projected_to(2, {0.5})), equal.c_str());
+  CHECK_THROWS_WITH(attnscale::jl_distortion(points, projected_to(1LL << 62, {0.5})),
+                    "k must be small enough for memory, got 4611686018427387904 with rows of 3 "
+                    "numbers");
+  CHECK_THROWS_WITH(
+      attnscale::jl_distortion(static_cast<const float*>(nullptr), 3, 4, projected_to(2, {0.5})),
+      "points must point at memory for 12 elements, got a null pointer");
+  CHECK_THROWS_WITH(jl_min_dim(5, {.eps = 0.5, .tail = jl_tail(9)}),
+                    "tail must be an enumerator of its type, from 0 to 1, got 9");
+  auto options = projected_to(2, {0.5});
+  options.tail = jl_tail(9);
+  CHECK_THROWS_WITH(attnscale::jl_distortion(points, options),
+                    "tail must be an enumerator of its type, from 0 to 1, got 9");
+  options = projected_to(2, {0.5});
+  options.how.num_threads = -7;
+  CHECK_THROWS_WITH(attnscale::jl_distortion(points, options),
+                    "num_threads must be at least 1, or 0 for the default, got -7");
 }
 
 }  // namespace test_johnson_lindenstrauss

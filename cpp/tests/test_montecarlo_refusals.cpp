@@ -137,6 +137,68 @@ TEST_CASE("sums of products out of range are refused") {
   CHECK(of_dots({.block = 10, .first = 20, .count = 15}) == "no error");
 }
 
+TEST_CASE("enumerators that are none are refused") {
+  const auto rule = [](const char* name, int most) {
+    return std::string(name) + " must be an enumerator of its type, from 0 to " +
+           std::to_string(most) + ", got 9";
+  };
+  CHECK(of_fill({distribution(9)}) == rule("kind", 3));
+  CHECK(of_rows({.model = score_model(9)}) == rule("model", 2));
+  CHECK(of_dots({.y = {distribution(9)}}) == rule("kind", 3));
+  CHECK(of_projection(2, 2, 2, {attnscale::projection_kind(9)}) == rule("kind", 2));
+}
+
+TEST_CASE("members that another member makes unread are refused") {
+  CHECK(of_fill({.kind = distribution::normal, .low = -3}) ==
+        "low and high go with distribution::truncated_normal, got -3 and 2");
+  CHECK(of_rows({.correlation = 0.5}) == "correlation goes with score_model::correlated, got 0.5");
+}
+
+TEST_CASE("null pointers and sizes that no memory holds are refused") {
+  const auto null = [](const char* name, int count) {
+    return std::string(name) + " must point at memory for " + std::to_string(count) +
+           (count == 1 ? " element" : " elements") + ", got a null pointer";
+  };
+  double* const nothing = nullptr;
+  float* const narrow = nullptr;
+  std::array<float, 4> four{};
+  CHECK(refused([&] { attnscale::fill(nothing, 4, {}, source); }) == null("out", 4));
+  CHECK(refused([&] { attnscale::fill(nothing, 0, {}, source); }) == "no error");
+  CHECK(refused([&] { attnscale::fill_sphere(narrow, 4, 3, 1, source); }) == null("out", 12));
+  CHECK(refused([&] { attnscale::max_cosine(nothing, 3, 4, 5, source); }) == null("out", 3));
+  CHECK(refused([&] {
+          run(score_rows_problem{.multipliers = {1}, .count = 1}, static_cast<score_row*>(nullptr));
+        }) == null("out", 1));
+  CHECK(refused([&] {
+          run(dot_products_problem{.count = 2}, static_cast<attnscale::power_sums*>(nullptr));
+        }) == null("out", 2));
+  CHECK(refused([&] { attnscale::project(narrow, 2, four.data(), 2, 2, {}); }) == null("out", 4));
+  CHECK(refused([&] { attnscale::project(four.data(), 2, narrow, 2, 2, {}); }) ==
+        null("points", 4));
+  CHECK(refused([&] { attnscale::compare_distances(four.data(), 2, narrow, 1, 2, {}); }) ==
+        null("after", 2));
+  CHECK(of_sphere(4, std::int64_t{1} << 62, 1, 0) ==
+        "count must be small enough for memory, got 4 with rows of 4611686018427387904 numbers");
+  CHECK(of_fill({}, 4, INT64_MAX) ==
+        "first must be small enough for the last of count to be below 2^62, got "
+        "9223372036854775807 with count 4");
+}
+
+TEST_CASE("a number of threads below 0 is refused, whatever there is to do") {
+  const std::string rule = "num_threads must be at least 1, or 0 for the default, got -7";
+  const attnscale::execution how{.num_threads = -7};
+  std::array<double, 4> out{};
+  std::array<score_row, 1> row{};
+  std::array<attnscale::power_sums, 1> sums{};
+  CHECK(refused([&] { attnscale::fill(out.data(), 4, {}, source, 0, how); }) == rule);
+  CHECK(refused([&] { attnscale::fill(out.data(), 0, {}, source, 0, how); }) == rule);
+  CHECK(refused([&] { attnscale::max_cosine(out.data(), 1, 4, 5, source, 0, how); }) == rule);
+  CHECK(refused([&] {
+          run(score_rows_problem{.multipliers = {1}, .count = 1}, row.data(), how);
+        }) == rule);
+  CHECK(refused([&] { run(dot_products_problem{.count = 1}, sums.data(), how); }) == rule);
+}
+
 TEST_CASE("projections out of range are refused") {
   using enum attnscale::projection_kind;
   CHECK(of_projection(0, 2, 2, {}) == "columns must be at least 1, got 0");
@@ -146,7 +208,10 @@ TEST_CASE("projections out of range are refused") {
     CHECK(of_projection(2, 2, 2, {sparse, density, source})
               .find("density must be above 0 and at most 1, got ") == 0);
   CHECK(of_projection(2, 2, 2, {sparse, 1, source}) == "no error");
-  CHECK(of_projection(2, 2, 2, {gaussian, 7, source}) == "no error");  // it is not read
+  CHECK(of_projection(2, 2, 2, {gaussian, 7, source}) ==
+        "density goes with projection_kind::sparse, got 7");
+  CHECK(of_projection(1LL << 62, 2, 2, {}) ==
+        "columns must be small enough for memory, got 4611686018427387904 with rows of 2 numbers");
   CHECK(of_comparison(0, 2, 2, {}) == "dim_before must be at least 1, got 0");
   CHECK(of_comparison(2, -2, 2, {}) == "dim_after must be at least 1, got -2");
   CHECK(of_comparison(2, 2, -2, {}) == "n_points must be at least 0, got -2");

@@ -62,7 +62,8 @@ std::vector<float> projected(const std::vector<float>& x, std::int64_t points, s
                              projection_kind kind, int n_threads) {
   const auto dim = static_cast<std::int64_t>(x.size()) / points;
   std::vector<float> out(static_cast<std::size_t>(points * columns));
-  attnscale::project(out.data(), columns, x.data(), points, dim, {kind, 0.25, source},
+  attnscale::project(out.data(), columns, x.data(), points, dim,
+                     {kind, kind == projection_kind::sparse ? 0.25 : 1.0 / 3, source},
                      threads(n_threads));
   return out;
 }

@@ -43,7 +43,7 @@ score_rows_problem problem_of(score_model model, std::int64_t n, std::int64_t co
   problem.model = model;
   problem.n = n;
   problem.head_dim = 16;
-  problem.correlation = 0.25;
+  if (model == attnscale::score_model::correlated) problem.correlation = 0.25;
   problem.count = count;
   return problem;
 }

@@ -132,8 +132,21 @@ TEST_CASE("the version can be read and compared") {
 #endif
 }
 
+TEST_CASE("raw calls and experiments have a namespace each") {
+  std::vector<double> cosines(3);
+  random::max_cosine(cosines.data(), 3, 4, 8, {.key = 7});
+  CHECK(montecarlo::max_cosine({.n = 4, .head_dim = 8}, {.samples = 3}).samples == 3);
+  CHECK(montecarlo::jl_distortion({.n = 3, .dim = 2, .k = 2}, {.samples = 2}).samples == 2);
+  random::fill(cosines.data(), 3, {}, {.key = 7});
+  CHECK(cosines[0] != 0);
+}
+
 TEST_CASE("integers are not cut from floating-point numbers") {
   static_assert(!std::is_convertible_v<double, number_or_array<std::int64_t>>);
+  static_assert(!std::is_convertible_v<bool, number_or_array<std::int64_t>>);
+  static_assert(!std::is_convertible_v<xt::xarray<bool>, number_or_array<std::int64_t>>);
+  static_assert(!std::is_convertible_v<bool, scale_option>);
+  static_assert(!std::is_convertible_v<bool, law_or_scale>);
   static_assert(!std::is_convertible_v<xt::xarray<double>, number_or_array<std::int64_t>>);
   static_assert(std::is_convertible_v<int, number_or_array<std::int64_t>>);
   static_assert(std::is_convertible_v<int, number_or_array<double>>);

@@ -191,6 +191,7 @@ def mc_dot_products(
     count: int,
     num_threads: int = 0,
 ) -> NDArray[np.float64]: ...
+def mc_points(points: NDArray[np.float64]) -> NDArray[np.float32]: ...
 def mc_project(
     points: NDArray[np.float32],
     k: int,

@@ -110,7 +110,8 @@ def quantities(experiment: str, raw: Array, scales: Array) -> Array:
 def test_rows_of_an_experiment_are_made_of_simulated_ones(experiment: str, model: str) -> None:
     betas = np.array([0.0, 1.0, 6.0])
     multiples = np.array([1.0, 2.0, 3.0] if experiment == "softmax_saturation" else [1.0])
-    options: dict[str, Any] = {"model": model, "n": 50, "head_dim": 8, "correlation": 0.3, "key": KEY}
+    options: dict[str, Any] = {"model": model, "n": 50, "head_dim": 8, "key": KEY}
+    options["correlation"] = 0.3 if model == "correlated" else 0.0
     raw = _core.mc_score_rows(
         **options, multipliers=np.outer(betas, multiples).ravel(), needle_cosine=0.6, first=7, count=40
     )

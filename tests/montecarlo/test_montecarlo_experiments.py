@@ -217,6 +217,17 @@ def test_a_constant_dot_product_has_no_variance():
     assert np.isnan(result["kurtosis"].value)
 
 
+def test_moments_of_arrays_far_from_zero_are_right_or_nan(plain_rng):
+    spread = plain_rng.standard_normal((2, 400, 16))
+    for offset in (0.0, 1e2, 1e4, 1e8):
+        query, key = spread + offset
+        result = mc.dot_product_variance(query=query, key=key, samples=6400, rng=0)
+        truth = np.var(spread[0] @ key.T + (offset * (key - offset)).sum(axis=-1))
+        assert np.isnan(result.value) or abs(result.value / truth - 1) < 0.1
+        assert np.isnan(result.value) == (offset > 1e4)
+        assert np.isnan(result.standard_error) == (offset > 1e2)
+
+
 def test_distortion_is_that_of_all_pairs(plain_rng):
     kinds = ["gaussian", "sign", "sparse"]
     result = mc.jl_distortion(n=30, dim=200, k=40, kind=kinds, samples=60, rng=0)
@@ -242,6 +253,15 @@ def test_distortion_is_that_of_all_pairs(plain_rng):
             assert gap <= 5 * np.hypot(estimate.standard_error[index], error), (kind, name)
     # The variance of the ratio of one pair is 2/k for normal entries.
     assert abs(result["ratio_std"].value[0] - np.sqrt(2 / 40)) < 0.02
+
+
+@pytest.mark.parametrize(("unit", "offset"), [(1, 1e6), (1, -1e8), (1e20, 0), (1e-25, 0), (1e300, 1e303)])
+def test_distortion_of_points_has_no_unit_and_no_origin(plain_rng, unit, offset):
+    points = plain_rng.standard_normal((30, 50))
+    wanted, found = (mc.jl_distortion(x, k=20, samples=3, rng=0) for x in (points, points * unit + offset))
+    assert wanted.value > 0.5
+    for name in ("distortion", "outside", "success", "mean_ratio", "ratio_std"):
+        np.testing.assert_allclose(found[name].value, wanted[name].value, rtol=1e-5)
 
 
 def test_given_points_and_tolerances(plain_rng):
@@ -294,6 +314,19 @@ WRONG = [
     (ValueError, "head_dim must be given, or query and key", lambda: mc.dot_product_variance()),
     (ValueError, "query and key must be given together", lambda: mc.dot_product_variance(query=ONES)),
     (ValueError, "std must be greater than 0", lambda: mc.dot_product_variance(head_dim=4, std=0)),
+    *(
+        (
+            ValueError,
+            "std must be between 1e-12 and 1e12",
+            lambda x=x: mc.dot_product_variance(head_dim=4, std=x),
+        )
+        for x in (1e30, 1e-30)
+    ),
+    (
+        ValueError,
+        "mean must be between -1e12 and 1e12",
+        lambda: mc.dot_product_variance(head_dim=4, mean=(0.0, 1e30)),
+    ),
     (
         ValueError,
         "distribution must be one of 'normal', .* got 'cauchy'",
@@ -304,11 +337,11 @@ WRONG = [
     (ValueError, "points exclude n and dim", lambda: mc.jl_distortion(ONES, n=4, k=2)),
     (ValueError, "points must be distinct", lambda: mc.jl_distortion(ONES, k=2)),
     (ValueError, "points must be finite", lambda: mc.jl_distortion(NAN, k=2)),
-    (ValueError, "points must be finite in float32", lambda: mc.jl_distortion(np.eye(3) * 1e300, k=2)),
+    (ValueError, "points must be finite, got inf", lambda: mc.jl_distortion(ONES * np.inf, k=2)),
     (
         ValueError,
-        "points must be distinct in float32",
-        lambda: mc.jl_distortion(np.array([[1.0], [1 + 1e-12]]), k=2),
+        "points must be distinct in float32, once their mean is taken off, got two equal ones",
+        lambda: mc.jl_distortion(np.array([[0.0], [1.0], [1 + 1e-12]]), k=2),
     ),
     (ValueError, r"shape \(n, dim\)", lambda: mc.jl_distortion(ONES[:1], k=2)),
     (ValueError, "kind must be one of", lambda: mc.jl_distortion(n=4, dim=4, k=2, kind="hadamard")),

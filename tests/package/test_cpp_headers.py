@@ -70,6 +70,9 @@ inline constexpr std::array<int, 2> table{{
 }};
 using name = pair;
 }  // namespace inner
+
+// Without its namespace, too.
+using inner::name;
 }  // namespace attnscale
 """
 
@@ -143,7 +146,7 @@ def test_every_public_header_has_a_page_with_all_of_its_types(pages, tmp_path):
         source = (CPP / "include" / "attnscale" / f"{name}.hpp").read_text(encoding="utf-8")
         source = source.replace("ATTNSCALE_EXPORT ", "")
         source = re.sub(r"^namespace detail \{.*?^\}  // namespace detail$", "", source, flags=re.M | re.S)
-        types = re.findall(r"^(?:enum class|struct|class|using) (\w+)", source, re.M)
+        types = re.findall(r"^(?:enum class|struct|class|using) (\w+)\b(?!::)", source, re.M)
         calls = re.findall(r"^(?:inline |constexpr |const )*[\w:<>&]+ (\w+)\(", source, re.M)
         for each in (*types, *calls):
             assert re.search(rf"^## .*`(\w+::)?{each}`", page, re.M), (name, each)
@@ -155,7 +158,7 @@ def test_every_public_header_has_a_page_with_all_of_its_types(pages, tmp_path):
 
 def test_a_row_of_the_table_leads_to_its_page(pages):
     table = (DOCS / "reference" / "cpp.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+\.hpp)` \|", table, re.M)
+    rows = re.findall(r"^\| `(?:\w+::)?(\w+)` \| `(\w+\.hpp)` \|", table, re.M)
     assert len(rows) > 20
     for name, header in rows:
         entries = pages.read_header((CPP / "include" / "attnscale" / header).read_text("utf-8")).entries

@@ -109,6 +109,9 @@ inline score_form read_form(const attention_options& options) {
   if (!options.softcap) return {};
   if (!(*options.softcap > 0) || std::isinf(*options.softcap))
     refuse("softcap must be finite and greater than 0, got " + text_of(*options.softcap));
+  if (*options.softcap < 1e-37 || *options.softcap > 1e37)
+    refuse("softcap must be between 1e-37 and 1e37, where float32 holds it and its inverse, got " +
+           text_of(*options.softcap));
   return {.softcap = *options.softcap};
 }
 
@@ -145,11 +148,6 @@ execution execution_of(const Options& options) {
   return how;
 }
 
-inline void check_threads(int num_threads) {
-  if (num_threads < 0)
-    refuse("num_threads must be at least 1, or 0 for the default, got " + text_of(num_threads));
-}
-
 /// The arrays and options of one call in the core's form, and what they own.
 class call_description {
  public:
@@ -164,6 +162,7 @@ class call_description {
                                       options.enable_gqa)
                       : leading_shape({{"query", &query_}, {"key", &key_}}, options.enable_gqa);
     check_matrices(query_, key_, value_);
+    check_enumerator("qk_norm", options.qk_norm, row_norm::rms);
     read_types();
     if (mask_)
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
@@ -268,7 +267,7 @@ class call_description {
   }
 
   void read_rule() {
-    check_numbers(options_.normalizer.numbers);
+    check_choice(options_.normalizer);
     if (!options_.normalizer.row_number()) return;
     const dense_array<double>& values = options_.normalizer.row_number().values();
     row_numbers_ = strided_array(values, 1);

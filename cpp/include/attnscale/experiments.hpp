@@ -90,13 +90,18 @@ struct ATTNSCALE_EXPORT experiment_result {
 /// that of the last of n causal queries, which sees all keys.
 struct law_or_scale {
   template <class N>
-  requires std::is_arithmetic_v<N> law_or_scale(N scale)
+  requires(std::is_arithmetic_v<N> && !std::same_as<N, bool>) law_or_scale(N scale)
       : law(laws::constant{static_cast<double>(scale)}) {}
 
   template <class L>
   requires(!std::same_as<L, law_or_scale> && !std::is_arithmetic_v<L> &&
            std::constructible_from<scale_law, const L&>) law_or_scale(const L& rule)
       : law(rule) {}
+
+  /// A law as scale_law::parse reads it: "log_n(base=512)".
+  template <class Text>
+  requires std::convertible_to<const Text&, std::string_view> law_or_scale(const Text& text)
+      : law(scale_law::parse(text)) {}
 
   scale_law law;
 };
@@ -105,14 +110,10 @@ struct law_or_scale {
 struct dot_product_options {
   std::int64_t head_dim = 0;  ///< at least 1; has to be given
   distribution components = distribution::normal;
-  double query_mean = 0, key_mean = 0;
-  double std = 1;  ///< above 0; before the cut of truncated_normal at two of it, not rescaled
+  double query_mean = 0, key_mean = 0;  ///< at most 1e12, and 1e6 times std, in size
+  /// From 1e-12 to 1e12; before the cut of truncated_normal at two of it, not rescaled.
+  double std = 1;
 };
-
-/// Variance of q . k over random pairs: `variance`, with `scaled_variance` (over head_dim), `mean`
-/// and `kurtosis` (fourth central moment over squared variance). 102400 pairs by default.
-ATTNSCALE_EXPORT experiment_result dot_product_variance(const dot_product_options& options,
-                                                        const run_options& how = {});
 
 /// Rows of n random keys, of a model of score_rows_problem, under laws.
 struct entropy_options {
@@ -124,25 +125,12 @@ struct entropy_options {
   std::optional<double> correlation{};
 };
 
-/// Entropy of rows of n random keys: `entropy` and `lse` (nats), `concentration` (sum p^2),
-/// `max_weight`, `mean_score` and `score_variance`. 1000 rows by default.
-ATTNSCALE_EXPORT experiment_result entropy_vs_length(const entropy_options& options,
-                                                     const run_options& how = {});
-
 /// Rows of n keys; queries and keys have standard normal components.
 struct saturation_options {
   std::int64_t head_dim = 0;  ///< at least 1; has to be given
   std::int64_t n = 512;       ///< at least 1
   std::vector<law_or_scale> law = {laws::standard{}, laws::unscaled{}};
 };
-
-/// How often a row is all but one-hot, and what gradient the softmax lets through. With the weights
-/// p and J = diag(p) - p p^T: `saturated` (share of rows whose largest weight exceeds 0.99),
-/// `jacobian_trace`, `jacobian_norm` (of Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the
-/// largest weight; J's largest eigenvalue is at least half of it and at most it) and
-/// `gradient_norm` (scale times jacobian_norm). 1000 rows by default.
-ATTNSCALE_EXPORT experiment_result softmax_saturation(const saturation_options& options,
-                                                      const run_options& how = {});
 
 /// Rows of n keys on the sphere, one of which has a given cosine with the query.
 struct needle_options {
@@ -152,22 +140,12 @@ struct needle_options {
   double cosine = std::numeric_limits<double>::quiet_NaN();  ///< from -1 to 1; has to be given
 };
 
-/// What weight a needle keeps: `needle_weight`, `needle_is_top` (share of rows where no key has a
-/// larger weight) and `entropy` (nats). 1000 rows by default.
-ATTNSCALE_EXPORT experiment_result needle_dilution(const needle_options& options,
-                                                   const run_options& how = {});
-
 /// Rows of n keys on the sphere.
 struct averaging_options {
   std::int64_t n = 0;  ///< at least 1; has to be given
   std::vector<law_or_scale> law = {laws::standard{}};
   std::int64_t head_dim = 64;  ///< at least 2
 };
-
-/// Variance of attention's estimate of a mean from n independent values of variance 1:
-/// `error_variance`, and `concentration`, which it equals in expectation. 10000 rows by default.
-ATTNSCALE_EXPORT experiment_result averaging_error(const averaging_options& options,
-                                                   const run_options& how = {});
 
 /// A right key of a given cosine among n.
 struct head_dimension_options {
@@ -176,11 +154,6 @@ struct head_dimension_options {
   double cosine = 0.5;        ///< from -1 to 1
   std::vector<law_or_scale> law = {laws::standard{}};
 };
-
-/// How often the right key has the largest weight: `accuracy`, with `needle_weight`. 1000 rows by
-/// default.
-ATTNSCALE_EXPORT experiment_result head_dimension(const head_dimension_options& options,
-                                                  const run_options& how = {});
 
 /// Rows of n keys under laws and normalizers; entry law * normalizers + normalizer of the result.
 struct sparsity_options {
@@ -192,26 +165,16 @@ struct sparsity_options {
   score_model model = score_model::gaussian;  ///< or sphere, with a head_dim of at least 2
 };
 
-/// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
-/// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
-/// than 16 are drawn at once: going on may change their last digit.
-ATTNSCALE_EXPORT experiment_result sparsity(const sparsity_options& options,
-                                            const run_options& how = {});
-
 /// One query and n keys, uniform on the sphere.
 struct max_cosine_options {
   std::int64_t n = 0;          ///< at least 1; has to be given
   std::int64_t head_dim = 64;  ///< at least 2
 };
 
-/// Largest cosine of the query with a key: `max_cosine`. 1000 rows by default.
-ATTNSCALE_EXPORT experiment_result max_cosine(const max_cosine_options& options,
-                                              const run_options& how = {});
-
 /// Random projections of n points to k dimensions.
 struct projection_options {
-  /// (n, dim), contiguous: finite, and no two equal. Null: standard normal coordinates, other ones
-  /// for each projection.
+  /// (n, dim), contiguous: finite, and no two equal; their mean is taken off, as in jl_distortion
+  /// of points. Null: standard normal coordinates, other ones for each projection.
   const float* points = nullptr;
   std::int64_t n = 0;    ///< at least 2; has to be given
   std::int64_t dim = 0;  ///< at least 1; has to be given
@@ -220,11 +183,71 @@ struct projection_options {
   std::vector<double> eps = {0.5};  ///< in (0, 1); an entry each
 };
 
+namespace montecarlo {
+
+/// Variance of q . k over random pairs: `variance`, with `scaled_variance` (over head_dim), `mean`
+/// and `kurtosis` (fourth central moment over squared variance). 102400 pairs by default. NaN where
+/// q . k is so far from 0 that its powers hold no digits of it: the kurtosis and the errors beyond
+/// a mean of 1e3 standard deviations, the variance beyond 1e5.
+ATTNSCALE_EXPORT experiment_result dot_product_variance(const dot_product_options& options,
+                                                        const run_options& how = {});
+
+/// Entropy of rows of n random keys: `entropy` and `lse` (nats), `concentration` (sum p^2),
+/// `max_weight`, `mean_score` and `score_variance`. 1000 rows by default.
+ATTNSCALE_EXPORT experiment_result entropy_vs_length(const entropy_options& options,
+                                                     const run_options& how = {});
+
+/// How often a row is all but one-hot, and what gradient the softmax lets through. With the weights
+/// p and J = diag(p) - p p^T: `saturated` (share of rows whose largest weight exceeds 0.99),
+/// `jacobian_trace`, `jacobian_norm` (of Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the
+/// largest weight; J's largest eigenvalue is at least half of it and at most it) and
+/// `gradient_norm` (scale times jacobian_norm). 1000 rows by default.
+ATTNSCALE_EXPORT experiment_result softmax_saturation(const saturation_options& options,
+                                                      const run_options& how = {});
+
+/// What weight a needle keeps: `needle_weight`, `needle_is_top` (share of rows where no key has a
+/// larger weight) and `entropy` (nats). 1000 rows by default.
+ATTNSCALE_EXPORT experiment_result needle_dilution(const needle_options& options,
+                                                   const run_options& how = {});
+
+/// Variance of attention's estimate of a mean from n independent values of variance 1:
+/// `error_variance`, and `concentration`, which it equals in expectation. 10000 rows by default.
+ATTNSCALE_EXPORT experiment_result averaging_error(const averaging_options& options,
+                                                   const run_options& how = {});
+
+/// How often the right key has the largest weight: `accuracy`, with `needle_weight`. 1000 rows by
+/// default.
+ATTNSCALE_EXPORT experiment_result head_dimension(const head_dimension_options& options,
+                                                  const run_options& how = {});
+
+/// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
+/// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
+/// than 16 are drawn at once: going on may change their last digit.
+ATTNSCALE_EXPORT experiment_result sparsity(const sparsity_options& options,
+                                            const run_options& how = {});
+
+/// Largest cosine of the query with a key: `max_cosine`. 1000 rows by default.
+ATTNSCALE_EXPORT experiment_result max_cosine(const max_cosine_options& options,
+                                              const run_options& how = {});
+
 /// What jl_distortion finds, as means over projections: `distortion` (the largest relative change
 /// of a squared distance), `outside` (share of pairs that change by more than eps), `success`
 /// (share of projections that keep all pairs), `mean_ratio` and `ratio_std` of the squared
 /// distances after and before. 10 projections by default.
 ATTNSCALE_EXPORT experiment_result jl_distortion(const projection_options& options,
                                                  const run_options& how = {});
+
+}  // namespace montecarlo
+
+// Without their namespace, too.
+using montecarlo::averaging_error;
+using montecarlo::dot_product_variance;
+using montecarlo::entropy_vs_length;
+using montecarlo::head_dimension;
+using montecarlo::jl_distortion;
+using montecarlo::max_cosine;
+using montecarlo::needle_dilution;
+using montecarlo::softmax_saturation;
+using montecarlo::sparsity;
 
 }  // namespace attnscale

@@ -111,22 +111,29 @@ struct jl_distortion_result {
   double distortion;             ///< the largest |ratio - 1|
   std::vector<jl_share> shares;  ///< one an eps
   /// If they are kept: of the pairs (0, 1), (0, 2) ... (1, 2) ..., computed in double of the points
-  /// and their projections in float32. 1 for equal points that stay equal.
+  /// and their projections in float32.
   std::vector<double> ratios;
 };
 
-/// Projects points (n, dim), contiguous, and compares all distances. Throws attnscale::interrupted.
+/// Projects points (n, dim), contiguous, and compares all distances: of points whose mean is taken
+/// off in double, at a size whose squares are in range, and which are then rounded to float32. So
+/// neither an offset nor the unit costs digits; distances below a hundred thousandth of the largest
+/// coordinate have those that float32 leaves. Points that are then equal are refused: their
+/// distance has no ratio. Throws attnscale::interrupted.
 ATTNSCALE_EXPORT jl_distortion_result jl_distortion(const float* points, std::int64_t n,
                                                     std::int64_t dim,
                                                     const jl_distortion_options& options);
+ATTNSCALE_EXPORT jl_distortion_result jl_distortion(const double* points, std::int64_t n,
+                                                    std::int64_t dim,
+                                                    const jl_distortion_options& options);
 
-/// The same of an xtensor container or view of shape (n, dim), which is rounded to float32.
+/// The same of an xtensor container or view of shape (n, dim).
 template <float_array A>
 jl_distortion_result jl_distortion(const A& points, const jl_distortion_options& options) {
   if (points.dimension() != 2)
     detail::refuse("points must have shape (n, dim), got " + std::to_string(points.dimension()) +
                    " axes");
-  const xt::xtensor<float, 2, xt::layout_type::row_major> rows = xt::cast<float>(points);
+  const xt::xtensor<typename A::value_type, 2, xt::layout_type::row_major> rows = points;
   return jl_distortion(rows.data(), static_cast<std::int64_t>(rows.shape(0)),
                        static_cast<std::int64_t>(rows.shape(1)), options);
 }

@@ -5,7 +5,7 @@
 //
 // Numbers out of range are a std::invalid_argument in the words of the Python package: counts and
 // `first` are at least 0, numbers of keys, coordinates and columns at least 1, parameters finite.
-// The arrays are the caller's, with room for all that is written.
+// The arrays are the caller's, with room for all that is written; a null pointer is refused.
 #pragma once
 
 #include <array>
@@ -33,6 +33,8 @@ struct variate {
   double high = 2;  ///< rescaled; beyond 37.5 all of it counts as its inner end
 };
 
+namespace random {
+
 /// out[i] = element first + i of the stream. Throws attnscale::interrupted.
 ATTNSCALE_EXPORT void fill(float* out, std::int64_t count, const variate& what,
                            const random_stream& from, std::int64_t first = 0,
@@ -49,6 +51,8 @@ ATTNSCALE_EXPORT void fill_sphere(float* out, std::int64_t count, std::int64_t d
 ATTNSCALE_EXPORT void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radius,
                                   const random_stream& from, std::int64_t first = 0,
                                   const execution& how = {});
+
+}  // namespace random
 
 /// Rows of softmax(multiplier * s) over n random scores s = q . k / sqrt(head_dim):
 ///   sphere      q and the keys are uniform on the sphere of radius sqrt(head_dim)
@@ -83,11 +87,15 @@ struct score_row {
 ATTNSCALE_EXPORT void run(const score_rows_problem& problem, score_row* out,
                           const execution& how = {});
 
+namespace random {
+
 /// Largest cosine between a vector and n points that are uniform on the sphere, for rows first ...
 /// first + count - 1.
 ATTNSCALE_EXPORT void max_cosine(double* out, std::int64_t count, std::int64_t n,
                                  std::int64_t head_dim, const random_stream& from,
                                  std::int64_t first = 0, const execution& how = {});
+
+}  // namespace random
 
 /// Samples of s = sum over i of x_i y_i with head_dim random components each.
 struct dot_products_problem {
@@ -108,16 +116,12 @@ struct power_sums {
 ATTNSCALE_EXPORT void run(const dot_products_problem& problem, power_sums* out,
                           const execution& how = {});
 
-/// out = points R^T / sqrt(columns) for contiguous points (n_points, dim) and a random R, which is
-/// drawn where it is needed. R is the same at every level; products round as the level does.
+/// A random matrix R, which is drawn where it is needed.
 struct projection {
   projection_kind kind = projection_kind::gaussian;
   double density = 1.0 / 3;  ///< of sparse: above 0, at most 1
   random_stream from{};
 };
-ATTNSCALE_EXPORT void project(float* out, std::int64_t columns, const float* points,
-                              std::int64_t n_points, std::int64_t dim, const projection& how,
-                              const execution& run_how = {});
 
 /// |after_i - after_j|^2 / |before_i - before_j|^2 over all pairs i < j of n_points; 1 for equal
 /// points that stay equal. All NaN (outside: 0) if there is no pair.
@@ -125,10 +129,30 @@ struct distance_ratios {
   double least, most, mean, variance;
   std::vector<std::int64_t> outside{};  ///< pairs with |ratio - 1| > eps, one an eps
 };
+
+namespace random {
+
+/// out = points R^T / sqrt(columns) for contiguous points (n_points, dim). R is the same at every
+/// level; products round as the level does.
+ATTNSCALE_EXPORT void project(float* out, std::int64_t columns, const float* points,
+                              std::int64_t n_points, std::int64_t dim, const projection& how,
+                              const execution& run_how = {});
+
+/// What became of the distances of points, which may be in any unit: squares that float32 does not
+/// hold are summed in double.
 ATTNSCALE_EXPORT distance_ratios compare_distances(const float* before, std::int64_t dim_before,
                                                    const float* after, std::int64_t dim_after,
                                                    std::int64_t n_points,
                                                    const std::vector<double>& eps,
                                                    const execution& how = {});
+
+}  // namespace random
+
+// Without their namespace, too.
+using random::compare_distances;
+using random::fill;
+using random::fill_sphere;
+using random::max_cosine;
+using random::project;
 
 }  // namespace attnscale

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace attnscale::detail {
 
@@ -62,6 +63,36 @@ inline void check_in_unit_interval(std::string_view name, double number) {
 inline void check_at_least(const char* name, std::int64_t number, std::int64_t least) {
   if (number < least)
     refuse(std::string(name) + " must be at least " + text_of(least) + ", got " + text_of(number));
+}
+
+/// Of every struct that has a number of threads.
+inline void check_threads(int num_threads) {
+  if (num_threads < 0)
+    refuse("num_threads must be at least 1, or 0 for the default, got " + text_of(num_threads));
+}
+
+/// One of the enumerators of its type, whose last one is `last`: a cast makes others.
+template <class Enum>
+requires std::is_enum_v<Enum>
+constexpr void check_enumerator(const char* name, Enum value, Enum last) {
+  const auto seen = static_cast<unsigned>(value), most = static_cast<unsigned>(last);
+  if (seen > most)
+    refuse(std::string(name) + " must be an enumerator of its type, from 0 to " + text_of(most) +
+           ", got " + text_of(seen));
+}
+
+/// Memory that the caller has for `count` elements.
+inline void check_memory(const char* name, const void* memory, std::int64_t count) {
+  if (!memory && count > 0)
+    refuse(std::string(name) + " must point at memory for " + text_of(count) +
+           (count == 1 ? " element" : " elements") + ", got a null pointer");
+}
+
+/// Refuses extents whose product no memory holds; neither is negative.
+inline void check_matrix_fits(const char* name, std::int64_t rows, std::int64_t columns) {
+  if (columns > 0 && rows > (std::int64_t{1} << 59) / columns)
+    refuse(std::string(name) + " must be small enough for memory, got " + text_of(rows) +
+           " with rows of " + text_of(columns) + " numbers");
 }
 
 }  // namespace attnscale::detail

@@ -107,7 +107,8 @@ def dot_product_variance(
     mean : float or pair of float
         Mean of the components; a pair is (of q, of k).
     std : float
-        Standard deviation of the components, before the cut of a truncated normal.
+        Standard deviation of the components, before the cut of a truncated normal; from 1e-12 to 1e12. Means
+        are at most 1e12, and 1e6 times that, in size.
     query, key : array_like, shape (..., heads, n, head_dim) or (n, head_dim), optional
         Instead of a distribution: pairs are a random query and a random key of the same head.
     samples : int, optional
@@ -131,7 +132,9 @@ def dot_product_variance(
     -----
     For independent components Var(q . k) = d (v_q v_k + v_q m_k^2 + v_k m_q^2). With N samples the
     standard error of the variance is sqrt((mu_4 - mu_2^2 (N - 3) / (N - 1)) / N); that of the
-    kurtosis follows from the covariance of the four power sums (delta method).
+    kurtosis follows from the covariance of the four power sums (delta method). The sums are of powers
+    about 0, so that what lies far from 0 leaves them no digits: the kurtosis and the errors are NaN beyond
+    a mean of 1e3 standard deviations of q . k, the variance beyond 1e5.
 
     See Also
     --------

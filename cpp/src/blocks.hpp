@@ -24,8 +24,17 @@ inline void check_leading_keys(const score_problem& p) {
     refuse("score_problem::leading_keys must be from 0 to n_keys, with neither a mask nor tables");
 }
 
+/// Every head has queries and keys.
+inline void check_rows(const score_problem& p) {
+  if (p.n_queries <= 0 || p.n_keys <= 0 || p.head_dim <= 0) return;
+  for (const attention_head& head : p.heads)
+    if (!head.query || !head.key)
+      refuse("attention_head::query and key must point at rows, got null");
+}
+
 /// Null is no scale of 1 / sqrt(head_dim): the core has no defaults.
 inline void check_scales(const score_problem& p) {
+  check_rows(p);
   for (const attention_head& head : p.heads)
     if (!head.scale && p.n_queries > 0)
       refuse("attention_head::scale must point at a number or one a row, got null");

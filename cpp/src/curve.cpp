@@ -62,6 +62,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
 }  // namespace
 
 void run(const curve_problem& p, const execution& how) {
+  check_rows(p);
   const bool wide = p.compute == element_type::float64;
   const curve_kernels& kernels = active_kernels(p.compute).curve;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;

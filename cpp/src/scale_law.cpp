@@ -41,6 +41,7 @@ constexpr meaning_of_n meanings_of_n[] = {{"not used", 1, true},
 static_assert(std::size(meanings_of_n) == static_cast<std::size_t>(n_means::row_spread) + 1);
 
 const meaning_of_n& about(n_means meaning) {
+  check_enumerator("meaning", meaning, n_means::row_spread);
   return meanings_of_n[static_cast<std::size_t>(meaning)];
 }
 
@@ -210,7 +211,10 @@ void scale_law::scales(std::span<const double> n, std::int64_t head_dim,
 }
 
 double scale_law::n_of_position(std::int64_t position) const {
-  if (position < 0) refuse("position must be at least 0, got " + text_of(position));
+  check_at_least("position", position, 0);
+  if (position > std::int64_t{1} << 53)
+    refuse("position must be at most 2^53, beyond which float64 skips integers, got " +
+           text_of(position));
   if (!counts())
     refuse("law '" + std::string(name()) + "' has no n at a position: its n is the " +
            std::string(name_of(meaning())));
@@ -219,9 +223,10 @@ double scale_law::n_of_position(std::int64_t position) const {
 
 void scale_law::check() const {
   check_parameters(record_of(law_), struct_of(law_));
-  if (const auto* table = std::get_if<laws::table>(&law_))
-    for (const double each : table->multipliers)
-      if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
+  if (const auto* table = std::get_if<laws::table>(&law_)) {
+    about(table->meaning);
+    for (const double each : table->multipliers) check_finite("multipliers", each);
+  }
   if (const auto* law = std::get_if<laws::sparsity_invariant>(&law_);
       law && law->n0 <= 2 * law->keys)
     refuse("n0 must be greater than " + text_of(2 * law->keys) + ", got " + text_of(law->n0));
@@ -234,9 +239,11 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
     refuse("out must have a place for each n, got " + text_of(out.size()) + " for " +
            text_of(n.size()));
   const std::int64_t least = least_n();
-  for (const double each : n)
+  for (const double each : n) {
     if (!(each >= static_cast<double>(least)))
       refuse("n must be at least " + text_of(least) + ", got " + text_of(each));
+    if (counts()) check_finite("n", each);  // gaps of rows whose top scores tie are infinite
+  }
   if (const auto* table = std::get_if<laws::table>(&law_)) check_places(*table, n);
 }
 

@@ -59,7 +59,12 @@ std::string listed(std::span<const law_parameter> parameters) {
 }  // namespace
 
 void read_parameters(const law_record& record, void* law, const spelled_call& call) {
-  for (const spelled_parameter& given : call.parameters) {
+  for (auto at = call.parameters.begin(); at != call.parameters.end(); ++at) {
+    const spelled_parameter& given = *at;
+    const auto same_name = [&](const spelled_parameter& each) { return each.name == given.name; };
+    if (std::find_if(call.parameters.begin(), at, same_name) != at)
+      refuse("law '" + call.name + "' must have each parameter once, got '" + given.name +
+             "' twice");
     const auto found =
         std::find_if(record.parameters.begin(), record.parameters.end(),
                      [&](const law_parameter& each) { return each.name == given.name; });

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attnscale/problem.hpp"
+#include "attnscale/refuse.hpp"
 #include "blocks.hpp"
 #include "kernels/simd/float16.hpp"
 #include "thread_pool.hpp"
@@ -55,6 +56,7 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
 
 void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how) {
   check_leading_keys(problem);
+  check_threads(how.num_threads);
   // Rows of a task: enough work to be worth a hand-out.
   constexpr std::int64_t rows = 64;
   const std::int64_t blocks = (problem.n_queries + rows - 1) / rows;

@@ -275,7 +275,7 @@ TEST_CASE("a hybrid is its heads") {
                v = normal<T>({3, 1, 8, 2}, 3);
     const matrix directions = performer_projection(6, 4);
     const std::vector<attention_kind> kinds{
-        attention_options{.scale = 0.3, .is_causal = true}, efficient_attention_options{},
+        attention_options{.scale = 0.3}, efficient_attention_options{},
         linear_attention_options{}, cosformer_attention_options{.max_length = 9},
         performer_attention_options{.projection = directions, .scale = 0.5}};
     for (const bool causal : {false, true}) {
@@ -316,6 +316,28 @@ TEST_CASE("a hybrid is its heads") {
           hybrid(x, zeros({1, 5, 3}), zeros({1, 5, 3}), {exact, exact});
         }) == "query and key must have the same last dimension (head_dim), got 4 and 3");
   CHECK(hybrid(zeros({2, 0, 4}), x, x, {exact, exact}).size() == 0);
+}
+
+TEST_CASE("a head of a hybrid says nothing that is of all heads") {
+  const auto x = zeros({2, 5, 4});
+  const attention_options exact;
+  const linear_attention_options linear{.enable_gqa = true};
+  const attnscale::performer_attention_options performer{.num_threads = 2};
+  const auto refused = [&](const char* name, const attention_kind& kind) {
+    CHECK(refusal([&] {
+            hybrid(x, x, x, {exact, kind});
+          }) == "kinds[1]." + std::string(name) +
+                    " must be left to hybrid_options, which are of all heads");
+  };
+  refused("is_causal", attention_options{.is_causal = true});
+  refused("causal", attention_options{.causal = causal_alignment::top_left});
+  refused("causal_offset", attention_options{.causal_offset = 3});
+  refused("enable_gqa", linear);
+  refused("num_threads", performer);
+  refused("interrupted", attention_options{.interrupted = [] { return false; }});
+  CHECK(refusal([&] {
+          hybrid(x, x, x, {exact, exact}, {.causal_offset = 3});
+        }) == "causal_offset goes with causal = offset, got 3 without it");
 }
 
 TEST_CASE("composed attentions refuse what does not fit") {

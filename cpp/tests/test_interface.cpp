@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
+#include "attnscale/solve_scale.hpp"
 #include "compare.hpp"
 
 namespace test_interface {
@@ -97,6 +98,20 @@ TEST_CASE("options out of range are refused") {
         "is_causal means causal = top_left, got also causal = offset");
   CHECK(refusal_of({.causal = causal_alignment::offset, .causal_offset = attnscale::unbounded}) ==
         "causal_offset must be between -2^60 and 2^60, got 9223372036854775807");
+  CHECK(refusal_of({.causal_offset = 3}) ==
+        "causal_offset goes with causal = offset, got 3 without it");
+  CHECK(refusal_of({.is_causal = true, .causal_offset = 3}) ==
+        "causal_offset goes with causal = offset, got 3 without it");
+  CHECK(refusal_of({.causal = causal_alignment(77)}) ==
+        "causal must be an enumerator of its type, from 0 to 3, got 77");
+  CHECK(refusal_of({.qk_norm = attnscale::row_norm(77)}) ==
+        "qk_norm must be an enumerator of its type, from 0 to 2, got 77");
+  CHECK(refusal_of({.normalizer = {attnscale::normalizer(77)}}) ==
+        "normalizer must be an enumerator of its type, from 0 to 6, got 77");
+  for (const double cap : {1e-320, 1e-40, 1e39})
+    CHECK(refusal_of({.softcap = cap}) ==
+          "softcap must be between 1e-37 and 1e37, where float32 holds it and its inverse, got " +
+              attnscale::detail::text_of(cap));
   for (const double cap : {0.0, -1.0, nan})
     CHECK(refusal_of({.softcap = cap}) ==
           "softcap must be finite and greater than 0, got " + attnscale::detail::text_of(cap));
@@ -123,6 +138,48 @@ TEST_CASE("numbers of normalizers out of range are refused where they are given"
         "score of a sink must be a number or an array, got none");
   CHECK(refusal([] { normalizers::sigmoid({}); }) ==
         "bias of sigmoid must be a number or an array, got none");
+}
+
+TEST_CASE("numbers of another normalizer are refused, which would not read them") {
+  using enum attnscale::normalizer;
+  CHECK(refusal_of({.normalizer = {softmax, {.alpha = 2}}}) ==
+        "normalizer: alpha goes with entmax, got another rule");
+  CHECK(refusal_of({.normalizer = {entmax, {.k = 3}}}) ==
+        "normalizer: k goes with top_k, got another rule");
+  CHECK(refusal_of({.normalizer = {relu, {.eps = 1}}}) ==
+        "normalizer: eps goes with softpick, got another rule");
+  CHECK(refusal_of({.normalizer = {top_k, {}, {.sink = 1}}}) ==
+        "normalizer: sink goes with softmax, got another rule");
+  CHECK(refusal_of({.normalizer = {relu, {}, {.bias = 1}}}) ==
+        "normalizer: bias goes with sigmoid, got another rule");
+  CHECK(refusal_of({.normalizer = {softmax, {}, {.factor = 1}}}) ==
+        "normalizer: factor goes with relu and squared_relu, got another rule");
+}
+
+TEST_CASE("statistics and scales that are none are refused") {
+  const auto x = zeros({5, 4});
+  for (const int each : {13, 40})
+    CHECK(refusal([&] {
+            attnscale::attention_statistics(x, x, x, {}, {attnscale::statistic(each)});
+          }) ==
+          "statistic must be an enumerator of its type, from 0 to 12, got " + std::to_string(each));
+  CHECK(refusal([&] { attnscale::solve_scale(x, x, 0.5, attnscale::scale_per(9)); }) ==
+        "per must be an enumerator of its type, from 0 to 1, got 9");
+}
+
+TEST_CASE("a null pointer that should have elements is refused") {
+  const auto x = zeros({5, 4});
+  float* const nothing = nullptr;
+  bool* const nobody = nullptr;
+  const auto null = xt::adapt(nothing, 20, xt::no_ownership(), shape_type{5, 4});
+  const auto mask = xt::adapt(nobody, 25, xt::no_ownership(), shape_type{5, 5});
+  const std::string rule = " must have memory, got a null pointer";
+  CHECK(refusal([&] { attention(null, x, x); }) == "an array of shape (5, 4)" + rule);
+  CHECK(refusal([&] { attention(x, x, null); }) == "an array of shape (5, 4)" + rule);
+  CHECK(refusal([&] { attention(x, x, x, {.attn_mask = std::cref(mask)}); }) ==
+        "an array of shape (5, 5)" + rule);
+  const auto none = xt::adapt(nothing, 0, xt::no_ownership(), shape_type{0, 4});
+  CHECK(attention(none, x, x).size() == 0);
 }
 
 TEST_CASE("numbers are shown with the digits that tell them from others") {
@@ -152,6 +209,17 @@ TEST_CASE("a problem whose heads have no scale is refused") {
   CHECK(refused(attnscale::gradient_problem{}) == wanted);
   CHECK(refused(attnscale::solve_problem{}) == wanted);
   CHECK(refused(attnscale::curve_problem{}) == "no error");
+  const auto without_rows = [&](auto problem) {
+    problem.n_queries = problem.n_keys = 3;
+    problem.head_dim = 4;
+    problem.heads = {attnscale::attention_head{.query = x.data()}};
+    return refusal([&] { run(problem); });
+  };
+  const std::string rows = "attention_head::query and key must point at rows, got null";
+  CHECK(without_rows(attnscale::attention_problem{}) == rows);
+  CHECK(without_rows(attnscale::gradient_problem{}) == rows);
+  CHECK(without_rows(attnscale::solve_problem{}) == rows);
+  CHECK(without_rows(attnscale::curve_problem{}) == rows);
 }
 
 TEST_CASE("a result that no memory can hold is std::bad_alloc") {

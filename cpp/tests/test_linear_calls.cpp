@@ -274,6 +274,23 @@ TEST_CASE("families refuse what is theirs") {
   CHECK(refusal([&] {
           performer_attention(x, x, x, {.projection = zeros({7, 3})});
         }) == "projection must have the shape (features, head_dim) with head_dim = 4, got (7, 3)");
+  matrix directions = performer_projection(7, 4);
+  CHECK(refusal([&] { performer_attention(x, x, x, {.features = 6, .projection = directions}); }) ==
+        "features must be the rows of the projection, 7, got 6");
+  CHECK(refusal([&] {
+          performer_attention(x, x, x, {.projection = directions, .from = {1, 2}});
+        }) == "from is of directions that are drawn, got it with a projection");
+  directions(6, 3) = NAN;
+  CHECK(refusal([&] { performer_attention(x, x, x, {.projection = directions}); }) ==
+        "projection must be finite, got nan");
+  CHECK(refusal([&] {
+          linear_attention(x, x, x, {.feature_map = attnscale::linear_feature_map(9)});
+        }) == "feature_map must be an enumerator of its type, from 0 to 2, got 9");
+  CHECK(refusal([&] {
+          efficient_attention(x, x, x, {.normalization = attnscale::efficient_normalization(9)});
+        }) == "normalization must be an enumerator of its type, from 0 to 1, got 9");
+  CHECK(refusal([&] { linear_attention(x, x, x, {.causal_offset = 3}); }) ==
+        "causal_offset goes with causal = offset, got 3 without it");
   CHECK(refusal([&] {
           ssd(x, zeros({2, 6, 4}), zeros({2, 6, 4}), 0);
         }) == "query and key must have the same number of rows, got 5 and 6");

@@ -110,6 +110,9 @@ TEST_CASE("n of a position is what the law counts there") {
                     "law 'critical_scale' has no n at a position: its n is the row gaps");
   CHECK_THROWS_WITH(scale_law(laws::log_n{}).n_of_position(-1),
                     "position must be at least 0, got -1");
+  CHECK_THROWS_WITH(scale_law(laws::log_n{}).n_of_position(INT64_MAX),
+                    "position must be at most 2^53, beyond which float64 skips integers, got "
+                    "9223372036854775807");
   CHECK(scale_law(laws::natural_log_n{}).counts());
   CHECK(scale_law(laws::standard{}).counts());
   CHECK_FALSE(scale_law(laws::scale_invariant{}).counts());
@@ -124,6 +127,14 @@ TEST_CASE("parameters out of range are refused by name") {
   CHECK_THROWS_WITH(scale_law(laws::yarn{.factor = 4, .mscale = -1}),
                     "mscale must be at least 0, got -1");
   CHECK_THROWS_WITH(scale_law(laws::log_n{}).scale(0.5, 64), "n must be at least 1, got 0.5");
+  CHECK_THROWS_WITH(scale_law(laws::log_n{}).scale(INFINITY, 64), "n must be finite, got inf");
+  CHECK_THROWS_WITH(scale_law(laws::mup{}).scale(NAN, 64), "n must be at least 1, got nan");
+  CHECK_THROWS_WITH(scale_law::parse("log_n(base=512, base=3)"),
+                    "law 'log_n' must have each parameter once, got 'base' twice");
+  CHECK_THROWS_WITH(scale_law(laws::table{{1, 2}, n_means(99)}),
+                    "meaning must be an enumerator of its type, from 0 to 9, got 99");
+  CHECK_THROWS_WITH(attnscale::name_of(n_means(99)),
+                    "meaning must be an enumerator of its type, from 0 to 9, got 99");
 }
 
 }  // namespace test_scale_law

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "attnscale/attention.hpp"
 #include "attnscale/scale_law.hpp"
@@ -83,6 +84,16 @@ TEST_CASE("a law that counts nothing is one number, and a table holds a model's"
   check_counts({.is_causal = true},
                laws::table{{0, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, attnscale::n_means::visible_keys},
                [](auto, auto i) { return i + 1; });
+}
+
+TEST_CASE("a law may be spelled") {
+  const auto query = array_of(n_queries, 0.37), key = array_of(n_keys, 0.61);
+  const auto spelled = attention_entropy(query, key, {.scale = "log_n(base=3)"});
+  CHECK(spelled == attention_entropy(query, key, {.scale = laws::log_n{.base = 3}}));
+  CHECK(attention_entropy(query, key, {.scale = std::string("0.25")}) ==
+        attention_entropy(query, key, {.scale = 0.25}));
+  CHECK_THROWS_WITH(attention_entropy(query, key, {.scale = "log_n(base=1)"}),
+                    "base must be greater than 1, got 1");
 }
 
 TEST_CASE("a row without keys stays what it is") {

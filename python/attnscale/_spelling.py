@@ -22,15 +22,27 @@ def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """
     import ast
 
+    call: tuple[str, list[tuple[str, Any]]] | None = None
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if isinstance(node, ast.Name):
-            return node.id, {}
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-            return node.func.id, {_keyword_name(each): ast.literal_eval(each.value) for each in node.keywords}
+            call = node.id, []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+            call = (
+                node.func.id,
+                [(_keyword_name(each), ast.literal_eval(each.value)) for each in node.keywords],
+            )
     except (SyntaxError, ValueError):
         pass
-    raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {shown(text)}")
+    if call is None:
+        raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {shown(text)}")
+    name, given = call
+    parameters = dict(given)
+    if len(parameters) < len(given):  # the parser takes what Python's compiler would refuse
+        names = [each for each, _ in given]
+        twice = next(each for each in names if names.count(each) > 1)
+        raise ValueError(f"{what.split()[-1]} {name!r} must have each parameter once, got {twice!r} twice")
+    return name, parameters
 
 
 def _keyword_name(keyword: Any) -> str:

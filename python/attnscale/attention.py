@@ -136,7 +136,7 @@ def attention(
     enable_gqa : bool, default False
         Query head h uses key head h // (heads / kv_heads), as in PyTorch.
     softcap : float, optional
-        c > 0: the score is c * tanh(score / c). After the scale, before bias and mask.
+        c from 1e-37 to 1e37: the score is c * tanh(score / c). After the scale, before bias and mask.
     normalizer : str or Normalizer, default "softmax"
         How scores become weights: one of :mod:`attnscale.normalizers`, or its name.
     qk_norm : {"l2", "rms"}, optional

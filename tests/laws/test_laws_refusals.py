@@ -30,6 +30,8 @@ from attnscale import laws
         (lambda: laws.PerHead(None), TypeError, "values must be a number, got None"),
         (lambda: laws.LogN().scale(0, 64), ValueError, "n must be at least 1, got 0.0"),
         (lambda: laws.LogN().scale([3, math.nan], 64), ValueError, "n must be at least 1, got nan"),
+        (lambda: laws.LogN().scale([3, math.inf], 64), ValueError, "n must be finite, got inf"),
+        (lambda: laws.get("mup").multiplier(math.inf, 64), ValueError, "n must be finite, got inf"),
         (lambda: laws.LogN().scale(5, 0), ValueError, "head_dim must be at least 1, got 0"),
         (lambda: laws.QwenLogN(0), ValueError, "train_length must be greater than 1, got 0"),
         (lambda: laws.GrokTemperature(1), ValueError, "length must be greater than 1, got 1"),
@@ -106,6 +108,7 @@ from attnscale import laws
             "coefficients must be numbers along one",
         ),
         (lambda: laws.LogN().n_of_position(-1), ValueError, "position must be at least 0, got -1.0"),
+        (lambda: laws.LogN().n_of_position(2**63 - 1), ValueError, "position must be at most 2^53"),
         (lambda: laws.from_json("{"), ValueError, "a stored law is JSON, got '{': "),
         (
             lambda: laws.from_json("[]"),
@@ -129,6 +132,11 @@ from attnscale import laws
             lambda: laws.get("ssmax(0.4)"),
             ValueError,
             "a law is written NAME or NAME(parameter=value, ...), got 'ssmax(0.4)'",
+        ),
+        (
+            lambda: laws.get("log_n(base=512, base=3)"),
+            ValueError,
+            "law 'log_n' must have each parameter once, got 'base' twice",
         ),
         (lambda: laws.get("ssmax(a=1)"), TypeError, "law 'ssmax' has no parameter 'a'"),
         (

@@ -70,6 +70,11 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "normalizer 'softmax' has no parameter 'n'; its parameters: none",
     ),
     (
+        lambda: N.get("top_k(k=8, k=9)"),
+        ValueError,
+        "normalizer 'top_k' must have each parameter once, got 'k' twice",
+    ),
+    (
         lambda: N.get("top_k(8)"),
         ValueError,
         "a normalizer is written NAME or NAME(parameter=value, ...), got 'top_k(8)'",

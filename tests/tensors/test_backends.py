@@ -281,6 +281,7 @@ def test_bad_input_is_one_line(backend: Backend) -> None:
         ({"causal": "x"}, "causal must be"),
         ({"scale": "nope"}, "nope"),
         ({"softcap": 0.0}, "softcap must be greater than 0"),
+        ({"softcap": 1e-40}, "softcap must be between 1e-37 and 1e37"),
         ({"key_lengths": 99}, "key_lengths"),
         ({"normalizer": "sparsemax", "statistics": "lse"}, "lse"),
     ]

@@ -112,6 +112,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "softcap must be greater than 0, or None for no soft-cap, got 0.0",
     ),
+    "tiny softcap": ({"softcap": 1e-40}, ValueError, "softcap must be between 1e-37 and 1e37"),
     "normalizer": (
         {"normalizer": "softmin"},
         ValueError,

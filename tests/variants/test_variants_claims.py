@@ -252,6 +252,21 @@ BAD = {
         ValueError,
         r"projection must have the shape \(features, head_dim\) with head_dim = 8, got \(4, 9\)",
     ),
+    "projection that is no number": (
+        lambda: av.performer_attention(Q, K, V, projection=np.full((4, 8), np.nan)),
+        ValueError,
+        "projection must be finite, got NaN or infinity",
+    ),
+    "directions of two kinds": (
+        lambda: av.performer_attention(Q, K, V, projection=np.ones((4, 8)), rng=0),
+        ValueError,
+        "rng is of directions that are drawn, got it with a projection",
+    ),
+    "two numbers of features": (
+        lambda: av.performer_attention(Q, K, V, projection=np.ones((4, 8)), features=3),
+        ValueError,
+        "features must be the rows of the projection, 4, got 3",
+    ),
     "negative scale": (
         lambda: av.performer_attention(Q, K, V, scale=-1),
         ValueError,
@@ -297,7 +312,7 @@ BAD = {
     "another number of heads": (
         lambda: av.LinearState().update(K, V).update(K[:1], V[:1]),
         ValueError,
-        "must have the heads and dimensions of the first update",
+        r"must have the heads and dimensions of the first update, key \(.*, n, 8\) and value",
     ),
     "another family": (
         lambda: av.LinearState().merge(av.EfficientState()),

@@ -8,8 +8,10 @@
 #include <concepts>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -18,14 +20,33 @@
 
 namespace attnscale {
 
+namespace detail {
+
+/// A container that owns its elements; views and adaptors refer to those of others.
+template <class A>
+inline constexpr bool owns_elements = false;
+template <class E, xt::layout_type L, class S, class Tag>
+inline constexpr bool owns_elements<xt::xarray_container<E, L, S, Tag>> = true;
+template <class E, std::size_t N, xt::layout_type L, class Tag>
+inline constexpr bool owns_elements<xt::xtensor_container<E, N, L, Tag>> = true;
+
+}  // namespace detail
+
 /// A container or view whose elements attention_into() overwrites. It is referred to, not copied,
 /// and has to be there during the call; xt::adapt makes one of a pointer.
 class output_array {
  public:
   output_array() = default;  ///< not asked for
 
+  /// Results that go into a container without a name are lost.
   template <class A>
-  requires strided_container<std::remove_cvref_t<A>> output_array(A&& array) : array_(array, 0) {
+  requires detail::owns_elements<A> output_array(A&& temporary)
+  = delete;
+
+  template <class A>
+  requires strided_container<std::remove_cvref_t<A>> &&
+      (!detail::owns_elements<A>)output_array(A&& array)
+      : array_(array, 0) {
     using element = typename std::remove_cvref_t<A>::value_type;
     static_assert(!std::is_const_v<std::remove_pointer_t<decltype(array.data())>>,
                   "attention_into overwrites its outputs: give it containers and views that are "
@@ -96,24 +117,62 @@ inline void check_row_major(const std::string& name, const strided_array& array)
   }
 }
 
+/// Where an array's elements lie in memory.
+class places {
+ public:
+  explicit places(const strided_array& array) {
+    std::tie(first_, last_) = array.memory();
+    for (int axis = 1; axis <= array.dimension(); ++axis)
+      if (array.stride(axis) != 0)
+        steps_.emplace_back(std::abs(array.stride(axis)) * array.item_size(), array.extent(axis));
+    item_ = array.item_size();
+  }
+
+  /// Whether none of them is one of the other's: the arrays lie one behind the other, or each in
+  /// its own part of slots that both repeat.
+  bool apart_from(const places& other) const {
+    if (last_ <= other.first_ || other.last_ <= first_) return true;
+    for (const places* of : {this, &other})
+      for (const auto& step : of->steps_)
+        if (in_slots(other, step.first)) return true;
+    return false;
+  }
+
+ private:
+  /// Steps of at least `least` bytes repeat a slot; shorter ones have to stay within it.
+  bool in_slots(const places& other, std::ptrdiff_t least) const {
+    std::ptrdiff_t slot = 0, own = item_, others = other.item_;
+    for (const auto& [step, extent] : steps_)
+      step >= least ? void(slot = std::gcd(slot, step)) : void(own += step * (extent - 1));
+    for (const auto& [step, extent] : other.steps_)
+      step >= least ? void(slot = std::gcd(slot, step)) : void(others += step * (extent - 1));
+    const auto apart = static_cast<std::ptrdiff_t>(other.first_ - first_) % slot;
+    const std::ptrdiff_t behind = apart < 0 ? apart + slot : apart;
+    return behind >= own && behind + others <= slot;
+  }
+
+  std::uintptr_t first_ = 0, last_ = 0;
+  std::ptrdiff_t item_ = 1;
+  std::vector<std::pair<std::ptrdiff_t, std::int64_t>> steps_;  // bytes, and how many
+};
+
 /// Arrays that a call reads or writes: what it writes may share no memory with any other.
 class memory_of_call {
  public:
   /// An array that is absent has none.
   void reads(const char* name, const strided_array& array) {
-    if (array) taken_.emplace_back(name, array.memory());
+    if (array) taken_.emplace_back(name, places(array));
   }
   void writes(const std::string& name, const strided_array& array) {
-    const auto here = array.memory();
+    const places here(array);
     for (const auto& [other, there] : taken_)
-      if (here.first < there.second && there.first < here.second)
-        refuse(name + " must not overlap " + other +
-               " in memory, from its first element to its last one, but it does");
+      if (!here.apart_from(there))
+        refuse(name + " must not overlap " + other + " in memory, but it does");
     taken_.emplace_back(name, here);
   }
 
  private:
-  std::vector<std::pair<std::string, std::pair<std::uintptr_t, std::uintptr_t>>> taken_;
+  std::vector<std::pair<std::string, places>> taken_;
 };
 
 inline void check_output(std::string_view name, const output_array& into, const extents& shape) {
@@ -167,7 +226,8 @@ inline void attend_into(const call_description& call, const attention_options& o
 }  // namespace detail
 
 /// attention_statistics() into the memory of `into`, where results are written once and not copied.
-/// What is written may not overlap an argument, a mask in std::cref, or another output. What does
+/// What is written may not overlap an argument, a mask in std::cref, or another output; arrays that
+/// are interleaved, each in its own part of the same rows, do not. What does
 /// not fit is refused before anything is written; a call that is interrupted leaves the outputs
 /// with some of their rows.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>

@@ -54,9 +54,10 @@ class weights_of_call {
 
   dense_array<T> written_out() {
     auto weights = new_array<T>(call_.leading(), {call_.n_queries(), n_keys()});
+    if (weights.size() == 0) return weights;  // however many keys nobody asks for
     if (!is_softmax_ || n_keys() <= weights_tile)
       at_once(weights);
-    else if (weights.size() > 0)
+    else
       by_tiles(weights);
     return weights;
   }

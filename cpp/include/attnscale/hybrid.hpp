@@ -15,11 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "attnscale/attention.hpp"
+#include "attnscale/intervals.hpp"
 #include "attnscale/linear_attention.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/strided_array.hpp"
@@ -27,7 +29,7 @@
 namespace attnscale {
 
 /// attention(), efficient_attention(), linear_attention(), cosformer_attention() or
-/// performer_attention(). What hybrid_options has, too, is read there.
+/// performer_attention(). What hybrid_options has, too, is given there alone.
 using attention_kind =
     std::variant<attention_options, efficient_attention_options, linear_attention_options,
                  cosformer_attention_options, performer_attention_options>;
@@ -52,6 +54,24 @@ dense_array<T> rows_of_head(const A& array, std::size_t head, std::size_t heads)
   const std::size_t at = own == 1 ? 0 : head / (heads / own);
   return xt::cast<T>(
       xt::strided_view(array, {xt::ellipsis(), xt::range(at, at + 1), xt::all(), xt::all()}));
+}
+
+/// What all heads share is hybrid_options' to say: a kind that says it, too, would not be heard.
+inline void check_kind(const attention_kind& kind, std::size_t head) {
+  std::visit(
+      [head](const auto& own) {
+        const char* const said = own.is_causal                          ? "is_causal"
+                                 : own.causal != causal_alignment::none ? "causal"
+                                 : own.causal_offset != 0               ? "causal_offset"
+                                 : own.enable_gqa                       ? "enable_gqa"
+                                 : own.num_threads != 0                 ? "num_threads"
+                                 : own.interrupted                      ? "interrupted"
+                                                                        : nullptr;
+        if (said)
+          refuse("kinds[" + text_of(head) + "]." + said +
+                 " must be left to hybrid_options, which are of all heads");
+      },
+      kind);
 }
 
 /// The call whose options these are.
@@ -94,6 +114,9 @@ auto hybrid(const Q& query, const K& key, const V& value, const std::vector<atte
   if (kinds.size() != heads)
     detail::refuse("kinds must hold one kind for each of the " + detail::text_of(heads) +
                    " heads, got " + detail::text_of(kinds.size()));
+  detail::check_causal(options);
+  detail::check_threads(options.num_threads);
+  for (std::size_t head = 0; head < heads; ++head) detail::check_kind(kinds[head], head);
   dense_array<T> output = detail::new_array<T>(leading, {q.extent(2), v.extent(1)});
   const std::size_t rows = heads ? output.size() / heads : 0;
   const auto size = static_cast<std::size_t>(q.extent(2) * v.extent(1));

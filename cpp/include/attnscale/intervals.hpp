@@ -22,12 +22,16 @@ namespace attnscale::detail {
 template <class Options>
 void check_causal(const Options& options) {
   constexpr std::int64_t most = std::int64_t{1} << 60;
+  check_enumerator("causal", options.causal, causal_alignment::offset);
   if (options.is_causal && options.causal == causal_alignment::bottom_right)
     refuse("is_causal means causal = top_left, got also causal = bottom_right");
   if (options.is_causal && options.causal == causal_alignment::offset)
     refuse("is_causal means causal = top_left, got also causal = offset");
   if (options.causal_offset < -most || options.causal_offset > most)
     refuse("causal_offset must be between -2^60 and 2^60, got " + text_of(options.causal_offset));
+  if (options.causal_offset != 0 && options.causal != causal_alignment::offset)
+    refuse("causal_offset goes with causal = offset, got " + text_of(options.causal_offset) +
+           " without it");
 }
 
 /// The intervals of a call: of all of its heads, or of each key length.

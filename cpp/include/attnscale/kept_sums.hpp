@@ -33,9 +33,15 @@ struct new_keys {
   std::int64_t n() const { return key.extent(2); }
 };
 
-/// "((2, 0, 4), (2, 0, 3))"
+/// "key (2, n, 4) and value (2, n, 3)": how many keys there are is no part of it.
 inline std::string text_of(const extents& key, const extents& value) {
-  return "(" + text_of(key) + ", " + text_of(value) + ")";
+  const auto shown = [](const extents& shape) {
+    std::string text;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      text += (i ? ", " : "") + (i + 2 == shape.size() ? "n" : std::to_string(shape[i]));
+    return "(" + text + ")";
+  };
+  return "key " + shown(key) + " and value " + shown(value);
 }
 
 /// Sums over keys, and what their arrays looked like.
@@ -58,8 +64,7 @@ struct kept_sums {
     const extents of_key = without_n(keys.key), of_value = without_n(keys.value);
     if (any() && (of_key != key_shape || of_value != value_shape))
       refuse("key and value must have the heads and dimensions of the first update, " +
-             text_of(key_shape, value_shape) + ", got " + text_of(of_key, of_value) +
-             " (n left out as 0)");
+             text_of(key_shape, value_shape) + ", got " + text_of(of_key, of_value));
     const std::int64_t heads = keys.key.leading_extent(1), others = keys.value.leading_extent(1);
     if (enable_gqa && keys.key.n_leading() > 0 && heads != others)
       refuse("key and value of a state must have the same heads, got " + detail::text_of(heads) +
@@ -174,7 +179,7 @@ inline kept_sums merged(const kept_sums& one, const kept_sums& two, const linear
   if (one.any() && two.any() &&
       (one.key_shape != two.key_shape || one.value_shape != two.value_shape))
     refuse("the states must have the same shapes, got " + text_of(one.key_shape, one.value_shape) +
-           " and " + text_of(two.key_shape, two.value_shape));
+           ", and " + text_of(two.key_shape, two.value_shape));
   family.check_positions(one.n_keys + two.n_keys);
   if (!two.any()) return one;
   kept_sums after = two;
@@ -199,6 +204,7 @@ inline linear_family state_family(linear_family family) {
 
 template <class Options>
 void refuse_causal(const Options& options) {
+  check_causal(options);
   if (options.is_causal || options.causal != causal_alignment::none)
     refuse(
         "a state has no causal form: its queries see all keys so far, and extend() those of a "

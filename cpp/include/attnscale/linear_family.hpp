@@ -76,6 +76,7 @@ inline double finite_scale(double scale) {
 }
 
 inline linear_family family_of(const efficient_attention_options& options, std::int64_t) {
+  check_enumerator("normalization", options.normalization, efficient_normalization::scaling);
   linear_family family;
   family.scale = finite_scale(options.scale);
   const bool softmax = options.normalization == efficient_normalization::softmax;
@@ -86,6 +87,7 @@ inline linear_family family_of(const efficient_attention_options& options, std::
 
 inline linear_family family_of(const linear_attention_options& options, std::int64_t) {
   using enum linear_feature_map;
+  check_enumerator("feature_map", options.feature_map, given);
   linear_family family;
   family.map = options.feature_map == elu    ? feature_map::elu
                : options.feature_map == relu ? feature_map::relu
@@ -113,6 +115,12 @@ inline dense_array<double> directions_of(const performer_attention_options& opti
   if (shape.size() != 2 || shape[1] != head_dim || shape[0] == 0)
     refuse("projection must have the shape (features, head_dim) with head_dim = " +
            text_of(head_dim) + ", got " + text_of(shape));
+  for (const double each : *options.projection) check_finite("projection", each);
+  if (options.from.key != 0 || options.from.stream != 0)
+    refuse("from is of directions that are drawn, got it with a projection");
+  if (options.features != performer_attention_options{}.features && options.features != shape[0])
+    refuse("features must be the rows of the projection, " + text_of(shape[0]) + ", got " +
+           text_of(options.features));
   return *options.projection;
 }
 

@@ -60,7 +60,7 @@ struct cosformer_attention_options {
 
 /// Of performer_attention, its gradients and its state.
 struct performer_attention_options {
-  std::int64_t features = 256;  ///< random directions; not read where a projection is given
+  std::int64_t features = 256;  ///< random directions; with a projection, 256 or its rows
   /// The directions, (features, head_dim), as from performer_projection.
   std::optional<dense_array<double>> projection{};
   random_stream from{};           ///< of the directions, where no projection is given

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "attnscale/number_or_array.hpp"
@@ -79,6 +80,26 @@ inline void check_numbers(const normalizer_numbers& numbers) {
   if (k < 1) refuse("k must be at least 1, got " + text_of(k));
   if (!(eps >= 0 && std::isfinite(eps)))
     refuse("eps must be finite and at least 0, got " + text_of(eps));
+}
+
+/// A normalizer whose numbers are its own: those of another one would not be read.
+inline void check_choice(const normalizer_choice& choice) {
+  using enum normalizer;
+  check_enumerator("normalizer", choice.rule, top_k);
+  check_numbers(choice.numbers);
+  const normalizer_numbers usual;
+  const auto& [alpha, k, eps] = choice.numbers;
+  const auto check = [&](bool given, const char* name, bool is_own, const char* own) {
+    if (given && !is_own)
+      refuse("normalizer: " + std::string(name) + " goes with " + own + ", got another rule");
+  };
+  const bool is_relu = choice.rule == relu || choice.rule == squared_relu;
+  check(alpha != usual.alpha, "alpha", choice.rule == entmax, "entmax");
+  check(k != usual.k, "k", choice.rule == top_k, "top_k");
+  check(eps != usual.eps, "eps", choice.rule == softpick, "softpick");
+  check(bool(choice.of_row.sink), "sink", choice.rule == softmax, "softmax");
+  check(bool(choice.of_row.bias), "bias", choice.rule == sigmoid, "sigmoid");
+  check(bool(choice.of_row.factor), "factor", is_relu, "relu and squared_relu");
 }
 
 }  // namespace detail

@@ -78,7 +78,9 @@ inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
 inline const normalizer_traits& traits_of(normalizer rule) {
   for (const normalizer_traits& each : all_normalizers)
     if (each.rule == rule) return each;
-  throw std::invalid_argument("not a normalizer");
+  detail::refuse("normalizer must be an enumerator of its type, from 0 to " +
+                 detail::text_of(all_normalizers.size() - 1) + ", got " +
+                 detail::text_of(static_cast<unsigned>(rule)));
 }
 
 /// The normalizer of a name; another name is a std::invalid_argument.

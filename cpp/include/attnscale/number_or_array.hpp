@@ -8,24 +8,28 @@
 
 namespace attnscale {
 
+namespace detail {
+
+/// A number that converts to T and is not cut.
+template <class N, class T>
+concept number_for = std::is_arithmetic_v<N> && !std::same_as<N, bool> &&
+                     (std::floating_point<T> || std::integral<N>);
+
+}  // namespace detail
+
 /// One number, or an array that broadcasts to the shape its option wants. Holds a copy. One of
-/// integers takes no floating-point numbers, which would be cut.
+/// integers takes no floating-point numbers, which would be cut; true and false are no numbers.
 template <class T>
 class number_or_array {
  public:
   number_or_array() = default;  ///< not given
 
-  template <class N>
-  requires(std::is_arithmetic_v<N> && (std::floating_point<T> || std::integral<N>))
-      number_or_array(N number)
-      : values_(static_cast<T>(number)), given_(true) {}
+  template <detail::number_for<T> N>
+  number_or_array(N number) : values_(static_cast<T>(number)), given_(true) {}
 
   template <class E>
-  requires(!std::is_arithmetic_v<E>) && std::derived_from<E, xt::xexpression<E>> &&
-      (std::floating_point<T> ||
-       std::integral<typename E::value_type>)number_or_array(const E& expression)
-      : values_(xt::cast<T>(expression)),
-  given_(true) {}
+  requires std::derived_from<E, xt::xexpression<E>> && detail::number_for<typename E::value_type, T>
+  number_or_array(const E& expression) : values_(xt::cast<T>(expression)), given_(true) {}
 
   explicit operator bool() const { return given_; }
   const dense_array<T>& values() const { return values_; }

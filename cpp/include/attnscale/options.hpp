@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -81,7 +82,8 @@ class attention_mask {
   std::shared_ptr<const void> owner_;
 };
 
-/// attention_options::scale: a number, an array, or a law of what it counts for each query.
+/// attention_options::scale: a number, an array, or a law of what it counts for each query, by type
+/// or by spelling.
 class scale_option {
  public:
   scale_option() = default;  ///< not given
@@ -94,6 +96,11 @@ class scale_option {
   requires(!std::constructible_from<number_or_array<double>, const L&> &&
            std::constructible_from<scale_law, const L&>) scale_option(const L& law)
       : law_(law) {}
+
+  /// A law as scale_law::parse reads it: "log_n(base=512)".
+  template <class Text>
+  requires std::convertible_to<const Text&, std::string_view> scale_option(const Text& law)
+      : law_(scale_law::parse(law)) {}
 
   explicit operator bool() const { return law_ || numbers_; }
   const number_or_array<double>& numbers() const { return numbers_; }
@@ -111,13 +118,13 @@ class scale_option {
 /// make and return them.
 struct attention_options {
   /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
-  /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query
+  /// as laws::log_n{} or "log_n(base=512)", whose n is counted for each query
   /// (scale_law::counts); a law of the distance is distance_scale and distance_bias. Not given:
   /// 1 / sqrt(head_dim).
   scale_option scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;
-  std::int64_t causal_offset = 0;  ///< for causal_alignment::offset
+  std::int64_t causal_offset = 0;  ///< for causal_alignment::offset alone
   attention_mask attn_mask{};
   key_window window{};
   /// Integers that broadcast to the batch axes; keys at or after this index are hidden.
@@ -129,7 +136,7 @@ struct attention_options {
   distance_table distance_scale{};    ///< multiplies q . k
   distance_table distance_bias{};     ///< is added to the score after soft-cap; ALiBi, T5
   bool enable_gqa = false;            ///< query head h uses key head h / (heads / kv_heads)
-  std::optional<double> softcap{};    ///< c > 0: score <- c tanh(score / c)
+  std::optional<double> softcap{};    ///< c from 1e-37 to 1e37: score <- c tanh(score / c)
   row_norm qk_norm = row_norm::none;  ///< of queries and keys; the scale applies as ever
   normalizer_choice normalizer{};     ///< softmax; see attnscale::normalizers
   int num_threads = 0;                ///< 0: attnscale::num_threads()

@@ -39,8 +39,8 @@ struct attention_head {
 /// compute type. Null = not asked for.
 class row_outputs {
  public:
-  void*& operator[](statistic which) { return places_[static_cast<std::size_t>(which)]; }
-  void* operator[](statistic which) const { return places_[static_cast<std::size_t>(which)]; }
+  void*& operator[](statistic which) { return places_[detail::place_of(which)]; }
+  void* operator[](statistic which) const { return places_[detail::place_of(which)]; }
 
   bool any() const {
     for (const void* place : places_)
@@ -162,7 +162,7 @@ struct ATTNSCALE_EXPORT interrupted : std::runtime_error {
 /// 0 <= begin, end <= n_keys, neither decreases from a query to the next, strides within the
 /// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc,
 /// attnscale::interrupted, what execution::interrupted throws, and std::invalid_argument for a head
-/// without a scale.
+/// without queries, keys or a scale.
 ATTNSCALE_EXPORT void run(const attention_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const gradient_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {});

@@ -143,6 +143,7 @@ scale_solution<double> solve_scale(const Q& query, const K& key,
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   detail::check_falling_entropy(options);
+  detail::check_enumerator("per", per, scale_per::all);
   const double limit = detail::read_tolerance<T>(tolerance);
   const detail::extents shape = per == scale_per::head ? call.leading() : detail::extents{};
   const std::vector<double> targets =

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "attnscale/refuse.hpp"
+
 namespace attnscale {
 
 /// What attention_statistics can report of a row with scores s and weights p. A sink is an outcome
@@ -39,9 +41,19 @@ inline constexpr std::array<std::string_view, 13> statistic_names{
     "support",       "renyi2",    "min_score"};
 static_assert(statistic_names.size() == static_cast<std::size_t>(statistic::min_score) + 1);
 
+namespace detail {
+
+/// Its place in the enumeration; a cast makes others, which are a std::invalid_argument.
+inline constexpr std::size_t place_of(statistic each) {
+  check_enumerator("statistic", each, statistic::min_score);
+  return static_cast<std::size_t>(each);
+}
+
+}  // namespace detail
+
 /// Its name.
 inline constexpr std::string_view name_of(statistic each) {
-  return statistic_names[static_cast<std::size_t>(each)];
+  return statistic_names[detail::place_of(each)];
 }
 
 /// The statistic of a name; another name is a std::invalid_argument.
@@ -76,7 +88,7 @@ class statistic_set {
   }
 
  private:
-  static constexpr unsigned bit(statistic each) { return 1u << static_cast<unsigned>(each); }
+  static constexpr unsigned bit(statistic each) { return 1u << detail::place_of(each); }
 
   unsigned bits_ = 0;
 };

@@ -16,6 +16,7 @@
 
 #include "attnscale/dense_array.hpp"
 #include "attnscale/float16.hpp"
+#include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
 #include "attnscale/xtensor_compat.hpp"
 
@@ -140,6 +141,7 @@ class strided_array {
     shape_.assign(array.shape().begin(), array.shape().end());
     strides_.assign(array.strides().begin(), array.strides().end());
     present_ = true;
+    if (!data_) check_no_elements();
   }
 
   /// Memory that the caller keeps; strides in elements.
@@ -236,6 +238,8 @@ class strided_array {
  private:
   std::size_t at_axis(int from_last) const { return shape_.size() - std::size_t(from_last); }
 
+  void check_no_elements() const;
+
   const char* data_ = nullptr;
   std::ptrdiff_t item_size_ = 0;
   element_type type_ = element_type::float32;
@@ -250,6 +254,12 @@ inline std::string text_of(const extents& shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+inline void strided_array::check_no_elements() const {
+  for (const std::int64_t extent : shape_)
+    if (extent == 0) return;
+  refuse("an array of shape " + text_of(shape_) + " must have memory, got a null pointer");
 }
 
 /// Number of entries; std::bad_alloc if no memory can hold them.

@@ -274,6 +274,11 @@ def _read_softcap(softcap: Any) -> float:
     cap = number("softcap", softcap)
     if cap <= 0:
         raise ValueError(f"softcap must be greater than 0, or None for no soft-cap, got {shown(softcap)}")
+    if not 1e-37 <= cap <= 1e37:
+        raise ValueError(
+            "softcap must be between 1e-37 and 1e37, where float32 holds it and its inverse, "
+            f"got {shown(softcap)}"
+        )
     return cap
 
 

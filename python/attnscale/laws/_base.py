@@ -180,6 +180,10 @@ class Law(ABC):
         where = np.asarray(position, np.float64)
         if not (where >= 0).all():
             raise ValueError(f"position must be at least 0, got {where.min()}")
+        if not (where <= 2**53).all():
+            raise ValueError(
+                f"position must be at most 2^53, beyond which float64 skips integers, got {where.max()}"
+            )
         return where + meaning.at_position
 
     def multiplier_at(self, n_keys: ArrayLike, head_dim: int) -> float | NDArray[np.float64]:
@@ -284,6 +288,9 @@ class Law(ABC):
             raise TypeError(f"n must be numbers, got {shown(n)}") from None
         if not (counts >= meaning.least).all():
             raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
+        # What is measured may be infinite: the gaps of a row whose top scores tie.
+        if meaning.at_position is not None and not np.isfinite(counts).all():
+            raise ValueError(f"n must be finite, got {counts.max()}")
         return counts
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, boolean, generator, number, positive_int
+from .._checks import as_array, boolean, generator, number, positive_int, shown
 from ._arrays import reals
 from ._heads import offset_of, read_call
 from ._linear_form import LinearForm, attend
@@ -129,6 +129,12 @@ def performer_form(head_dim: int, features: Any, projection: Any, scale: Any, rn
         directions = performer_projection(features, max(head_dim, 1), rng=rng)[:, :head_dim]
     else:
         directions = _read_projection(projection, head_dim)
+        if rng is not None:
+            raise ValueError("rng is of directions that are drawn, got it with a projection")
+        if features not in (None, 256, len(directions)):
+            raise ValueError(
+                f"features must be the rows of the projection, {len(directions)}, got {shown(features)}"
+            )
     return LinearForm(
         "projected",
         projection=np.ascontiguousarray(directions.T) * math.sqrt(multiplier),
@@ -146,6 +152,8 @@ def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64]:
             f"projection must have the shape (features, head_dim) with head_dim = {head_dim}, "
             f"got {array.shape}"
         )
+    if not np.isfinite(array).all():
+        raise ValueError("projection must be finite, got NaN or infinity")
     return array.astype(np.float64)
 
 
@@ -173,7 +181,7 @@ def performer_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`.
     features : int, default 256
-        Random directions; ignored where a projection is given.
+        Random directions; with a projection 256 or its rows.
     projection : array_like, shape (features, head_dim), optional
         The directions, as from :func:`performer_projection`.
     rng : None, int, SeedSequence or Generator, optional

@@ -110,7 +110,10 @@ class State:
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__}, got {type(other).__name__}")
         if self._shapes and other._shapes and self._shapes != other._shapes:
-            raise ValueError(f"the states must have the same shapes, got {self._shapes} and {other._shapes}")
+            raise ValueError(
+                "the states must have the same shapes, "
+                f"got {_shown(self._shapes)}, and {_shown(other._shapes)}"
+            )
         if self._form.max_length != other._form.max_length:
             raise ValueError(
                 "the states must have the same max_length, "
@@ -156,7 +159,7 @@ class State:
         if self._shapes is not None and shapes != self._shapes:
             raise ValueError(
                 "key and value must have the heads and dimensions of the first update, "
-                f"{self._shapes}, got {shapes} (n left out as 0)"
+                f"{_shown(self._shapes)}, got {_shown(shapes)}"
             )
         if self._grouped(key) and key.shape[-3] != value.shape[-3]:
             raise ValueError(
@@ -164,6 +167,12 @@ class State:
                 f"got {key.shape[-3]} and {value.shape[-3]}"
             )
         self._shapes = shapes
+
+
+def _shown(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    """Shapes of keys and values, whose number is no part of them: "key (2, n, 4) and value (2, n, 3)"."""
+    key, value = (f"({', '.join(map(str, (*shape[:-2], 'n', shape[-1])))})" for shape in shapes)
+    return f"key {key} and value {value}"
 
 
 def _merged(one: KeySums, two: KeySums) -> KeySums:

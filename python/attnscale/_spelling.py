@@ -41,7 +41,8 @@ def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     if len(parameters) < len(given):  # the parser takes what Python's compiler would refuse
         names = [each for each, _ in given]
         twice = next(each for each in names if names.count(each) > 1)
-        raise ValueError(f"{what.split()[-1]} {name!r} must have each parameter once, got {twice!r} twice")
+        call_of = f"{what.split()[-1]} {name!r}"
+        raise ValueError(f"{call_of} must have each parameter once, got {shown(twice)} twice")
     return name, parameters
 
 

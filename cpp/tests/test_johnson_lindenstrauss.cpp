@@ -170,6 +170,23 @@ TEST_CASE("neither the origin nor the unit of points changes what is found") {
   for (const float unit : {1e19F, 1e-25F, 1e37F}) check(xt::xtensor<float, 2>(points * unit), 1e-5);
 }
 
+TEST_CASE("the ratio of a near pair has the digits that are promised") {
+  xt::xtensor<double, 2> points = xt::cast<double>(normal_points(40, 100));
+  const xt::xtensor<float, 2> step = normal_points(1, 100);
+  auto options = projected_to(30, {0.5});
+  options.keep_ratios = true;
+  std::vector<float> after(30);
+  attnscale::project(after.data(), 30, step.data(), 1, 100, options.matrix);
+  double was = 0, is = 0;
+  for (const float x : step) was += double(x) * double(x);
+  for (const float x : after) is += double(x) * double(x);
+  for (const double near : {1.0, 1e-2, 1e-3, 1e-4}) {
+    for (std::size_t c = 0; c < 100; ++c) points(1, c) = points(0, c) + near * double(step(0, c));
+    const double ratio = attnscale::jl_distortion(points, options).ratios[0];
+    CHECK(std::abs(ratio * was / is - 1) < 1e-6 / near);
+  }
+}
+
 TEST_CASE("raw distances have any unit") {
   const auto points = normal_points(33, 70);
   std::vector<float> after(33 * 20);

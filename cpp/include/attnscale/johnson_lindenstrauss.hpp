@@ -117,9 +117,9 @@ struct jl_distortion_result {
 
 /// Projects points (n, dim), contiguous, and compares all distances: of points whose mean is taken
 /// off in double, at a size whose squares are in range, and which are then rounded to float32. So
-/// neither an offset nor the unit costs digits; distances below a hundred thousandth of the largest
-/// coordinate have those that float32 leaves. Points that are then equal are refused: their
-/// distance has no ratio. Throws attnscale::interrupted.
+/// neither an offset nor the unit costs digits; the ratio of a pair is off by about 2e-7 times how
+/// far its points are from the mean over how far from each other. Points that are then equal are
+/// refused: their distance has no ratio. Throws attnscale::interrupted.
 ATTNSCALE_EXPORT jl_distortion_result jl_distortion(const float* points, std::int64_t n,
                                                     std::int64_t dim,
                                                     const jl_distortion_options& options);

@@ -64,8 +64,8 @@ def jl_distortion(
     points : array_like, shape (n, dim), optional
         At least two. Their mean is taken off in double, they are brought to a size whose squares are in
         range, and then rounded to float32: neither an offset nor the unit costs digits. Points that are
-        equal after that are refused, and distances below a hundred thousandth of the largest
-        coordinate have the digits that float32 leaves.
+        equal after that are refused; the ratio of a pair is off by about 2e-7 times how far its points are
+        from the mean over how far from each other.
     n, dim : int, optional
         Instead of points: n points of dim independent normal coordinates, drawn anew for each sample.
     k : int or sequence of int

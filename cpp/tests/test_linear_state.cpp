@@ -176,9 +176,10 @@ TEST_CASE("states refuse what does not fit them") {
         "query and key must have the same last dimension (head_dim), got 3 and 4");
   CHECK(refusal([&] { state.extend(rows(x, 0, 2), x, narrow); }) ==
         "query and key must have the same number of rows, got 2 and 5");
-  CHECK(refusal([&] { state.merge(linear_state().update(x, x)); }) ==
-        "the states must have the same shapes, got key (2, n, 4) and value (2, n, 3), and key (2, n, "
-        "4) and value (2, n, 4)");
+  CHECK(
+      refusal([&] { state.merge(linear_state().update(x, x)); }) ==
+      "the states must have the same shapes, got key (2, n, 4) and value (2, n, 3), and key (2, n, "
+      "4) and value (2, n, 4)");
   CHECK(refusal([&] { linear_state({.enable_gqa = true}).update(x, rows(x, 0, 5)); }) ==
         "no error");
   const auto one = xt::view(x, xt::range(0, 1));

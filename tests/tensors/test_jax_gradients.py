@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import attnscale as at
@@ -234,3 +235,126 @@ def test_a_checkpointed_loop_over_layers() -> None:
     np.testing.assert_allclose(
         jax.jit(jax.grad(loss))(x), jax.jit(jax.grad(unrolled))(x), rtol=1e-5, atol=1e-5
     )
+
+
+# ---- of any arguments, in any order -------------------------------------------------------------
+
+LEARNT = {"query": (2, 5, 3), "key": (2, 6, 3), "value": (2, 6, 4), "scale": (2, 1), "attn_mask": (5, 6)}
+LEARNT |= {"distance_scale": (6,), "distance_bias": (2, 6), "logits": (2,)}
+#: Sets of differentiated arguments, in a random order in which they come back.
+SETS = [
+    tuple(int(i) for i in np.flatnonzero(chosen)) or (0,)
+    for chosen in np.random.default_rng(41).random((3, len(LEARNT))) < 0.35
+]
+ORDER = [*range(len(SETS)), *(int(i) for i in np.random.default_rng(42).integers(len(SETS), size=5))]
+DISTANCES = np.abs(np.arange(5)[:, None] - np.arange(6))
+
+
+def ours(*arrays: Any) -> Any:
+    """Of the output and four statistics of one call, one number, which depends on all arrays."""
+    q, k, v, scale, mask, factors, bias, logits = arrays
+    names = ("lse", "entropy", "concentration", "score_variance")
+    options: dict[str, Any] = {"attn_mask": mask, "distance_scale": factors, "distance_bias": bias}
+    options |= {"scale": scale, "softcap": 3.0, "normalizer": at.jax.Sink(logits)}
+    found = at.jax.attention_statistics(q, k, v, statistics=names, **options)
+    return sum((each**2).sum() for each in (found.output, *(getattr(found, name) for name in names)))
+
+
+def written_out(*arrays: Any) -> Any:
+    """The same number in operations of JAX, from the definition: the sink is a key whose value is 0."""
+    q, k, v, scale, mask, factors, bias, logits = arrays
+    capped = 3.0 * jnp.tanh(scale[..., None] * factors[DISTANCES] * (q @ k.swapaxes(-1, -2)) / 3.0)
+    sink = jnp.broadcast_to(logits[:, None, None], (2, 5, 1))
+    scores = jnp.concatenate([capped + bias[:, DISTANCES] + mask, sink], -1)
+    lse = jax.scipy.special.logsumexp(scores, -1)
+    weights = jnp.exp(scores - lse[..., None])
+    mean = (weights * scores).sum(-1)
+    variance = (weights * (scores - mean[..., None]) ** 2).sum(-1)
+    rows = weights[..., :-1] @ v, lse, lse - mean, (weights**2).sum(-1), variance
+    return sum((each**2).sum() for each in rows)
+
+
+def over_samples(call: Any) -> Any:
+    """Of two samples of each argument: itself, and its half."""
+    return jax.jit(lambda *x: jax.vmap(call)(*(jnp.stack([each, each / 2]) for each in x)).sum())
+
+
+def in_a_loop(call: Any) -> Any:
+    """The call twice in one compiled loop, the second time of halved arguments."""
+
+    def loop(*x: Any) -> Any:
+        step = lambda total, f: (total + call(*(each * f for each in x)), None)  # noqa: E731
+        return jax.lax.scan(step, 0.0, jnp.array([1.0, 0.5]))[0]
+
+    return jax.jit(loop)
+
+
+WAYS: dict[str, Any] = {
+    "eager": lambda call: call,
+    "compiled": lambda call: jax.jit(lambda *x: call(*x)),
+    "checkpointed": jax.checkpoint,
+    "compiled and checkpointed": lambda call: jax.checkpoint(jax.jit(call)),
+    "of samples": over_samples,
+    "of compiled samples": lambda call: over_samples(jax.jit(call)),
+    "in a loop": in_a_loop,
+}
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def learnt(x64: None) -> list[Any]:
+    rng = np.random.default_rng(40)
+    return [jnp.asarray(rng.standard_normal(shape)) for shape in LEARNT.values()]
+
+
+def check(found: Any, chosen: tuple[int, ...], exact: Any) -> None:
+    for i, each in zip(chosen, found, strict=True):
+        np.testing.assert_allclose(each, exact[i], rtol=1e-9, atol=1e-11, err_msg=list(LEARNT)[i])
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_gradients_of_any_arguments_in_any_order(name: str, learnt: list[Any]) -> None:
+    """What was differentiated before, in this program or in another, changes no gradient."""
+    call = WAYS[name](ours)
+    exact = jax.jit(jax.grad(WAYS[name](written_out), tuple(range(len(LEARNT)))))(*learnt)
+    for i in ORDER:
+        check(jax.grad(call, SETS[i])(*learnt), SETS[i], exact)
+    program = jax.jit(lambda *x: [jax.grad(call, SETS[i])(*x) for i in ORDER[:5]])
+    for i, found in zip(ORDER[:5], program(*learnt), strict=True):
+        check(found, SETS[i], exact)
+
+
+@pytest.mark.parametrize("name", ["eager", "compiled"])
+def test_passes_that_are_pulled_back_later(name: str, learnt: list[Any]) -> None:
+    """Forward passes of several sets come first; each is pulled back twice, in another order."""
+    call = WAYS[name](ours)
+    exact = jax.jit(jax.grad(written_out, tuple(range(len(LEARNT)))))(*learnt)
+
+    def of(chosen: tuple[int, ...]) -> Any:
+        return jax.vjp(
+            lambda *some: call(*(some[chosen.index(i)] if i in chosen else x for i, x in enumerate(learnt))),
+            *(learnt[i] for i in chosen),
+        )[1]
+
+    passes = [of(SETS[i]) for i in ORDER]
+    for i in [*np.random.default_rng(43).permutation(len(ORDER)), *range(len(ORDER))]:
+        check(passes[i](jnp.ones(())), SETS[ORDER[i]], exact)
+
+
+def test_jacobians_of_any_arguments_in_any_order(x64: None) -> None:
+    q, k = (jnp.asarray(draw(4, 3, dtype=np.float64)) for _ in range(2))
+
+    @jax.jit
+    def exact(q: Any, k: Any) -> Any:
+        weights = jax.nn.softmax(q @ k.T / np.sqrt(3), -1)
+        return -(weights * jnp.log(weights)).sum(-1)
+
+    wanted = jax.jacrev(exact, (0, 1))(q, k)
+    for chosen in ((0,), (1,), (0,), (0, 1), (1,)):
+        for i, found in zip(chosen, jax.jacrev(at.jax.attention_entropy, chosen)(q, k), strict=True):
+            np.testing.assert_allclose(found, wanted[i], rtol=1e-9, atol=1e-12)

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -75,14 +74,6 @@ class Form(NamedTuple):
         return self.normalizer == "softmax"
 
 
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class _Wanted:
-    """The arrays whose gradients are asked for."""
-
-    names: tuple[str, ...]
-
-
 # ---- forward ------------------------------------------------------------------------------------
 
 
@@ -99,33 +90,46 @@ def _attend(form: Form, arrays: _Arrays) -> _Arrays:
     return call_core("attend", arrays, results, **form.options) if results else {}
 
 
-def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, _Wanted]]:
+@lru_cache
+def _marks(wanted: tuple[bool, ...]) -> np.ndarray[Any, Any]:
+    """An array without entries whose shape says of which of _LEARNABLE the gradient is asked for.
+
+    A program that is traced once keeps one tree of residuals, that of the last forward pass which was traced
+    in it, while passes of other differentiated arguments are kept beside it, and used again. What differs
+    between them may therefore be no part of the tree; the shape of a residual belongs to its own pass.
+    """
+    return np.empty((0, *map(int, wanted)), np.float32)
+
+
+def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, Any]]:
     """The results, and what the backward pass reads."""
-    wanted = tuple(name for name in _LEARNABLE if name in arrays and arrays[name].perturbed)
+    wanted = tuple(name in arrays and arrays[name].perturbed for name in _LEARNABLE)
     values = {name: each.value for name, each in arrays.items()}
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
     # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
     found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
     kept = {name: found[name] for name in (*_KEPT, "output") if name in found}
-    return {name: x for name, x in found.items() if name not in also}, (values, kept, _Wanted(wanted))
+    return {name: x for name, x in found.items() if name not in also}, (values, kept, _marks(wanted))
 
 
 # ---- backward -----------------------------------------------------------------------------------
 
 
-def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, _Wanted], grads: _Arrays) -> tuple[_Arrays]:
+def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, Any], grads: _Arrays) -> tuple[_Arrays]:
     """The gradients of the arrays."""
-    arrays, kept, wanted = saved
+    arrays, kept, marks = saved
+    wanted = tuple(name for name, is_wanted in zip(_LEARNABLE, marks.shape[1:], strict=True) if is_wanted)
     given = {
         name: grad
         for name, grad in grads.items()
         if name not in COUNTS and not isinstance(grad, SymbolicZero)
     }
     _check_cotangents(form, given)
-    none: _Arrays = dict.fromkeys(arrays)
-    if not given or not wanted.names:
+    # The tree that comes back is that of every pass, too.
+    none = {name: SymbolicZero(jax.typeof(x)) if name in _LEARNABLE else None for name, x in arrays.items()}
+    if not given or not wanted:
         return (none,)
-    return (none | _gradients(form, wanted.names, arrays, kept, given),)
+    return (none | _gradients(form, wanted, arrays, kept, given),)
 
 
 def _check_cotangents(form: Form, given: _Arrays) -> None:

@@ -42,7 +42,7 @@ BACKENDS = {
 if os.environ.get("TRITON_INTERPRET") == "1":
     import triton_calls
 
-    BACKENDS = {"Triton": Backend(on_the_cpu, None)}
+    BACKENDS = {"Triton": Backend(on_the_cpu, "triton")}
     triton_calls.start("cpu")
     triton_calls.serve_the_cpu()
 
@@ -291,5 +291,6 @@ def test_bad_input_is_one_line(backend: Backend) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="all tensors must be on the device of query"):
         at.torch.attention(q, k.to("meta"), v, backend=backend.backend)
-    with pytest.raises(ValueError, match="backend must be one of 'auto', 'core', 'torch', got 'cuda'"):
+    names = "'auto', 'core', 'torch', 'triton'"
+    with pytest.raises(ValueError, match=f"backend must be one of {names}, got 'cuda'"):
         at.torch.attention(q, k, v, backend="cuda")

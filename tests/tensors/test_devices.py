@@ -119,32 +119,38 @@ def test_types_by_name() -> None:
 
 
 @pytest.fixture
-def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+def on_cuda() -> Any:
     """A call whose tensors say that they are on CUDA, and have no numbers."""
-    _device._load_triton.cache_clear()
+    _device._register_triton.cache_clear()
     with FakeTensorMode():
         x = torch.empty(1, 2, 3, 4, device="cuda")
         yield at.torch._arguments.read_call(x, x, x)
-    _device._load_triton.cache_clear()
+    _device._register_triton.cache_clear()
 
 
-def test_without_triton_one_warning_says_what_serves(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_device._support, "missing", lambda: "Triton is not installed")
-    with pytest.warns(UserWarning, match="attention on CUDA devices goes through plain operations") as seen:
-        kernels = [_device.kernel_of(on_cuda, (), each) for each in (None, "auto", "torch", None)]
-    assert kernels == ["torch"] * 4
-    assert len(seen) == 1
-
-
-def test_the_kernels_for_cuda_serve_the_calls_that_they_support(
+def test_without_triton_a_call_that_asks_for_it_is_refused(
     on_cuda: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(_device._support, "missing", lambda: "Triton is not installed")
+    with pytest.raises(
+        ValueError, match=r"does not serve this call: Triton is not installed; backend='torch'"
+    ):
+        _device.kernel_of(on_cuda, (), "triton")
+
+
+def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
+    on_cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No GPU has run them: without being asked for they get no call."""
     registered: list[str] = []
     operator = types.ModuleType("attnscale.torch._triton._operator")
-    operator.register = registered.append  # type: ignore[attr-defined]
+    operator.register, operator.registered = registered.append, registered  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, operator.__name__, operator)
     monkeypatch.setattr(_device._support, "missing", lambda: None)
-    assert _device.kernel_of(on_cuda, ("lse",), None) == "triton"
-    assert _device.kernel_of(on_cuda, ("min_score",), "auto") == "torch"
-    assert _device.kernel_of(on_cuda, ("lse",), "torch") == "torch"
+    for backend in (None, "auto", "torch"):
+        assert _device.kernel_of(on_cuda, ("lse",), backend) == "torch"
+    assert not registered
+    assert _device.kernel_of(on_cuda, ("lse",), "triton") == "triton"
+    with pytest.raises(ValueError, match="does not serve this call: min_score is not in the kernels"):
+        _device.kernel_of(on_cuda, ("min_score",), "triton")
     assert registered == ["cuda"]

@@ -355,12 +355,105 @@ def test_refusals_are_those_of_the_kernels(given: dict[str, Any]) -> None:
 
 def test_refusals_of_its_own() -> None:
     q = torch.ones(2, 6, 4)
-    with pytest.raises(ValueError, match="backend must be one of 'auto', 'core', 'torch', got 'flash'"):
+    with pytest.raises(
+        ValueError, match="backend must be one of 'auto', 'core', 'torch', 'triton', got 'fla"
+    ):
         at.torch.attention(q, q, q, backend="flash")
     with pytest.raises(ValueError, match="num_threads must be None with backend='torch', got 2"):
         at.torch.attention(q, q, q, num_threads=2, backend="torch")
+    with pytest.raises(ValueError, match="takes tensors on a GPU of CUDA or ROCm, got tensors on cpu"):
+        at.torch.attention(q, q, q, backend="triton")
+    with pytest.raises(ValueError, match="backend must be one of 'auto', 'core', 'torch', got 'triton'"):
+        at.torch.linear_attention(q, q, q, backend="triton")
     for backend in ("auto", "core", "torch"):
         with pytest.raises(
             ValueError, match="all tensors must be on the device of query, cpu, got one on meta"
         ):
             at.torch.attention(q, q, q.to("meta"), backend=backend)
+
+
+# ---- second derivatives -------------------------------------------------------------------------
+
+TWICE: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "causal": lambda: {"is_causal": True},
+    "bottom right": lambda: {"causal": "bottom_right"},
+    "law": lambda: {"scale": "ssmax(s=0.43)", "is_causal": True},
+    "number": lambda: {"scale": 0.3},
+    "mask": lambda: {"attn_mask": torch.eye(4, 5) + torch.eye(4, 5).flip(0) < 1},
+    "a query without keys": lambda: {"attn_mask": (torch.arange(4) != 1)[:, None]},
+    "window": lambda: {"window": (1, 1)},
+    "key lengths": lambda: {"key_lengths": 3},
+    "documents": lambda: {"document_ids": torch.tensor([0, 0, 1, 1, 1]), "is_causal": True},
+    "soft-cap": lambda: {"softcap": 1.5},
+    "grouped": lambda: {"enable_gqa": True},
+    "bshd": lambda: {"layout": "bshd"},
+    "l2": lambda: {"qk_norm": "l2"},
+    "rms": lambda: {"qk_norm": "rms"},
+    "law of the distance": lambda: {"scale": "scale_invariant"},
+    "float mask": lambda: {"attn_mask": draw(4, 5)},
+    "scales": lambda: {"scale": draw(2, 1)},
+    "a learned law": lambda: {"scale": at.torch.Learned("ssmax(s=0.4)", s=draw(2))},
+    "factors by distance": lambda: {"distance_scale": draw(5)},
+    "biases by distance": lambda: {"distance_bias": draw(2, 5)},
+    "a learned sink": lambda: {"normalizer": at.torch.Sink(draw(2))},
+    "a learned bias": lambda: {"normalizer": at.torch.Sigmoid(draw(2))},
+    "a learned alpha": lambda: {"normalizer": at.torch.Entmax(torch.tensor(1.6).double().requires_grad_())},
+    **{
+        name: lambda name=name: {"normalizer": name}
+        for name in (
+            *("softmax_1", "sink(logits=0.5)", "sparsemax", "entmax15", "entmax(alpha=3)", "top_k(k=2)"),
+            *("sigmoid", "relu", "relu(divide='sum')", "squared_relu", "softpick"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["3 axes", "4 axes"])
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
+    """Those of differences; PyTorch's own attention, which a plain call of 4 axes gets, has none."""
+    options = TWICE[name]()
+    heads = 4 if options.get("enable_gqa") else 2
+    tensors = [draw(*batch, h, n, 4, seed=i) for i, (h, n) in enumerate(((heads, 4), (2, 5), (2, 5)))]
+    if options.get("layout"):
+        tensors = [x.detach().transpose(-3, -2).contiguous().requires_grad_() for x in tensors]
+    parameters = learnt(options)
+    call = lambda q, k, v, *_: at.torch.attention(q, k, v, backend="torch", **options)  # noqa: E731
+    assert torch.autograd.gradgradcheck(call, (*tensors, *parameters), fast_mode=True, atol=1e-4)
+
+
+def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:
+    """A query that is the key, and a value that is a function of both."""
+    x = draw(1, 2, 4, 6)
+    call = lambda x: at.torch.attention(x, x, x.sin(), backend="torch", is_causal=True)  # noqa: E731
+    assert torch.autograd.gradgradcheck(call, x, fast_mode=True, atol=1e-4)
+    loss = lambda call: torch.func.hessian(lambda y: call(y).sum())(x.detach())  # noqa: E731
+    written = lambda x: (x @ x.mT / 6**0.5).masked_fill(~torch.ones(4, 4).tril().bool(), -torch.inf)  # noqa: E731
+    torch.testing.assert_close(loss(call), loss(lambda x: written(x).softmax(-1) @ x.sin()))
+
+
+def test_the_first_derivative_is_that_of_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a backward pass that is differentiated computes attention again."""
+    from attnscale.torch import _block_rows
+
+    calls: list[bool] = []
+    fused = _block_rows.scaled_dot_product_attention
+    counted = lambda *x, **y: calls.append(True) or fused(*x, **y)  # noqa: E731
+    monkeypatch.setattr(_block_rows, "scaled_dot_product_attention", counted)
+    q, k, v = (draw(1, 2, 4, 8, seed=i) for i in range(3))
+    output = at.torch.attention(q, k, v, backend="torch")
+    once = torch.autograd.grad(output.square().sum(), (q, k, v), retain_graph=True)
+    assert len(calls) == 1
+    again = torch.autograd.grad(output.square().sum(), (q, k, v), create_graph=True)
+    assert len(calls) == 2
+    torch.testing.assert_close(once, again)
+
+
+def test_forward_mode_of_a_plain_call() -> None:
+    q, k, v = (draw(1, 2, 4, 8, seed=i).detach() for i in range(3))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        found = torch.autograd.forward_ad.unpack_dual(at.torch.attention(dual, k, v, backend="torch")).tangent
+    call = lambda q: (q @ k.mT / 8**0.5).softmax(-1) @ v  # noqa: E731
+    torch.testing.assert_close(found, torch.func.jvp(call, (q,), (torch.ones_like(q),))[1])

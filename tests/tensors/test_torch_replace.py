@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import attnscale as at
@@ -96,6 +97,39 @@ def test_what_is_there_already_stays() -> None:
     assert model[1].law.name == "ssmax"
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_model_in_operations_of_pytorch(dropout: float) -> None:
+    """It computes what the kernels do, with or without dropout, and has second derivatives."""
+    torch.manual_seed(0)
+    model, x = encoder(dropout=dropout).double(), torch.randn(1, 3, 16, dtype=torch.float64)
+    found = []
+    for backend in ("core", "torch"):
+        each = at.torch.replace_attention(copy.deepcopy(model), backend=backend, statistics=["entropy"])
+        assert {module.backend for module in attentions(each)} == {backend}
+        torch.manual_seed(1)
+        found += [each(x), *(module.rows.entropy for module in attentions(each))]
+    half = len(found) // 2
+    torch.testing.assert_close(found[half:], found[:half])
+    module = attentions(each)[0].eval()
+    call = lambda x: module(x, x, x)  # noqa: E731
+    assert torch.autograd.gradgradcheck(call, x.clone().requires_grad_(), fast_mode=True, atol=1e-4)
+
+
+def test_torch_jit_trace_is_refused_in_one_line_but_of_operations_of_pytorch() -> None:
+    x = torch.randn(2, 5, 16)
+    model = at.torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace cannot record the kernels") as error:
+        torch.jit.trace(model, (x, x, x))
+    assert "\n" not in str(error.value)
+    plain = at.torch.replace_attention(torch.nn.MultiheadAttention(16, 4, batch_first=True), backend="torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # shapes are parts of what is recorded
+        traced = torch.jit.trace(plain.eval(), (x, x, x))
+    torch.testing.assert_close(traced(x, x, -x), plain(x, x, -x))
+    x[0, 2] = torch.nan  # that all numbers were finite is no part of it
+    torch.testing.assert_close(traced(x, x, x), plain(x, x, x), equal_nan=True)
+
+
 def test_refused() -> None:
     class Derived(torch.nn.MultiheadAttention):
         pass
@@ -108,6 +142,7 @@ def test_refused() -> None:
         (model, {}, TypeError, r"no class derived from it, got .*Derived at 1"),
         (encoder(), {"law": "lag_n"}, ValueError, "lag_n"),
         (encoder(), {"dropout": 0.1}, TypeError, "dropout"),
+        (encoder(), {"backend": "flash"}, ValueError, "backend must be one of 'auto', 'core', 'torch', got"),
     ):
         with pytest.raises(error, match=message):
             at.torch.replace_attention(given, **options)

@@ -44,18 +44,23 @@ def start(kind: str) -> None:
 
 
 def serve_the_cpu() -> None:
-    """Let public functions choose on the CPU as for CUDA, except where backend='core' is asked for."""
-    from attnscale.torch import _functional
-    from attnscale.torch._triton import _operator, _support
+    """Let backend='triton' take tensors on the CPU. A call that it refuses goes to backend='torch'."""
+    from attnscale.torch import _device, _functional
+    from attnscale.torch._triton import _operator
 
     choose = _functional.kernel_of
 
     def kernel_of(call: Any, asked: tuple[str, ...], backend: str | None) -> str:
         assert "cpu" in _operator.registered
-        found = choose(call, asked, backend)
-        return found if backend else "triton" if _support.supports(call, asked) else "torch"
+        try:
+            return choose(call, asked, backend)
+        except ValueError as error:
+            if "backend='triton' does not serve this call" not in str(error):
+                raise
+            return "torch"
 
-    _functional.__dict__.update(kernel_of=kernel_of, _CORE=("core",))
+    _device.TRITON_DEVICES.add("cpu")
+    _functional.__dict__.update(kernel_of=kernel_of)
 
 
 def _interpret_faster() -> None:

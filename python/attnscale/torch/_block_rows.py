@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from .. import normalizers
 from ..normalizers import Normalizer
+from ._device import without_autocast
 from ._scores import Scores, rows_of_block
 from ._weigh import Learnt, Weights, weigh
 
@@ -60,6 +63,8 @@ class BlockCall(NamedTuple):
         is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
         if self.asked or value is None or not (is_softmax and self.of_one_type and scores.finite):
             return None
+        if forward_ad._current_level >= 0:  # PyTorch's fused programs have no forward-mode derivative
+            return None
         if (
             scores.softcap is not None
             or not scores.query.shape[:-2] == scores.key.shape[:-2] == value.shape[:-2]
@@ -77,7 +82,11 @@ class BlockCall(NamedTuple):
                 return None
         causal = begin is not None and seen is None
         given = (scores.query, scores.key, value, seen)
-        return scaled_dot_product_attention(*given, is_causal=causal, scale=1.0)
+        output = scaled_dot_product_attention(*given, is_causal=causal, scale=1.0)
+        if not output.requires_grad:
+            return output
+        found: Tensor = _DifferentiableAgain.apply(output, *given, causal)
+        return found
 
     def _block(self, start: int, stop: int, *, one_of_many: bool) -> tuple[Tensor, ...]:
         """Output and statistics of the queries start ... stop - 1.
@@ -107,6 +116,35 @@ class BlockCall(NamedTuple):
         if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
             learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
         return weigh(self.rule, scores, seen, learnt)
+
+
+class _DifferentiableAgain(torch.autograd.Function):
+    """The output of PyTorch's own attention, whose fused programs have no second derivative.
+
+    A backward pass that is not differentiated goes on to the fused one. One that is (``create_graph=True``)
+    leaves it out, and computes attention again in operations that have derivatives of any order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *inputs: Any) -> Tensor:
+        """The output as it is; saved is what PyTorch has saved, too."""
+        *tensors, ctx.is_causal = inputs
+        ctx.save_for_backward(*tensors)
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient of the output, or those of query, key and value."""
+        if not torch.is_grad_enabled():
+            return grad, None, None, None, None, None
+        *rows, seen = ctx.saved_tensors
+        # As tensors of their own: two of them may be one, or one a function of another.
+        rows = query, key, value = [x.view_as(x) for x in rows]
+        with without_autocast(grad.device), sdpa_kernel(SDPBackend.MATH):
+            output = scaled_dot_product_attention(query, key, value, seen, is_causal=ctx.is_causal, scale=1.0)
+        learnt = [x for x in rows if x.requires_grad]
+        found = iter(torch.autograd.grad(output, learnt, grad, create_graph=True))
+        return None, *(next(found) if x.requires_grad else None for x in rows), None, None
 
 
 class _BlockRows(NamedTuple):

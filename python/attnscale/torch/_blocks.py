@@ -180,7 +180,7 @@ def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Le
 
 def _is_finite(query: Tensor, key: Tensor, value: Tensor | None) -> bool:
     """Whether entries are finite, and so are all products of query and key; False also where not known."""
-    if is_traced() or query.is_meta or not (query.numel() and key.numel()):
+    if is_traced() or torch.jit.is_tracing() or query.is_meta or not (query.numel() and key.numel()):
         return False
     with torch.no_grad():
         bound = torch.linalg.vector_norm(query, dim=-1).amax() * torch.linalg.vector_norm(key, dim=-1).amax()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._checks import choose, shown, warn
+from .._checks import choose, shown
 from ._arguments import Arguments
 from ._tensors import check_one_device
 from ._triton import _support
@@ -22,11 +22,14 @@ __all__ = [
     "device_named",
     "dtype_named",
     "kernel_of",
+    "refuse_jit_trace",
     "without_autocast",
 ]
 
-#: Names of what computes attention; None stands for "auto".
+#: Names of what computes attention and its linear families; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
+#: Types of devices whose tensors the kernels in Triton take; ROCm calls its own "cuda", too.
+TRITON_DEVICES = {"cuda"}
 #: Types of a model that a person may ask for.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -41,24 +44,33 @@ Kernel = Literal["core", "triton", "torch"]
 def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> Kernel:
     """What computes a call, of which the statistics `asked` are wanted.
 
-    "core" are the kernels of this package for the CPU, "triton" its kernel for CUDA and HIP, and "torch"
-    plain operations of PyTorch, which any device has.
+    "core" are the kernels of this package for the CPU, "triton" those for CUDA and HIP, which no call gets
+    unless it asks for them, and "torch" plain operations of PyTorch, which any device has.
     """
     device = call.query.device
     check_one_device(device, *call.tensors)
-    found = backend_of(device, backend)
-    if device.type == "cuda" and backend != "torch" and _is_for_triton(call, asked):
-        return "triton"
+    found = backend_of(device, backend, "triton")
+    if found == "triton":
+        if reason := _support.obstacle(call, asked):
+            raise ValueError(f"backend='triton' does not serve this call: {reason}; backend='torch' does")
+        _load_triton(device.type)
     return found
 
 
-def backend_of(device: torch.device, backend: str | None) -> Literal["core", "torch"]:
-    """The backend of this name for tensors on a device; without a name, that of the device."""
+def backend_of(device: torch.device, backend: str | None, *more: str) -> Kernel:
+    """The backend of this name, one of BACKENDS or `more`; without a name, that of the device."""
     if backend is None or backend == "auto":
         return "core" if device.type in ("cpu", "meta") else "torch"  # "meta" has shapes and no numbers
-    found = choose("backend", backend, BACKENDS)
+    found = choose("backend", backend, (*BACKENDS, *more))
     if found == "torch":
         return "torch"
+    if found == "triton":
+        if device.type not in TRITON_DEVICES:
+            raise ValueError(
+                f"backend='triton' takes tensors on a GPU of CUDA or ROCm, got tensors on {device}; "
+                "backend='torch' takes tensors on any device"
+            )
+        return "triton"
     if device.type not in ("cpu", "meta"):
         raise ValueError(
             f"backend='core' takes tensors on the CPU, got tensors on {device}; "
@@ -76,30 +88,27 @@ def check_no_threads(num_threads: int | None) -> None:
         )
 
 
-def _is_for_triton(call: Arguments, asked: tuple[str, ...]) -> bool:
-    """Whether the kernels for CUDA and HIP are here, and compute such a call."""
-    return _has_triton() and _support.supports(call, asked)
+def refuse_jit_trace() -> None:
+    """Refuse ``torch.jit.trace``, which cannot record an operator whose arguments are lists of texts."""
+    if torch.jit.is_tracing():
+        raise RuntimeError(
+            "torch.jit.trace cannot record the kernels of attnscale, which torch.export takes; "
+            "it records backend='torch'"
+        )
 
 
 @torch.compiler.assume_constant_result
-def _has_triton() -> bool:
-    """Whether there are the kernels for CUDA and HIP."""
-    return _load_triton()
+def _load_triton(device_type: str) -> None:
+    """Make the kernels in Triton those of the operator on a type of device; the compiler does not look in."""
+    _register_triton(device_type)
 
 
-@lru_cache(maxsize=1)
-def _load_triton() -> bool:
-    """Make the kernels for CUDA and HIP those of the operator; without Triton one warning says so."""
-    if reason := _support.missing():
-        warn(
-            "attention on CUDA devices goes through plain operations of PyTorch, "
-            f"as the kernels for them need another Triton ({reason}); pip install triton"
-        )
-        return False
-    from ._triton._operator import register  # imports Triton, which may take a second
+@lru_cache
+def _register_triton(device_type: str) -> None:
+    from ._triton._operator import register, registered  # imports Triton, which may take a second
 
-    register("cuda")
-    return True
+    if device_type not in registered:
+        register(device_type)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

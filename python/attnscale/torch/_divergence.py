@@ -15,6 +15,7 @@ from .._options import hinted
 from ..laws import Law
 from ._arguments import read_call
 from ._blocks import scores_of
+from ._device import backend_of
 from ._functional import AttentionStatistics, attention_statistics
 from ._learned import Learned
 from ._scores import Scores, rows_of_block
@@ -119,6 +120,7 @@ enable_gqa, softcap, other_softcap, layout
             rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
             found = _from_values(rows_of_own, scores, lse, layout)
         else:
+            backend_of(query.device, backend)  # the kernels in Triton do not write out scores
             found = _from_blocks(scores_of(read_call(query, key, **own)), scores)
         if other_attn_mask is not None:
             found = found.masked_fill(_hides(query, key, own_mask, their_mask, masks), math.inf)

@@ -15,7 +15,7 @@ from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Arguments, read_call
 from ._blocks import attend_in_blocks
-from ._device import kernel_of
+from ._device import kernel_of, refuse_jit_trace
 from ._eager import attend_now, attend_plain
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
@@ -91,10 +91,10 @@ def attention(
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
-    backend : {"auto", "core", "torch"}, optional
+    backend : {"auto", "core", "torch", "triton"}, optional
         What computes attention. "core": the kernels of this package, on the CPU. "torch": plain operations of
-        PyTorch, on any device. None and "auto": what serves the device of the tensors, "core" on the CPU. No
-        tensor goes to another device.
+        PyTorch, on any device. "triton": kernels for CUDA and ROCm, which have not run on a GPU. None and
+        "auto": "core" on the CPU, "torch" on every other device. No tensor goes to another device.
 
     Returns
     -------
@@ -103,10 +103,12 @@ num_threads
     Raises
     ------
     TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; ValueError also for tensors on different devices, and for tensors off
-        the CPU with ``backend="core"``.
+        As :func:`attnscale.attention`; ValueError also for tensors on different devices, for tensors off the
+        CPU with ``backend="core"``, and with ``backend="triton"`` for those that are not on a GPU, without
+        Triton, and for a call that its kernels do not serve.
     RuntimeError
-        If a second derivative is taken, which "core" does not have.
+        If a second derivative is taken, which "core" and "triton" do not have; under ``torch.jit.trace`` but
+        with ``backend="torch"``.
 
     Notes
     -----
@@ -121,8 +123,6 @@ num_threads
     on a mask and measurements of rows that a law takes are read on the CPU. A second derivative takes a
     learned law as linear in its parameters. A softmax in float32 or float64 whose output alone is wanted may
     be PyTorch's own.
-
-    "auto" takes tensors of CUDA and ROCm to kernels in Triton where these serve the call, else to "torch".
 
     Examples
     --------
@@ -352,6 +352,7 @@ def _attend(
     eager = backend in _CORE and is_eager(*call.tensors)
     if not eager and kernel_of(call, asked, backend) == "torch":
         return attend_in_blocks(call, asked)
+    refuse_jit_trace()
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked

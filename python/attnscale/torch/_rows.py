@@ -17,7 +17,7 @@ from ..normalizers import Normalizer
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, read_call
 from ._autograd import Differentiable
 from ._blocks import scales_of_rows, weights_of_rows
-from ._device import backend_of
+from ._device import backend_of, refuse_jit_trace
 from ._learned import Learned
 from ._ops import pull_back_output
 from ._tensors import check_on_cpu, tensor
@@ -37,6 +37,7 @@ def row_weights(
     normalizer: Normalizer,
     causal: int | None = None,
     attn_mask: Tensor | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
 
@@ -44,8 +45,9 @@ def row_weights(
     n_queries * n_keys^2 for each head.
     """
     call = read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask)
-    if backend_of(query.device, None) != "core":
+    if backend_of(query.device, backend) != "core":
         return weights_of_rows(call)
+    refuse_jit_trace()
     found: Tensor = _weights(*call.flat)
     return found
 
@@ -57,6 +59,7 @@ def row_scales(
     scale: Law | Learned,
     causal: int | None = None,
     attn_mask: Tensor | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """The scale of each row by a law, no law of the distance, (..., heads, n_queries), in float64.
 
@@ -64,8 +67,9 @@ def row_scales(
     constant.
     """
     call = read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask)
-    if backend_of(query.device, None) != "core":
+    if backend_of(query.device, backend) != "core":
         return scales_of_rows(call)
+    refuse_jit_trace()
     found: Tensor = _scales(*call.flat)
     return found
 

@@ -147,12 +147,15 @@ class _Entmax(torch.autograd.Function):
         """
         weights, learnt = context.saved_tensors
         alpha = context.alpha if learnt is None else learnt
-        s = torch.where(weights > 0, weights.pow(2 - alpha), 0.0)
+        there = weights > 0
+        # A power and a logarithm of 0 have no derivative, which the second derivative would read.
+        positive = torch.where(there, weights, 1.0)
+        s = torch.where(there, positive.pow(2 - alpha), 0.0)
         total = s.sum(-1, keepdim=True)
         of_scores = s * (gradient - (s * gradient).sum(-1, keepdim=True) / total)
         if learnt is None:
             return of_scores, None
-        step, share, entropy = 1 / (alpha - 1), s / total, torch.special.entr(weights)
+        step, share, entropy = 1 / (alpha - 1), s / total, torch.special.entr(positive)
         slope = step * (weights - share) + entropy - share * entropy.sum(-1, keepdim=True)
         return of_scores, (gradient * step * slope).sum().to(learnt.dtype)
 

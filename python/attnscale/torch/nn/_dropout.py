@@ -124,6 +124,7 @@ def attend_with_dropout(
     causal: int | None,
     window: tuple[int, int] | None = None,
     softcap: float | None = None,
+    backend: str | None = None,
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before dropout.
 
@@ -136,11 +137,11 @@ def attend_with_dropout(
     scale : Law, Learned or float
     of_distance : bool
         Whether the scale is a law of the distance, which has no one number for a row.
-    normalizer, attn_mask, causal, window, softcap
+    normalizer, attn_mask, causal, window, softcap, backend
         As for :func:`attnscale.torch.attention`. A window or a soft-cap goes with a number as the scale and a
         softmax; the layers of models have no other kind.
     """
-    options = {"scale": scale, "attn_mask": attn_mask, "causal": causal}
+    options = {"scale": scale, "attn_mask": attn_mask, "causal": causal, "backend": backend}
     form: dict[str, Any] = {"softcap": softcap, "enable_gqa": query.shape[-3] != key.shape[-3]}
     is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink, LearnedSink))
     wanted = tuple(dict.fromkeys((*statistics, "lse") if is_softmax else statistics))
@@ -163,6 +164,7 @@ def attend_with_dropout(
         form=form,
         normalizer=normalizer,
         dropout=dropout,
+        backend=backend,
     )
     output = call.output(whole_heads=of_distance and causal is None)
     output = output if query.dim() == 4 else output[0]
@@ -183,6 +185,7 @@ class _Call(NamedTuple):
     form: dict[str, Any]  # the soft-cap, and whether heads share keys
     normalizer: Normalizer | LearnedSink
     dropout: Dropout
+    backend: str | None
 
     def output(self, whole_heads: bool) -> Tensor:
         """The output of all blocks; `whole_heads` puts all queries of a head in one block.
@@ -212,7 +215,10 @@ class _Call(NamedTuple):
         key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
         start, stop = block.rows
         options: dict[str, Any] = {"scale": scale, "normalizer": block.of_sink(self.normalizer)}
-        options["causal"] = None if self.causal is None else self.causal + start
+        options |= {
+            "causal": None if self.causal is None else self.causal + start,
+            "backend": self.backend,
+        }
         heads, n_queries = self.query.shape[1:3]
         extents = block.entries, heads, (start, stop, n_queries), key.shape[-2]
         kept = self.dropout.kept(*extents, key.device)

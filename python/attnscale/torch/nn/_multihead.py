@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ... import laws, normalizers
-from ..._checks import shown
+from ..._checks import choose, shown
 from ..._results import statistic_names
 from ...laws._values import check_learnable, takes_one_a_head
+from .._device import BACKENDS
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Learned
 from .._rows import row_weights
@@ -55,6 +56,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         the weights before any is dropped.
     rotary_base : float or None
         Base of the rotary positions by which queries and keys are turned (10000 usually); None: not turned.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attnscale.torch.attention`. "torch" has second derivatives.
 
     Attributes
     ----------
@@ -111,13 +114,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         learnable_law: Sequence[str] = (),
         statistics: Sequence[str] = (),
         rotary_base: float | None = None,
+        backend: str | None = None,
     ) -> None:
         super().__init__(
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first),
             device=device,
             dtype=dtype,
         )
-        self._choose(law, normalizer, learnable_scale, learnable_law, statistics, rotary_base)
+        self._choose(law, normalizer, learnable_scale, learnable_law, statistics, rotary_base, backend)
 
     @classmethod
     def _of(cls, module: torch.nn.MultiheadAttention, **options: Any) -> MultiheadAttention:
@@ -136,6 +140,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         learnable_law: Sequence[str] = (),
         statistics: Sequence[str] = (),
         rotary_base: float | None = None,
+        backend: str | None = None,
     ) -> None:
         """Set up what PyTorch's module does not have: law, normalizer, learned parameters, statistics."""
         if learnable_scale not in (None, "head"):
@@ -148,6 +153,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self.normalizer = normalizers.get(normalizer)
         self.statistics = statistic_names(statistics)
         self.rotary_base = rotary_base
+        self.backend = None if backend is None else choose("backend", backend, BACKENDS)
         self.rows: AttentionStatistics | None = None
         ones = torch.nn.Parameter(self.out_proj.weight.new_ones(self.num_heads))
         self.register_parameter("scale_factor", None if learnable_scale is None else ones)
@@ -201,7 +207,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         # Added keys, which every query sees, go in front if is_causal: a causal query sees the first keys.
         k, v, mask = _extend(k, v, mask, more, in_front=is_causal)
         options = {"scale": self._scale(), "normalizer": self.normalizer, "attn_mask": mask}
-        options["causal"] = len(more) if is_causal else None
+        options |= {"causal": len(more) if is_causal else None, "backend": self.backend}
         dropout = Dropout.draw(self.dropout) if self.training and self.dropout else None
         output = self.out_proj(self._join(self._attend(q, k, v, dropout, options), batched))
         if not need_weights:

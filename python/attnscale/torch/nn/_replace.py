@@ -23,8 +23,8 @@ def replace_attention(model: Module, **options: Any) -> Module:
         The model, changed in place. Its parameters stay the same objects, so that an optimizer goes on; the
         mode, hooks and names of its modules stay, too, so that an earlier state_dict loads.
     **options
-        Options of every new module: law, normalizer, learnable_scale, learnable_law, statistics and
-        rotary_base, as for :class:`attnscale.torch.nn.MultiheadAttention`. Without options the model computes
+        Options of every new module: law, normalizer, learnable_scale, learnable_law, statistics, rotary_base
+        and backend, as for :class:`attnscale.torch.nn.MultiheadAttention`. Without options the model computes
         what it did before. Learned parameters are new, and an optimizer has to be told of them.
 
     Returns

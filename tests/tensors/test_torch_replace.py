@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import attnscale as at
@@ -115,6 +114,7 @@ def test_a_model_in_operations_of_pytorch(dropout: float) -> None:
     assert torch.autograd.gradgradcheck(call, x.clone().requires_grad_(), fast_mode=True, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # shapes are parts of what is recorded
 def test_torch_jit_trace_is_refused_in_one_line_but_of_operations_of_pytorch() -> None:
     x = torch.randn(2, 5, 16)
     model = at.torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
@@ -122,9 +122,7 @@ def test_torch_jit_trace_is_refused_in_one_line_but_of_operations_of_pytorch() -
         torch.jit.trace(model, (x, x, x))
     assert "\n" not in str(error.value)
     plain = at.torch.replace_attention(torch.nn.MultiheadAttention(16, 4, batch_first=True), backend="torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # shapes are parts of what is recorded
-        traced = torch.jit.trace(plain.eval(), (x, x, x))
+    traced = torch.jit.trace(plain.eval(), (x, x, x))
     torch.testing.assert_close(traced(x, x, -x), plain(x, x, -x))
     x[0, 2] = torch.nan  # that all numbers were finite is no part of it
     torch.testing.assert_close(traced(x, x, x), plain(x, x, x), equal_nan=True)

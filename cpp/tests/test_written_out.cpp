@@ -121,6 +121,25 @@ TEST_CASE("perplexity: rows have the one that was asked for, at the widths that 
   CHECK(farthest(found.beta, same.beta) < 1e-7);
 }
 
+TEST_CASE("perplexity: the same in any unit") {
+  const numbers points = normal<double>({40, 5}, 3), squared = squared_distances(points);
+  const auto plain = solve_perplexity(points, 10.0);
+  const auto check = [&](const auto& found, double unit, double tolerance) {
+    for (std::size_t i = 0; i < 40; ++i) {
+      CHECK(found.converged(i));
+      CHECK(std::abs(found.beta(i) * unit / plain.beta(i) - 1) < tolerance);
+      CHECK(std::abs(perplexity_of(xt::view(found.affinities, i)) - 10) < tolerance);
+    }
+  };
+  for (const double unit : {1e-300, 1e-160, 1e158, 1e300})
+    check(solve_perplexity_of_distances(numbers(squared * unit), 10.0), unit, 1e-7);
+  for (const double unit : {0x1p-120, 0x1p110})
+    check(solve_perplexity_of_distances(xt::xarray<float>(squared * unit), 10.0), unit, 2e-5);
+  for (const double unit : {0x1p-500, 0x1p500})
+    check(solve_perplexity(numbers(points * unit), 10.0), unit * unit, 1e-7);
+  CHECK(!solve_perplexity(numbers(points * 1e-160), 10.0).converged(0));
+}
+
 TEST_CASE("perplexity: near neighbours far from the mean, ties, and k distances a row") {
   numbers points = normal<double>({12, 2}, 1);
   xt::view(points, xt::range(0, 6)) *= 1e-6;

@@ -7,6 +7,7 @@ computes; given distances as one query of -1 a row and keys of one channel.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,7 +62,7 @@ class Search(NamedTuple):
 
 def of_points(points: Array, search: Search) -> Found:
     """All other points are neighbours."""
-    exact = points.astype(np.float64)
+    exact, exponent = _near_one(points)
     centred = exact - exact.mean(0)
     norm = (centred**2).sum(1)
     query, key = np.column_stack([2 * centred, -np.ones(len(norm))]), np.column_stack([centred, norm])
@@ -78,7 +79,7 @@ def of_points(points: Array, search: Search) -> Found:
         squared = cdist(exact[chosen], exact, "sqeuclidean")
         for field, part in zip(found, _search(squared, others[chosen], search.of(chosen)), strict=True):
             field[chosen] = part
-    return found
+    return _in_units(found, 2 * exponent)
 
 
 def of_table(squared: Array, search: Search) -> Found:
@@ -88,16 +89,17 @@ def of_table(squared: Array, search: Search) -> Found:
 
 
 def of_neighbors(points: Array, chosen: int | Array, search: Search) -> Found:
-    """So many nearest points, or those of the indices (n, k)."""
-    exact = points.astype(np.float64)
+    """So many nearest points, or those of the indices (n, k), of which a point itself does not count."""
+    exact, exponent = _near_one(points)
     near = _nearest(exact - exact.mean(0), chosen) if isinstance(chosen, int) else chosen
     squared = np.empty(near.shape)
     for rows in _blocks(len(near), near.shape[1] * exact.shape[1]):
         squared[rows] = ((exact[near[rows]] - exact[rows, None]) ** 2).sum(-1)
-    found = _search(squared, None, search)
-    ends = np.arange(len(near) + 1) * near.shape[1]
-    graph = csr_array((found.affinities.ravel(), near.ravel(), ends), shape=(len(near), len(near)))
-    return found._replace(affinities=graph)
+    others = near != np.arange(len(near))[:, None]
+    found = _search(squared, None if others.all() else others, search)
+    ends = np.concatenate(([0], np.cumsum(others.sum(1))))
+    graph = csr_array((found.affinities[others], near[others], ends), shape=(len(near), len(near)))
+    return _in_units(found._replace(affinities=graph), 2 * exponent)
 
 
 def of_graph(graph: Any, search: Search) -> Found:
@@ -119,13 +121,50 @@ def of_graph(graph: Any, search: Search) -> Found:
 
 def _search(squared: Array, seen: Array | None, search: Search) -> Found:
     """One query of one channel a row: its score is minus the distance, not rounded again."""
+    squared, exponent = _rows_near_one(squared, seen)
     query = np.full((len(squared), 1, 1), -1, squared.dtype)
     mask = None if seen is None else seen[:, None]
     found = _found(np.empty(squared.shape), search.run(query, squared[:, :, None], mask))
     for rows in _blocks(*squared.shape):
         scores = np.negative(squared[rows], out=found.affinities[rows])
         _weigh(scores, found.beta[rows], None if seen is None else ~seen[rows])
-    return found
+    return _in_units(found, exponent)
+
+
+def _near_one(points: Array) -> tuple[Array, int]:
+    """The points in float64, times a power of two that makes the largest coordinate less than 1.
+
+    So squares keep within the type in any unit. No digit changes. The exponent is that of the unit.
+    """
+    exact = points.astype(np.float64)
+    exponent = int(np.frexp(np.abs(exact).max())[1])
+    return np.ldexp(exact, -exponent), exponent
+
+
+def _rows_near_one(squared: Array, seen: Array | None) -> tuple[Array, Array]:
+    """The same for rows of distances, of which those near 1 stay."""
+    most = squared.max(1, initial=0, where=True if seen is None else seen)
+    exponent = np.frexp(most)[1]
+    exponent[np.abs(exponent) <= (20 if squared.dtype == np.float32 else 200)] = 0
+    if exponent.any():
+        with np.errstate(over="ignore"):  # of hidden distances
+            squared = np.ldexp(squared, -exponent[:, None])
+    return squared, exponent
+
+
+def _in_units(found: Found, exponent: Any) -> Found:
+    """Found for distances that were divided by a power of two: a beta that float64 cannot hold is said."""
+    with np.errstate(over="ignore", under="ignore"):
+        beta = np.ldexp(found.beta, -exponent)
+    had = (found.beta > 0) & np.isfinite(found.beta)
+    lost = had & ~((beta >= np.finfo(np.float64).tiny) & np.isfinite(beta))
+    if lost.any():
+        warnings.warn(
+            f"beta of {lost.sum()} of {lost.size} rows is beyond the normal numbers of float64: give "
+            "distances in another unit; the affinities are right",
+            stacklevel=4,
+        )
+    return found._replace(beta=beta, converged=found.converged & ~lost)
 
 
 def _found(affinities: Array, solved: ScaleSolution) -> Found:

@@ -71,6 +71,7 @@ def solve_perplexity(
     *,
     metric: Literal["euclidean", "precomputed"] = "euclidean",
     neighbors: int | ArrayLike | None = None,
+    drop_self: bool = False,
     tolerance: float | None = None,
     on_infeasible: Literal["warn", "nan", "raise"] = "warn",
     num_threads: int | None = None,
@@ -90,6 +91,9 @@ def solve_perplexity(
     neighbors : int or array_like of int, shape (n, k), optional
         So many nearest neighbours a row, found by comparing all pairs; or the indices of neighbours
         that another search has found. Default: all other points.
+    drop_self : bool, default False
+        Indices of `neighbors` may hold the point itself, as those of scikit-learn's ``kneighbors`` for the
+        points that it was fitted on do: it is left out. Without it such indices are refused.
     tolerance : float, optional
         Largest distance of an entropy from ln(perplexity), in nats. Default: 1e-9, and 1e-6 for
         precomputed distances in float32.
@@ -112,7 +116,8 @@ def solve_perplexity(
     Warns
     -----
     UserWarning
-        Where no beta has the perplexity, unless ``on_infeasible`` says otherwise.
+        Where no beta has the perplexity, unless ``on_infeasible`` says otherwise; where the distances are so
+        small or large that beta is beyond float64 (``converged`` is False there).
 
     See Also
     --------
@@ -125,7 +130,8 @@ def solve_perplexity(
     ``(y, |y|^2)``. Distances are never stored. Points are centred and products taken in float64, so an
     offset of the data costs no digits. Where rounding of ``|x|^2`` could still move an entropy by more than
     1e-7 (points far from the mean with near neighbours, neighbours that tie), the row is searched
-    again with distances from differences.
+    again with distances from differences. Points and rows of distances are multiplied by powers of two first,
+    so that the answer is the same in any unit.
 
     Dense affinities take 8 n^2 bytes, and the search beside them O(n). With `neighbors` it is O(n k).
 
@@ -151,16 +157,17 @@ def solve_perplexity(
         raise ValueError('neighbors takes points; with metric="precomputed" give distances to k others')
     form = "squared distances (n, n) or (n, k)" if precomputed else "an array (n, n_features)"
     _check_table(given, form, precomputed=precomputed)
+    chosen = _read_neighbors(neighbors, given.shape[0], _read_drop_self(drop_self, neighbors))
     search = Search(_read_target(perplexity, given.shape[0]), _read_tolerance(tolerance), num_threads)
     read_on_infeasible(on_infeasible)
     if _is_sparse(given):
         found = of_graph(given, search)
     elif precomputed:
         found = of_table(given, search)
-    elif neighbors is None:
+    elif chosen is None:
         found = of_points(given, search)
     else:
-        found = of_neighbors(given, _read_neighbors(neighbors, given.shape[0]), search)
+        found = of_neighbors(given, chosen, search)
     return _answer(PerplexitySolution(*found), np.exp(search.target), on_infeasible)
 
 
@@ -222,8 +229,18 @@ def _read_tolerance(tolerance: Any) -> float | None:
     return None if tolerance is None else float(tolerance)
 
 
-def _read_neighbors(neighbors: Any, n_rows: int) -> int | NDArray[np.int64]:
-    """How many, or indices (n, k) of other points, each once a row."""
+def _read_drop_self(drop_self: Any, neighbors: Any) -> bool:
+    if not isinstance(drop_self, (bool, np.bool_)):
+        raise TypeError(f"drop_self must be True or False, got {shown(drop_self)}")
+    if drop_self and np.ndim(neighbors) == 0:
+        raise ValueError("drop_self goes with indices of neighbors: all else leaves the point itself out")
+    return bool(drop_self)
+
+
+def _read_neighbors(neighbors: Any, n_rows: int, drop_self: bool) -> int | NDArray[np.int64] | None:
+    """How many, or indices (n, k) of other points, each once a row. drop_self: also of the point itself."""
+    if neighbors is None:
+        return None
     if np.ndim(neighbors) == 0:
         count = positive_int("neighbors", neighbors)
         if count >= n_rows:
@@ -238,6 +255,12 @@ def _read_neighbors(neighbors: Any, n_rows: int) -> int | NDArray[np.int64]:
         seen = indices.min() if indices.min() < 0 else indices.max()
         raise ValueError(f"neighbors must be indices from 0 to {n_rows - 1}, got {seen}")
     indices = np.sort(indices.astype(np.int64), axis=1)
-    if (indices == np.arange(n_rows)[:, None]).any() or (np.diff(indices, axis=1) == 0).any():
+    if (np.diff(indices, axis=1) == 0).any():
         raise ValueError("neighbors must be other points, each once a row")
+    own = (indices == np.arange(n_rows)[:, None]).any(1)
+    if own.any() and not drop_self:
+        raise ValueError(
+            f"neighbors must be other points, got the point itself in {own.sum()} of {n_rows} rows; "
+            "drop_self=True leaves it out"
+        )
     return indices

@@ -122,6 +122,70 @@ def test_indices_and_counts_of_neighbours_agree() -> None:
     np.testing.assert_allclose(all_others.affinities.toarray(), dense.affinities, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "units"),
+    [("float32", [2.0**-126, 1e-30, 1e20, 2.0**117]), ("float64", [1e-300, 1e-160, 1e158, 1e300])],
+)
+def test_distances_in_any_unit(dtype: str, units: list[float]) -> None:
+    squared = squared_distances(cloud(20, 60)).astype(dtype)
+    table = np.take_along_axis(squared, nearest(cloud(20, 60), 30), axis=1)
+    mixed = squared * np.resize(np.array([1.0, *units], dtype), 60)[:, None]
+    truth = reference.solve_perplexity(cloud(20, 60), 10.0).beta
+    for unit, given in [(np.array(each), squared * squared.dtype.type(each)) for each in units] + [
+        (np.resize([1.0, *units], 60), mixed)
+    ]:
+        found = at.solve_perplexity(given, 10, metric="precomputed")
+        assert found.converged.all()
+        assert found.feasible.all()
+        np.testing.assert_allclose(found.beta * unit, truth, rtol=1e-5 if dtype == "float32" else 1e-7)
+        logs = np.log(np.where(found.affinities > 0, found.affinities, 1))
+        np.testing.assert_allclose(np.exp(-(found.affinities * logs).sum(1)), 10, rtol=4e-6)
+        graph = at.solve_perplexity(csr_array(given), 10, metric="precomputed")
+        np.testing.assert_allclose(graph.affinities.toarray(), found.affinities, atol=1e-6)
+    near = at.solve_perplexity(table * table.dtype.type(units[0]), 10, metric="precomputed")
+    assert near.converged.all()
+
+
+@pytest.mark.parametrize("neighbors", [None, 40])
+def test_points_in_any_unit(neighbors: int | None) -> None:
+    points = cloud(21, 80)
+    plain = at.solve_perplexity(points, 10, neighbors=neighbors)
+    for unit in (2.0**-500, 1e-80, 1e80, 2.0**500):
+        found = at.solve_perplexity(points * unit, 10, neighbors=neighbors)
+        assert found.converged.all()
+        np.testing.assert_allclose(found.beta * unit * unit, plain.beta, rtol=1e-9)
+        np.testing.assert_allclose(abs(found.affinities - plain.affinities).max(), 0, atol=1e-11)
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e160])
+def test_a_beta_that_no_number_holds_is_said(unit: float) -> None:
+    points = cloud(22, 40)
+    with pytest.warns(UserWarning, match="beta of 40 of 40 rows is beyond the normal numbers of float64"):
+        found = at.solve_perplexity(points * unit, 10)
+    assert not found.converged.any()
+    np.testing.assert_allclose(found.affinities, at.solve_perplexity(points, 10).affinities, atol=1e-11)
+
+
+def test_neighbours_that_hold_the_point_itself() -> None:
+    points = cloud(23)
+    points[7] = points[3]  # of equal points, a search finds either first
+    others = nearest(points, 45)
+    own = np.column_stack([np.arange(200), others])
+    own[7] = [3, *others[7]] if 3 not in others[7] else [*others[7], 150]  # without itself
+    found = at.solve_perplexity(points, 15, neighbors=own, drop_self=True)
+    counts = np.diff(found.affinities.indptr)
+    assert counts[7] == 46
+    assert (np.delete(counts, 7) == 45).all()
+    assert (found.affinities.diagonal() == 0).all()
+    truth = at.solve_perplexity(points, 15, neighbors=others)
+    rest = np.delete(np.arange(200), 7)
+    np.testing.assert_allclose(found.affinities[rest].toarray(), truth.affinities[rest].toarray(), atol=1e-14)
+    same = at.solve_perplexity(points, 15, neighbors=others, drop_self=True)
+    np.testing.assert_array_equal(same.affinities.toarray(), truth.affinities.toarray())
+    with pytest.raises(ValueError, match="got the point itself in 199 of 200 rows; drop_self=True leaves"):
+        at.solve_perplexity(points, 15, neighbors=own)
+
+
 def test_graphs_of_different_degree() -> None:
     points = cloud(7, n=60)
     squared = squared_distances(points)
@@ -264,7 +328,10 @@ def test_the_picture_is_that_of_scikit_learn(tsne: Any, method: str) -> None:
         ((np.ones((3, 2)),), {"neighbors": 3}, ValueError, "less than the number of points, 3, got 3"),
         ((np.ones((3, 2)),), {"neighbors": 1.5}, TypeError, "neighbors must be an integer, got 1.5"),
         ((np.ones((3, 2)),), {"neighbors": [[1], [2], [3]]}, ValueError, "indices from 0 to 2, got 3"),
-        ((np.ones((3, 2)),), {"neighbors": [[1], [1], [0]]}, ValueError, "must be other points, each once"),
+        ((np.ones((3, 2)),), {"neighbors": [[1], [1], [0]]}, ValueError, "the point itself in 1 of 3 rows"),
+        ((np.ones((3, 2)),), {"neighbors": [[1, 1], [0, 2], [0, 1]]}, ValueError, "points, each once"),
+        ((np.ones((3, 2)),), {"neighbors": 1, "drop_self": True}, ValueError, "goes with indices of neigh"),
+        ((np.ones((3, 2)),), {"drop_self": 1}, TypeError, "drop_self must be True or False, got 1"),
         ((np.ones((3, 2)),), {"neighbors": [[1, 2]]}, ValueError, r"shape \(n, k\) with n = 3, got \(1, 2\)"),
         ((np.ones((3, 2)),), {"neighbors": [[0.5]] * 3}, TypeError, "an integer or an array of indices"),
     ],

@@ -4,7 +4,8 @@
 //
 // -|x - y|^2 = 2 x . y - |x|^2 - |y|^2, and |x|^2 is the same for a whole row, so it drops out of
 // the weights: the search is that of solve_scale with the query (2 x, -1) and the key (y, |y|^2).
-// Points are centred, so that an offset of the data costs no digits.
+// Points are centred, so that an offset of the data costs no digits, and multiplied by a power of
+// two, as rows of distances are, so that the answer is the same in any unit.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +36,8 @@ struct perplexity_solution {
   /// neighbours, or less than the number of its nearest ones that are equally near.
   dense_array<double> beta;
   dense_array<double> perplexity;  ///< that of the affinities: where not feasible, the nearest one
-  dense_array<bool> feasible, converged;
+  dense_array<bool> feasible;      ///< whether a beta exists
+  dense_array<bool> converged;     ///< within the tolerance, by a beta that double can hold
 };
 
 namespace detail {
@@ -86,6 +88,15 @@ class perplexity_search {
     query.fill(T(-1));
     dense_array<T> key = dense_array<T>::from_shape({n, n_columns_, std::size_t{1}});
     std::copy_n(squared.data(), n * n_columns_, key.data());
+    std::vector<int> exponent(n, 0);
+    for (std::size_t r = 0; r < n; ++r) {
+      T most = 0;
+      for (std::size_t j = 0; j < n_columns_; ++j)
+        if (!but_itself || j != first + r) most = std::max(most, key(r, j, 0));
+      exponent[r] = most > 0 ? std::ilogb(most) : 0;
+      for (std::size_t j = 0; j < n_columns_; ++j)
+        key(r, j, 0) = std::ldexp(key(r, j, 0), -exponent[r]);
+    }
     dense_array<bool> others = dense_array<bool>::from_shape({n, std::size_t{1}, n_columns_});
     others.fill(true);
     for (std::size_t r = 0; but_itself && r < n; ++r) others(r, 0, first + r) = false;
@@ -97,9 +108,18 @@ class perplexity_search {
                      options_.tolerance));
     for (std::size_t r = 0; r < n; ++r) {
       double* const row = row_of(first + r);
-      for (std::size_t j = 0; j < n_columns_; ++j) row[j] = -static_cast<double>(squared(r, j));
+      for (std::size_t j = 0; j < n_columns_; ++j) row[j] = -static_cast<double>(key(r, j, 0));
       weigh(first + r, but_itself ? static_cast<std::ptrdiff_t>(first + r) : -1);
+      put_in_units(first + r, exponent[r]);
     }
+  }
+
+  /// Of distances that were divided by a power of two.
+  void put_in_units(std::size_t row, int exponent) {
+    double& beta = found.beta(row);
+    if (!(beta > 0) || std::isinf(beta)) return;
+    beta = std::ldexp(beta, -exponent);
+    if (!std::isnormal(beta)) found.converged(row) = false;
   }
 
   /// NaN for the beta of rows that have none.
@@ -204,7 +224,11 @@ perplexity_solution solve_perplexity(const A& points,
                                      const perplexity_options& options = {}) {
   detail::check_points(points, "an array (n, n_features)");
   const std::size_t n = points.shape()[0], dim = points.shape()[1];
-  const dense_array<double> exact = xt::cast<double>(points);
+  dense_array<double> exact = xt::cast<double>(points);
+  double most = 0;
+  for (const double each : exact) most = std::max(most, std::abs(each));
+  const int exponent = most > 0 ? std::ilogb(most) + 1 : 0;
+  for (double& each : exact) each = std::ldexp(each, -exponent);
   dense_array<double> query = dense_array<double>::from_shape({n, dim + 1}), key = query;
   double largest = 0;
   for (std::size_t c = 0; c < dim; ++c) {
@@ -226,6 +250,7 @@ perplexity_solution solve_perplexity(const A& points,
       n, n, detail::read_perplexity(perplexity, static_cast<std::int64_t>(n)), options);
   search.run_products(query, key);
   detail::search_again(search, exact, largest);
+  for (std::size_t i = 0; i < n; ++i) search.put_in_units(i, 2 * exponent);
   return search.answer();
 }
 

@@ -132,6 +132,7 @@ class attention_run {
     block.wanted = wanted_;
     block.sums = &sums;
     block.rule = p_.rule;
+    if (p_.rule == normalizer::entmax) block.unit = 1;
     block.numbers = p_.numbers;
     block.numbers.k = std::min(p_.numbers.k, std::max<std::int64_t>(1, p_.n_keys));
     // A part of the keys knows nothing of the sink: merge() adds it.

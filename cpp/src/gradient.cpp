@@ -253,6 +253,7 @@ class gradient_run {
     b.scale_row = p_.scale_row;
     b.wanted = wanted_panels;
     b.rule = p_.rule;
+    if (p_.rule == normalizer::entmax) b.unit = 1;
     b.numbers = p_.numbers;
     const row_numbers<const double*>& numbers = p_.heads[rows.head].numbers;
     const auto of_row = [&](const double* x) {

@@ -39,7 +39,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "alpha must be greater than 1, got 1; alpha = 1 is softmax: use Softmax",
     ),
     (lambda: N.Entmax(0.5), ValueError, "alpha must be greater than 1, got 0.5; Softmax() is alpha = 1"),
-    (lambda: N.Entmax(4.5), ValueError, "alpha must be at most 4, got 4.5"),
+    (lambda: N.Entmax(np.inf), ValueError, "alpha must be finite, got inf"),
     (lambda: N.Entmax("2"), TypeError, "alpha must be a number, got '2'"),  # type: ignore[arg-type]
     (lambda: N.TopK(0), ValueError, "k must be at least 1, got 0"),
     (lambda: N.TopK(2.5), TypeError, "k must be an integer, got 2.5"),  # type: ignore[arg-type]

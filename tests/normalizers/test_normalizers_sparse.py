@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import normalizers as N
+from attnscale import reference
 from cases import random_inputs
 from test_normalizers import check
 
@@ -54,6 +57,113 @@ def test_equal_scores(n_keys: int) -> None:
     first = at.attention(q, k, v, scale=0.0, normalizer=N.TopK(3))
     wanted = np.broadcast_to(v[:, :3].mean(1, keepdims=True), first.shape)
     np.testing.assert_allclose(first, wanted, atol=1e-6)
+
+
+def on_the_edge(alpha: float) -> list[tuple[list[float], list[float]]]:
+    """Rows of scores times alpha - 1, and their weights: the last score is on the threshold."""
+    rows = [([0.0, -1.0], [1.0, 0.0]), ([0.0, *[-1.0] * 2000], [1.0, *[0.0] * 2000])]
+    rows.append(([3.0, 2.0, 2.0], [1.0, 0.0, 0.0]))
+    rows.append(([0.0] * 4 + [-(0.25 ** (alpha - 1))] * 2, [0.25] * 4 + [0.0] * 2))
+    if alpha == 2:
+        rows.append(([1.0, 0.5, 0.25, 0.25], [0.75, 0.25, 0.0, 0.0]))
+        rows.append(([0.0] * 128 + [-1 / 128] * 1500, [1 / 128] * 128 + [0.0] * 1500))
+    return rows
+
+
+@pytest.mark.parametrize("home", ["core", "torch", "reference"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 5.0])
+def test_a_key_on_the_threshold_has_no_weight(alpha: float, dtype: str, home: str) -> None:
+    # Sums of numbers that float32 holds: there is no rounding, and one key more would be an error.
+    for x, wanted in on_the_edge(alpha):
+        k = (np.array(x) / (alpha - 1)).astype(dtype)[:, None]
+        for n_queries in (1, 5, 70):
+            q = np.ones((n_queries, 1), dtype)
+            for options in ({}, {"attn_mask": np.zeros((n_queries, len(x)), dtype)}):
+                weights = _weights(home, q, k, normalizer=N.Entmax(alpha), **options)
+                np.testing.assert_array_equal(weights > 0, np.broadcast_to(wanted, weights.shape) > 0)
+                np.testing.assert_allclose(weights, np.broadcast_to(wanted, weights.shape), rtol=1e-6)
+
+
+def _weights(home: str, q: np.ndarray, k: np.ndarray, **options: Any) -> np.ndarray:
+    options |= {"scale": 1.0}
+    if home == "reference":
+        return reference.attention_weights(q, k, **options)
+    if home == "core":
+        rows = at.attention_statistics(q, k, statistics=("support", "entropy", "concentration"), **options)
+        weights = at.attention_weights(q, k, **options)
+        np.testing.assert_array_equal(rows.support, (weights > 0).sum(-1))
+        np.testing.assert_allclose(rows.concentration, (weights**2).sum(-1), rtol=1e-6)
+        assert (rows.entropy[rows.support == 1] == 0).all()
+        return weights
+    torch = pytest.importorskip("torch")
+    options = {n: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for n, x in options.items()}
+    eye = torch.eye(len(k), dtype=torch.from_numpy(k).dtype)
+    return at.torch.attention(*map(torch.from_numpy, (q, k)), eye, backend="torch", **options).numpy()
+
+
+@pytest.mark.parametrize("n_queries", [1, 20])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("alpha", [1.1, 1.7, 2.5, 4.0, 6.0, 50.0, 1000.0])
+def test_any_alpha(alpha: float, dtype: str, n_queries: int) -> None:
+    # By bisection of the least weight in 60 digits. In float64 a tau has 16: a root of a few 1e-17.
+    mpmath = pytest.importorskip("mpmath")
+    rng = np.random.default_rng(int(alpha))
+    for spread in (3, 1, 0.02):
+        scores = (spread * rng.integers(-64, 1, 24) / 64 / (alpha - 1)).astype(dtype)
+        with mpmath.workdps(60):
+            wanted = _entmax(mpmath, [mpmath.mpf(float(s)) for s in scores], mpmath.mpf(alpha))
+        q, k = np.ones((n_queries, 1), dtype), scores[:, None]
+        found = at.attention_weights(q, k, scale=1.0, normalizer=N.Entmax(alpha))
+        np.testing.assert_allclose(found[-1], wanted, atol=2e-7 if dtype == "float32" else 2e-14)
+        rows = at.attention_statistics(
+            q, k, scale=1.0, normalizer=N.Entmax(alpha), statistics=("support", "max_weight")
+        )
+        assert (rows.support == np.count_nonzero(wanted)).all()
+        twin = reference.attention_weights(q[:1], k, scale=1.0, normalizer=N.Entmax(alpha))
+        np.testing.assert_allclose(twin[0], wanted, atol=2e-14)
+
+
+def _entmax(mpmath: Any, scores: list[Any], alpha: Any) -> np.ndarray:
+    top, power = max(scores), 1 / (alpha - 1)
+    x = [(alpha - 1) * (s - top) for s in scores]
+    shared = {a: mpmath.fsum((b - a) ** power for b in x if b > a) for a in set(x)}
+    edge = min(a for a in shared if shared[a] < 1 - mpmath.mpf(10) ** -40)
+    distances = [a - edge for a in x]
+
+    def weights(least: Any) -> list[Any]:
+        return [(d + least ** (alpha - 1)) ** power if d > 0 else least if d == 0 else 0 for d in distances]
+
+    low, high = mpmath.mpf(0), mpmath.mpf(1)
+    for _ in range(150):
+        middle = (low + high) / 2
+        low, high = (low, middle) if mpmath.fsum(weights(middle)) >= 1 else (middle, high)
+    return np.array([float(p) for p in weights(low)])
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 8.0])
+def test_gradients_are_those_of_the_support(alpha: float) -> None:
+    # Of three keys, the last on the edge: what it is worth does not matter, and it gets nothing.
+    x = np.array([0.0, 0.0, -(0.5 ** (alpha - 1))]) / (alpha - 1)
+    v, g = np.array([[1.0], [-2.0], [100.0]]), np.ones((1, 1))
+    found = at.attention_gradients(np.ones((1, 1)), x[:, None], v, g, scale=1.0, normalizer=N.Entmax(alpha))
+    slope = 0.5 ** (2 - alpha)  # u of both, and u (v - mean)
+    np.testing.assert_allclose(found.key[:, 0], [1.5 * slope, -1.5 * slope, 0], rtol=1e-12)
+    np.testing.assert_allclose(found.value[:, 0], [0.5, 0.5, 0], rtol=1e-12)
+
+
+def test_gradients_beside_a_tiny_weight() -> None:
+    # u = p^(2 - alpha) of the least weight is 1e17 times the others': it may not swallow them.
+    alpha, least = 8.0, 1e-3
+    first = (1 - least) / 2
+    x = np.array([first ** (alpha - 1), first ** (alpha - 1), least ** (alpha - 1)]) / (alpha - 1)
+    v = np.array([[1.0], [-2.0], [0.5]])
+    found = at.attention_gradients(
+        np.ones((1, 1)), x[:, None], v, np.ones((1, 1)), scale=1.0, normalizer=N.Entmax(alpha)
+    )
+    u = first ** (2 - alpha)
+    np.testing.assert_allclose(found.value[:, 0], [first, first, least], rtol=1e-9)
+    np.testing.assert_allclose(found.key[:, 0], [u * 0.5, -u * 2.5, u * 2], rtol=1e-6)
 
 
 def test_a_nan_survives_a_full_list() -> None:

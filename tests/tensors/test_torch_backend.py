@@ -327,7 +327,7 @@ WRONG: list[dict[str, Any]] = [
     {"normalizer": "nope"},
     {"normalizer": at.torch.Sink(torch.ones(7))},
     {"normalizer": at.torch.Sigmoid(torch.ones(3)), "statistics": ("max_score",)},
-    {"normalizer": at.torch.Entmax(torch.tensor(9.0)), "statistics": ("entropy",)},
+    {"normalizer": at.torch.Entmax(torch.tensor(0.9)), "statistics": ("entropy",)},
     {"normalizer": "sparsemax", "statistics": ("lse",)},
     {"statistics": ("nope",)},
     {"layout": "x"},

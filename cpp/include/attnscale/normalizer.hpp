@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -61,7 +62,7 @@ inline normalizer_choice squared_relu(number_or_array<double> factor = {}) {
 inline normalizer_choice softpick(double eps = 1e-8) {
   return {normalizer::softpick, {.eps = eps}};
 }
-/// max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; 1 < alpha <= 4.
+/// max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; alpha > 1.
 inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, {.alpha = alpha}}; }
 /// entmax with alpha = 2: max(s - tau, 0) with the sum 1.
 inline normalizer_choice sparsemax() { return entmax(2); }
@@ -75,8 +76,8 @@ namespace detail {
 /// What the numbers of a normalizer may be. Those that it does not read have their defaults.
 inline void check_numbers(const normalizer_numbers& numbers) {
   const auto [alpha, k, eps] = numbers;
-  if (!(alpha > 1 && alpha <= 4))
-    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " + text_of(alpha));
+  if (!(alpha > 1 && alpha <= std::numeric_limits<double>::max()))
+    refuse("alpha must be above 1 (where entmax is softmax) and finite, got " + text_of(alpha));
   if (k < 1) refuse("k must be at least 1, got " + text_of(k));
   if (!(eps >= 0 && std::isfinite(eps)))
     refuse("eps must be finite and at least 0, got " + text_of(eps));

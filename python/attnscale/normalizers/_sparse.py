@@ -27,7 +27,7 @@ class Entmax(Normalizer):
     Parameters
     ----------
     alpha : float, default 1.5
-        Greater than 1, at most 4.
+        Greater than 1. The larger it is, the fewer keys have a weight.
 
     Raises
     ------
@@ -41,7 +41,9 @@ class Entmax(Normalizer):
     Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (arXiv 1905.05702). The scores are
     streamed once; a row keeps those within 1 / (alpha - 1) of its running maximum, below which no weight
     can be, and solves for tau in float64 by Newton's method on sum^(alpha - 1). alpha = 1.5 and 2 run on
-    vectors; others take a power a key and step.
+    vectors; others take a power a key and step. A key has a weight where the scores above its own share
+    out less than 1: on the edge it has none, however tau is rounded. For alpha > 2 the search goes on in
+    the least weight: weights are roots of distances from tau, which may be less than tau's spacing.
 
     Statistics: all but lse. ``support`` is the number of keys with a positive weight.
 
@@ -62,8 +64,6 @@ class Entmax(Normalizer):
         if alpha <= 1:
             hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
             raise ValueError(f"alpha must be greater than 1, got {shown(self.alpha)}{hint}")
-        if alpha > 4:
-            raise ValueError(f"alpha must be at most 4, got {shown(self.alpha)}")
 
     def _rule(self, call: Rows) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))

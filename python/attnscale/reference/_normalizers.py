@@ -46,16 +46,31 @@ def sparsemax(s: Array, seen: Array) -> Array:
 
 
 def entmax(s: Array, seen: Array, alpha: float) -> Array:
-    """max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; tau by bisection."""
-    x = _below_top(s, seen) * (alpha - 1)
-    low, high = np.full((*s.shape[:-1], 1), -1.0), np.zeros((*s.shape[:-1], 1))
-    for _ in range(60):
-        tau = (low + high) / 2
-        small = (np.maximum(x - tau, 0) ** (1 / (alpha - 1))).sum(-1, keepdims=True) < 1
-        low, high = np.where(small, low, tau), np.where(small, tau, high)
-    p = np.maximum(x - low, 0) ** (1 / (alpha - 1))
+    """max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1, from the support."""
+    x, power = _below_top(s, seen) * (alpha - 1), 1 / (alpha - 1)
+    with np.errstate(invalid="ignore"):
+        d = x - _least_with_weight(x, power)
+        low, high = np.zeros((*s.shape[:-1], 1)), np.ones((*s.shape[:-1], 1))
+        for _ in range(60):  # of the least distance from tau, or its root
+            u = (low + high) / 2
+            p = np.where(d > 0, (np.maximum(d, 0) + u ** max(alpha - 1, 1)) ** power, 0)
+            p = np.where(d == 0, u ** max(1, power), p)  # where the power of u may underflow
+            small = p.sum(-1, keepdims=True) < 1
+            low, high = np.where(small, u, low), np.where(small, high, u)
     weights: Array = p / np.maximum(p.sum(-1, keepdims=True), np.finfo(float).tiny)
     return weights
+
+
+def _least_with_weight(x: Array, power: float) -> Array:
+    """The least of each row above which less than 1 is shared out; on the edge there is no weight."""
+    order, n = -np.sort(-x, axis=-1), x.shape[-1]
+    first, last = np.zeros((*x.shape[:-1], 1), int), np.full((*x.shape[:-1], 1), n)
+    for _ in range(n.bit_length()):
+        middle = (first + last) // 2
+        above = np.maximum(x - np.take_along_axis(order, middle, -1), 0)
+        inside = (above**power).sum(-1, keepdims=True) < 1 - 1e-15
+        first, last = np.where(inside, middle, first), np.where(inside, last, middle)
+    return np.take_along_axis(order, first, -1) if n else x
 
 
 def top_k(s: Array, seen: Array, k: int) -> Array:
@@ -130,6 +145,8 @@ def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Arr
     if isinstance(rule, (normalizers.Entmax, normalizers.Sparsemax)):
         alpha = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
         u = np.where(p > 0, p ** (2 - alpha), 0 * p)
+        # From the gradient at the largest u, beside which others would be lost where alpha > 2.
+        g = g - np.take_along_axis(g, u.argmax(-1)[..., None], -1) if u.shape[-1] else g
         return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
     return np.asarray(p * (g - (p * g).sum(-1, keepdims=True)))
 

@@ -177,7 +177,7 @@ class Entmax:
     Parameters
     ----------
     alpha : Tensor, shape ()
-        A number above 1, at most 4, which may require grad; ``1 + torch.sigmoid(x)`` stays between softmax
+        A number above 1, which may require grad; ``1 + torch.sigmoid(x)`` stays between softmax
         and sparsemax.
 
     Notes

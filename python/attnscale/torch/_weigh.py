@@ -14,8 +14,6 @@ from ..normalizers import Normalizer
 
 __all__ = ["Learnt", "Weights", "entmax", "weigh"]
 
-_HALVINGS = 40  # of an interval of length 1, to below the resolution of float32
-
 
 class Learnt(NamedTuple):
     """Parameters of a normalizer that are tensors and broadcast to (..., heads, n_queries, 1)."""
@@ -112,6 +110,10 @@ def _largest(scores: Tensor, k: int) -> Tensor:
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
 
 
+def _at_least_one(x: Any) -> Any:
+    return x.clamp(min=1) if isinstance(x, Tensor) else max(x, 1.0)
+
+
 class _Entmax(torch.autograd.Function):
     """Entmax, p = max(0, (alpha - 1) z - tau)^(1 / (alpha - 1)), of Peters et al. 2019, arXiv 1905.05702."""
 
@@ -119,17 +121,38 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, alpha: Any) -> Tensor:
-        """Weights by bisection of tau: the sum of weights, which falls as tau grows, is to be 1."""
-        z = (alpha - 1) * scores
-        power = 1 / (alpha - 1)
-        low = z.amax(-1, keepdim=True) - 1
+        """Weights from the support, then by bisection of the least of them.
+
+        A key has a weight where the scores above its own share out less than 1; on the edge it has none. The
+        last of them in order is searched for by halves. For alpha > 2 what is bisected is its weight,
+        a root of its distance from the threshold, else that distance.
+        """
+        power, exponent = 1 / (alpha - 1), _at_least_one(alpha - 1)
+        z = (alpha - 1) * (scores - scores.amax(-1, keepdim=True))
+        order = z.sort(dim=-1, descending=True).values
+        eps = torch.finfo(z.dtype).eps
+        first = torch.zeros_like(order[..., :1], dtype=torch.int64)
+        last = torch.full_like(first, z.shape[-1])
+        for _ in range(z.shape[-1].bit_length()):
+            middle = (first + last) // 2
+            above = (z - order.gather(-1, middle)).clamp(min=0)
+            inside = above.pow(power).sum(-1, keepdim=True) < 1 - 4 * eps
+            first, last = torch.where(inside, middle, first), torch.where(inside, last, middle)
+        distance = z - order.gather(-1, first)
+
+        def weights(least: Tensor) -> Tensor:
+            more = (distance + least.pow(exponent)).pow(power)
+            own = torch.where(distance == 0, least.pow(exponent * power), 0.0)  # the sum may underflow
+            return torch.where(distance > 0, more, own)
+
+        low = torch.zeros_like(order[..., :1])
         width = torch.ones_like(low)
-        for _ in range(_HALVINGS):
+        for _ in range(4 - round(math.log2(eps))):
             width = width / 2
-            enough = (z - low - width).clamp(min=0).pow(power).sum(-1, keepdim=True) >= 1
-            low = torch.where(enough, low + width, low)
-        weights = (z - low).clamp(min=0).pow(power)
-        return weights / weights.sum(-1, keepdim=True)
+            room = weights(low + width).sum(-1, keepdim=True) <= 1
+            low = torch.where(room, low + width, low)
+        found = torch.where(distance.isnan(), distance, weights(low))
+        return found / found.sum(-1, keepdim=True)
 
     @staticmethod
     def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -152,7 +175,9 @@ class _Entmax(torch.autograd.Function):
         positive = torch.where(there, weights, 1.0)
         s = torch.where(there, positive.pow(2 - alpha), 0.0)
         total = s.sum(-1, keepdim=True)
-        of_scores = s * (gradient - (s * gradient).sum(-1, keepdim=True) / total)
+        # From the gradient at the largest s, beside which others would be lost where alpha > 2.
+        beside = gradient - gradient.gather(-1, s.argmax(-1, keepdim=True))
+        of_scores = s * (beside - (s * beside).sum(-1, keepdim=True) / total)
         if learnt is None:
             return of_scores, None
         step, share, entropy = 1 / (alpha - 1), s / total, torch.special.entr(positive)

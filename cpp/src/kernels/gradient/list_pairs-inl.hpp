@@ -58,20 +58,26 @@ inline double slope_of(double p, double alpha) {
 /// x <- gradients of the scores of a row from those of its weights: u (x - mean of x weighted by
 /// u), where u is the weight itself for top-k. Returns the gradient of alpha where it is wanted:
 /// with h = -p ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) /
-/// (alpha - 1) (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h).
+/// (alpha - 1) (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h). For
+/// alpha > 2 the least weight has the largest u, by any factor: x is taken from there, so that the
+/// mean loses nothing of the others.
 template <class T>
 inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
   const double alpha = b.rule == normalizer::entmax ? b.alpha : 1;
+  int64_t least = 0;
+  for (int64_t i = 1; i < count && alpha > 2; ++i)
+    if (p[i] < p[least]) least = i;
+  const double from = count > 0 ? static_cast<double>(x[least]) : 0;
   double total = 0, weighted = 0;
   for (int64_t i = 0; i < count; ++i) {
     const double u = slope_of(p[i], alpha);
     total += u;
-    weighted += u * static_cast<double>(x[i]);
+    weighted += u * (static_cast<double>(x[i]) - from);
   }
   const double mean = count > 0 ? weighted / total : 0;
   double of_weight = 0, of_entropy = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const double above = static_cast<double>(x[i]) - mean;
+    const double above = static_cast<double>(x[i]) - from - mean;
     x[i] = static_cast<T>(slope_of(p[i], alpha) * above);
     if (!b.d_alpha) continue;
     of_weight += p[i] * above;

@@ -23,7 +23,6 @@ namespace {
 
 using attnscale::mask_kind;
 using attnscale::detail::attend_block;
-using attnscale::detail::log2e;
 
 /// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
 /// 0.8 of the panels' time at 8 rows, 1.1 at 12).
@@ -118,7 +117,7 @@ class decode_scores {
   decode_scores(const attend_block& block, const decode_score_workspace<T>& workspace)
       : b_(block), ws_(workspace) {
     for (int r = 0; r < b_.rows; ++r) {
-      scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
+      scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * b_.unit);
       read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
     }
   }
@@ -177,10 +176,10 @@ class decode_scores {
                                        b_.head_dim, 0, ws_.scores + j);
   }
 
-  /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the
+  /// scores <- finished scores, `masked_score` in the room up to a full vector; returns the
   /// largest a lane.
   vec<T> finish_row(int r, int keys, bool masked) {
-    const score_rule<T> rule(broadcast(scale_[r]), b_.form);
+    const score_rule<T> rule(broadcast(scale_[r]), b_.form, static_cast<T>(b_.unit));
     vec<T> best = broadcast(masked_score<T>);
     for (int j = 0; j < keys; j += w) {
       const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));

@@ -17,6 +17,7 @@
 namespace {
 
 using attnscale::score_form;
+using attnscale::detail::log2e;
 using attnscale::detail::max_block_rows;
 using attnscale::detail::row_sums;
 using attnscale::detail::weight_sums;
@@ -27,19 +28,20 @@ constexpr T reference_lag = T(8);
 /// The rows of one panel: pointers to its lanes in the block's arrays.
 template <class T>
 struct panel_state {
-  T* scale;  ///< scale * log2(e)
+  T* scale;  ///< times the unit of scores
   T* reference;
   T* top;
 };
 
-/// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
+/// scores <- finished scores of raw products; high <- their maximum. raw and scores may be the
 /// same array.
 template <class T>
 inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys& seen,
-                          const score_form& form, const T* raw, T* scores, vec<T>* high) {
+                          const score_form& form, const T* raw, T* scores, vec<T>* high,
+                          T unit = T(log2e)) {
   constexpr int w = width<T>;
   for (int n = 0; n < seen.vectors; ++n) {
-    const score_rule<T> rule(load(state.scale + n * w), form);
+    const score_rule<T> rule(load(state.scale + n * w), form, unit);
     vec<T> best = broadcast(masked_score<T>);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * seen.vectors + n) * w;

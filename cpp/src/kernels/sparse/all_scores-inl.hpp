@@ -14,6 +14,7 @@
 #include "kernels/softmax/decode_scores-inl.hpp"
 #include "kernels/softmax/output-inl.hpp"
 #include "kernels/sparse/candidates-inl.hpp"
+#include "kernels/sparse/edge-inl.hpp"
 #include "kernels/sparse/largest-inl.hpp"
 #include "kernels/sparse/power-inl.hpp"
 #include "kernels/sparse/row-inl.hpp"
@@ -31,7 +32,6 @@ namespace {
 
 using attnscale::normalizer;
 using attnscale::detail::attend_block;
-using attnscale::detail::ln2;
 
 /// Scores that a group of rows keeps: 1 MB of float, which stays in a core's cache. A single vector
 /// of rows may keep more.
@@ -58,11 +58,9 @@ struct all_score_workspace {
     }
     value_clean = a.take<T>(max_tile_keys * b.value_dim);
     check = a.take<T>(lanes);
-    if (b.report) {
-      list_value = a.take<T>(keys);
-      list_key = a.take<uint32_t>(keys);
-      x = a.take<double>(padded(keys));
-    }
+    list_value = a.take<T>(list_room(keys));
+    list_key = a.take<uint32_t>(list_room(keys));
+    x = a.take<double>(padded(keys));
     kept = a.take<T>(keys * lanes);
   }
 };
@@ -74,7 +72,7 @@ class all_score_rows {
                  const all_score_workspace<T>& ws)
       : b_(block), tiles_(tiles), ws_(ws), first_(tiles.walk.visible.first()) {}
 
-  /// The rows that are wanted. floor: lower bounds of their thresholds as scores in base 2.
+  /// The rows that are wanted. floor: lower bounds of their thresholds as scores.
   void run(const bool* wanted, const T* floor) {
     wanted_ = wanted;
     floor_ = floor;
@@ -149,11 +147,12 @@ class all_score_rows {
       top_[i] = static_cast<double>(top);
       total_[i] = 0;
       cut_[i] = {limits<T>::infinity, 0};
+      edge_[i] = support_edge<T>();
       search_[i] = threshold_search(0);
       idle_[i] = nan_[i] || top == limits<T>::lowest || r >= b_.rows || !wanted_[r];
       if (idle_[i]) continue;
-      // 1e-12: the floor was rounded down, x is rounded once more.
-      const double known = (static_cast<double>(floor_[r]) - top_[i]) * unit_ - 1e-12;
+      // The floor was rounded down, x is rounded once more.
+      const double known = (static_cast<double>(floor_[r]) - top_[i]) * unit_ - threshold_error;
       search_[i] = threshold_search(known > -1 ? known : -1);
     }
   }
@@ -167,6 +166,28 @@ class all_score_rows {
         searching[n] = advance(n);
         left -= !searching[n];
       }
+    for (int n = 0; n < vectors && !tiles_.walk.poll(); ++n) find_edges(n);
+  }
+
+  /// Where the supports of a vector's rows end, if that does not follow from the thresholds.
+  void find_edges(int n) {
+    for (int i = n * w; i < (n + 1) * w && b_.numbers.alpha > 2; ++i) {
+      if (idle_[i]) continue;
+      const candidates<T> list = list_above(i, search_[i].low - threshold_error);
+      edge_[i] = edge_search<T>(list, b_.numbers.alpha, unit_, ws_.x).find(static_cast<T>(top_[i]));
+    }
+  }
+
+  /// The keys of a lane whose x is above tau.
+  candidates<T> list_above(int i, double tau) const {
+    candidates<T> list = {ws_.list_value, ws_.list_key, 0};
+    const T* t = kept(i / w, first_) + i % w;
+    for (int64_t j = 0; j < ws_.keys; ++j, t += w) {
+      list.value[list.count] = *t;
+      list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
+      list.count += (static_cast<double>(*t) - top_[i]) * unit_ > tau;
+    }
+    return list;
   }
 
   /// One step of every search of a vector; false if all have ended.
@@ -189,6 +210,35 @@ class all_score_rows {
       return max_or(fma(load_widened(t) - top, unit, minus_tau), broadcast(0.0));
     }
   };
+
+  /// Weights of wd lanes before they are divided by their sums.
+  struct lane_weights {
+    vec<double> from, unit, distance, error, least, own;
+    bool steep;  ///< alpha > 2
+
+    template <class Power>
+    ATTNSCALE_INLINE vec<double> operator()(vec<double> score, const Power& power) const {
+      const vec<double> zero = broadcast(0.0);
+      const vec<double> d = max_or(fma(score - from, unit, distance), zero), p = power(d) * d;
+      if (!steep) return xsimd::select(d > error, p, zero);
+      return xsimd::select(score > least, p, xsimd::select(score == least, own, zero));
+    }
+  };
+
+  lane_weights weights_of(int first) const {
+    const bool steep = b_.numbers.alpha > 2;
+    double from[wd], at[wd], own[wd];
+    for (int i = 0; i < wd; ++i) {
+      const support_edge<T>& edge = edge_[first + i];
+      from[i] = steep ? static_cast<double>(edge.least) : top_[first + i];
+      at[i] = idle_[first + i] ? -limits<double>::infinity
+              : steep          ? edge.distance
+                               : -search_[first + i].tau;
+      own[i] = edge.weight;
+    }
+    return {load(from), broadcast(unit_), load(at), broadcast(edge_error(b_.numbers.alpha)),
+            load(from), load(own),        steep};
+  }
 
   distance distance_of(int first) const {
     double minus_tau[wd];
@@ -237,28 +287,33 @@ class all_score_rows {
     const int r = lane + i;
     candidates<T> list = {ws_.list_value, ws_.list_key, 0};
     double log_sum = 0;
-    if (!idle_[i]) {
-      const bool top_k = b_.rule == normalizer::top_k;
-      int64_t equals = cut_[i].equals;
-      const T* t = kept(i / w, first_) + i % w;
-      for (int64_t j = 0; j < ws_.keys; ++j, t += w) {
-        const double x = (static_cast<double>(*t) - top_[i]) * unit_;
-        const bool equal = top_k && *t == cut_[i].cut && equals > 0;
-        equals -= equal;
-        ws_.x[list.count] = x;
-        list.value[list.count] = *t;
-        list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
-        list.count += equal || (top_k ? *t > cut_[i].cut : x > search_[i].tau);
-      }
-      if (top_k) {
-        log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, tiles_.ws.top[r]);
-      } else {
-        entmax_weights(ws_.x, list.count, b_.numbers.alpha, search_[i].tau);
-        keep_above(list, ws_.x, 0);
-      }
+    if (!idle_[i] && b_.rule == normalizer::top_k) {
+      list = list_largest(i);
+      log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, tiles_.ws.top[r]);
+    } else if (!idle_[i]) {
+      const double alpha = b_.numbers.alpha, tau = alpha > 2 ? search_[i].low : search_[i].tau;
+      list = list_above(i, tau - threshold_error);
+      for (int64_t k = 0; k < list.count; ++k)
+        ws_.x[k] = (static_cast<double>(list.value[k]) - top_[i]) * unit_;
+      entmax_weights(list, ws_.x, alpha, tau, edge_[i]);
     }
     report_row(b_, list, ws_.x, top_[i], nan_[i], log_sum, r);
     b_.report->least[r] = tiles_.least_of(r, nan_[i]);
+  }
+
+  /// The k largest of a lane, of equal ones the first.
+  candidates<T> list_largest(int i) const {
+    candidates<T> list = {ws_.list_value, ws_.list_key, 0};
+    int64_t equals = cut_[i].equals;
+    const T* t = kept(i / w, first_) + i % w;
+    for (int64_t j = 0; j < ws_.keys; ++j, t += w) {
+      const bool equal = *t == cut_[i].cut && equals > 0;
+      equals -= equal;
+      list.value[list.count] = *t;
+      list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
+      list.count += equal || *t > cut_[i].cut;
+    }
+    return list;
   }
 
   // ---- values ----
@@ -307,12 +362,12 @@ class all_score_rows {
     with_power(b_.numbers.alpha, [&](const auto& power) {
       for (int i = 0; i < parts; ++i) {
         const int first = n * w + i * wd;
-        const distance d = distance_of(first);
+        const lane_weights weight = weights_of(first);
         const T* t = kept(n, key) + i * wd;
         T* out = tiles_.ws.tile.scores + n * w + i * wd;
         vec<double> total = zero;
         for (int j = 0; j < keys; ++j) {
-          const vec<double> x = d(t + j * w), p = power(x) * x;
+          const vec<double> p = weight(load_widened(t + j * w), power);
           total = total + p;
           store_narrowed(out + j * lanes, p);
         }
@@ -374,10 +429,11 @@ class all_score_rows {
   const int64_t first_;  ///< key
   const bool* wanted_ = nullptr;
   const T* floor_ = nullptr;
-  double unit_ = (b_.numbers.alpha - 1) * ln2;  ///< from scores in base 2 to x
+  double unit_ = b_.numbers.alpha - 1;  ///< from scores to x
   double top_[block_rows<T>], total_[block_rows<T>];
   bool nan_[block_rows<T>], idle_[block_rows<T>];
   threshold_search search_[block_rows<T>];
+  support_edge<T> edge_[block_rows<T>];
   lane_cut<T> cut_[block_rows<T>];
 };
 

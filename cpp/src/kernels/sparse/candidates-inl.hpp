@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A row's list of candidates: scores in base 2 and their keys, in the order of the keys.
+// A row's list of candidates: scores and their keys, in the order of the keys.
 #pragma once
 
 #include <stdint.h>

@@ -14,6 +14,7 @@
 #include "kernels/softmax/decode_scores-inl.hpp"
 #include "kernels/sparse/all_scores-inl.hpp"
 #include "kernels/sparse/candidates-inl.hpp"
+#include "kernels/sparse/edge-inl.hpp"
 #include "kernels/sparse/power-inl.hpp"
 #include "kernels/sparse/row-inl.hpp"
 #include "kernels/sparse/threshold-inl.hpp"
@@ -29,7 +30,6 @@ namespace {
 
 using attnscale::normalizer;
 using attnscale::detail::attend_block;
-using attnscale::detail::ln2;
 
 constexpr int list_capacity = 768;
 static_assert(list_capacity >= 3 * max_tile_keys);
@@ -80,8 +80,9 @@ class list_rows {
         tiles_(block, ws_.score),
         dense_(block, tiles_, ws_.dense) {
     top_k_ = block.rule == normalizer::top_k;
-    unit_ = (block.numbers.alpha - 1) * ln2;
-    gap_ = top_k_ ? limits<T>::infinity : static_cast<T>(1 / unit_);
+    unit_ = block.numbers.alpha - 1;
+    // Rounded up: a key that may have a weight is a candidate.
+    gap_ = top_k_ ? limits<T>::infinity : static_cast<T>((1 + 2 * rounding) / unit_);
     // Lists of more than a 64th of the keys take longer than all scores (measured), and more than
     // a list can hold do not fit.
     const int64_t keys = ws_.dense.keys;
@@ -274,7 +275,7 @@ class list_rows {
   /// All steps where the list is full; else a few, for a lower bound.
   void shrink_to_support(int r, bool full) {
     if (!(ws_.score.top[r] < limits<T>::infinity)) return;
-    const double margin = 1e-12, tau = threshold(r, full ? all_steps : 3) - margin;
+    const double tau = threshold(r, full ? all_steps : 3) - threshold_error;
     keep_above(list_[r], ws_.x, tau);
     // Rounded down, so that no key above the threshold is lost.
     const double floor = static_cast<double>(ws_.score.top[r]) + tau / unit_;
@@ -286,7 +287,8 @@ class list_rows {
   double threshold(int r, int steps) {
     fill_x(r);
     const double known =
-        (static_cast<double>(ws_.floor[r]) - static_cast<double>(ws_.score.top[r])) * unit_ - 1e-12;
+        (static_cast<double>(ws_.floor[r]) - static_cast<double>(ws_.score.top[r])) * unit_ -
+        threshold_error;
     return entmax_threshold(ws_.x, list_[r].count, b_.numbers.alpha, known > -1 ? known : -1,
                             steps);
   }
@@ -309,9 +311,12 @@ class list_rows {
       log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, ws_.score.top[r]);
     if (list.count > 0 && !top_k_) {
       const double tau = threshold(r, all_steps);
-      keep_above(list, ws_.x, tau);
-      entmax_weights(ws_.x, list.count, b_.numbers.alpha, tau);
-      keep_above(list, ws_.x, 0);
+      support_edge<T> edge;
+      if (b_.numbers.alpha > 2) {
+        keep_above(list, ws_.x, tau - threshold_error);
+        edge = edge_search<T>(list, b_.numbers.alpha, unit_, ws_.x).find(ws_.score.top[r]);
+      }
+      entmax_weights(list, ws_.x, b_.numbers.alpha, tau, edge);
     }
     if (b_.report) {
       report_row(b_, list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, r);
@@ -328,8 +333,8 @@ class list_rows {
   sparse_tiles<T> tiles_;
   all_score_rows<T> dense_;
   bool top_k_, all_dense_, slow_power_;
-  double unit_;  ///< (alpha - 1) ln 2: from scores in base 2 to x
-  T gap_;        ///< 1 / (alpha - 1) in base 2
+  double unit_;  ///< alpha - 1: from scores to x
+  T gap_;        ///< 1 / (alpha - 1)
   candidates<T> list_[block_rows<T>];
   int64_t shrink_at_[block_rows<T>];
   bool active_[block_rows<T>], is_dense_[block_rows<T>];

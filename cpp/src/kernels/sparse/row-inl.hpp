@@ -32,19 +32,20 @@ inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight,
   return __builtin_log(total);
 }
 
-/// Statistics of row r; `top` is its largest score in base 2. `spread`: the entropy, too, which
-/// takes a logarithm for each key; it is 0 otherwise.
+/// Statistics of row r; `top` is its largest score, of so many `nats` a unit. `spread`: the
+/// entropy, too, which takes a logarithm for each key; it is 0 otherwise.
 template <class T>
 inline void report_row(const candidates<T>& list, const double* weight, double top, bool nan,
-                       double log_sum, int64_t first_key, bool spread, int r, row_report& out) {
+                       double log_sum, int64_t first_key, bool spread, double nats, int r,
+                       row_report& out) {
   const double missing = nan ? __builtin_nan("") : 0;
   const bool empty = list.count == 0;
-  out.top[r] = nan ? missing : empty ? -limits<double>::infinity : top * ln2;
+  out.top[r] = nan ? missing : empty ? -limits<double>::infinity : top * nats;
   out.lse[r] = out.top[r] + log_sum;
   double first = 0, second = 0, squares = 0, entropy = 0, largest = 0;
   int64_t argmax = -1;
   for (int64_t i = 0; i < list.count; ++i) {
-    const double p = weight[i], t = static_cast<double>(list.value[i]), below = (t - top) * ln2;
+    const double p = weight[i], t = static_cast<double>(list.value[i]), below = (t - top) * nats;
     const int64_t key = static_cast<int64_t>(list.key[i]) + first_key;
     first += p * below;
     second += p * below * below;
@@ -56,7 +57,7 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
   const double variance = second - first * first;
   out.argmax[r] = argmax;
   out.support[r] = list.count;
-  out.mean[r] = empty ? missing : top * ln2 + first;
+  out.mean[r] = empty ? missing : top * nats + first;
   out.variance[r] = variance > 0 ? variance : missing;
   out.entropy[r] = entropy > 0 ? entropy : missing;
   out.concentration[r] = empty ? missing : squares;
@@ -67,8 +68,8 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
 template <class T>
 inline void report_row(const attend_block& b, const candidates<T>& list, const double* weight,
                        double top, bool nan, double log_sum, int r) {
-  report_row(list, weight, top, nan, log_sum, b.key_begin, (b.wanted & wanted_moments) != 0, r,
-             *b.report);
+  report_row(list, weight, top, nan, log_sum, b.key_begin, (b.wanted & wanted_moments) != 0,
+             b.unit == 1 ? 1 : ln2, r, *b.report);
   if (b.support) b.support->take(b.support->state, r, list.key, weight, list.count);
 }
 

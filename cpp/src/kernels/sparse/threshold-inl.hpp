@@ -43,6 +43,9 @@ inline power_sums sums_above(const double* x, int64_t count, const Power& power,
   return {sum_of(mass), sum_of(slope)};
 }
 
+/// How far below a lower bound of a threshold its own place may be, by rounding.
+constexpr double threshold_error = 1e-12;
+
 /// Newton's step on mass^(alpha - 1) = 1. That function is convex where alpha <= 2, so that steps
 /// from the left never overshoot; for equal scores it is a straight line.
 inline double newton_step(const power_sums& s, double alpha) {
@@ -77,7 +80,8 @@ struct threshold_search {
   static constexpr int most_steps = 200;
 };
 
-/// The threshold of a list, or a lower bound of it after some steps.
+/// The threshold of a list, or a lower bound of it after some steps, or where alpha > 2: there
+/// steps are small beside a key, where the slope has no bound, and may end above the threshold.
 inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
                                int steps) {
   threshold_search search(start);
@@ -85,24 +89,7 @@ inline double entmax_threshold(const double* x, int64_t count, double alpha, dou
     while (!search.done && search.steps < steps)
       search.advance(sums_above(x, count, power, search.tau), alpha);
   });
-  // Where alpha > 2 a step may end above the threshold.
-  return !search.done && alpha > 2 ? search.low : search.tau;
-}
-
-/// x <- weights with the sum 1, from scores above the threshold. Just above it they may underflow.
-inline void entmax_weights(double* x, int64_t count, double alpha, double tau) {
-  for (int64_t i = count; i < padded(count); ++i) x[i] = tau;
-  const vec<double> at = broadcast(tau);
-  vec<double> sum = broadcast(0.0);
-  with_power(alpha, [&](const auto& power) {
-    for (int64_t i = 0; i < count; i += width<double>) {
-      const vec<double> d = load(x + i) - at, p = power(d) * d;
-      sum = sum + p;
-      store(x + i, p);
-    }
-  });
-  const double share = 1 / sum_of(sum);
-  for (int64_t i = 0; i < count; ++i) x[i] *= share;
+  return alpha > 2 ? search.low : search.tau;
 }
 
 }  // namespace

@@ -20,8 +20,10 @@ namespace {
 
 using attnscale::detail::attend_block;
 using attnscale::detail::ln2;
-using attnscale::detail::log2e;
 using attnscale::detail::wanted_least;
+
+/// Of a score of the block.
+inline double nats_of(const attend_block& b) { return b.unit == 1 ? 1 : ln2; }
 
 template <class T>
 struct sparse_tile_workspace {
@@ -38,7 +40,7 @@ struct sparse_tile_workspace {
   }
 };
 
-/// The products of a tile, finished scores if it is biased; the largest score a lane in base 2.
+/// The products of a tile, finished scores if it is biased; the largest score a lane.
 template <class T>
 struct sparse_tile : tile_products<T> {
   vec<T> high[panel_vectors];
@@ -51,7 +53,7 @@ class sparse_tiles {
       : ws(workspace), walk(block), look_at_values(block.output != nullptr), b_(block) {
     for (int r = 0; r < block_rows<T>; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
-      ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * b_.unit);
       ws.least[r] = limits<T>::infinity;
       bad[r] = false;
     }
@@ -83,7 +85,8 @@ class sparse_tiles {
     if (nonfinite_) propagate_nonfinite(lane, tile.keys, out);
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
     if (out.biased) {
-      finish_scores(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high);
+      finish_scores(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high,
+                    static_cast<T>(b_.unit));
       if (b_.wanted & wanted_least) track_least(lane, out.seen);
       return true;
     }
@@ -108,7 +111,7 @@ class sparse_tiles {
 
   /// The least score that row r sees, in nats.
   double least_of(int r, bool nan) const {
-    return nan ? __builtin_nan("") : ln2 * static_cast<double>(ws.least[r]);
+    return nan ? __builtin_nan("") : nats_of(b_) * static_cast<double>(ws.least[r]);
   }
 
   /// What one row sees of the tile's values that are not finite. bias: masked keys, or null.

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "attnscale/types.hpp"
+#include "numbers.hpp"
 
 namespace attnscale::detail {
 
@@ -48,6 +49,7 @@ struct score_block {
   matrix query, key, attn_mask;
   score_tables<matrix> tables;  ///< of the compute type
   score_form form;
+  double unit = log2e;  ///< of scores, what a nat is: 1 where weights are no powers of 2
   mask_kind mask_type;
   int rows;
   int64_t head_dim;

@@ -15,7 +15,6 @@
 
 namespace {
 
-using attnscale::detail::log2e;
 using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
@@ -47,7 +46,7 @@ inline void fill_distance_panel(const matrix& table, int rows, query_panel panel
   }
 }
 
-/// raw <- raw * distance_scale, and bias <- bias + distance_bias (in base 2) where the key is
+/// raw <- raw * distance_scale, and bias <- bias + distance_bias where the key is
 /// visible.
 template <class T>
 inline void apply_distance_tables(const score_block& block, query_panel panel, int64_t key,
@@ -59,7 +58,7 @@ inline void apply_distance_tables(const score_block& block, query_panel panel, i
   }
   if (!block.tables.distance_bias.data) return;
   fill_distance_panel(block.tables.distance_bias, block.rows, panel, key, keys, copy, table);
-  const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
+  const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(block.unit));
   for (int i = 0; i < elements; i += width<T>) {
     const vec<T> b = load(bias + i);
     store(bias + i, xsimd::select(b == masked, masked, fma(load(table + i), unit, b)));
@@ -78,7 +77,7 @@ inline void apply_distance_tables_to_row(const score_block& block, int row, int6
   const T* offset = table_at<T>(block.tables.distance_bias, row, key);
   for (int j = 0; j < keys; ++j)
     if (bias[j] != masked_score<T>)
-      bias[j] += offset[j * block.tables.distance_bias.layout.column] * T(log2e);
+      bias[j] += offset[j * block.tables.distance_bias.layout.column] * T(block.unit);
 }
 
 }  // namespace

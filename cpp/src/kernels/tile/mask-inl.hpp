@@ -2,8 +2,8 @@
 //
 // Which keys a row may see. Causal, window and key_length are one interval [first, last) a row;
 // a tile that lies in every row's interval needs no mask at all. Elsewhere a tile gets a bias
-// panel [key][lane] in base 2: 0 or the additive mask where the key is visible, `masked_score`
-// where it is not. `masked_score` is compared for equality, never added to a score.
+// panel [key][lane] in the unit of scores: 0 or the additive mask where the key is visible,
+// `masked_score` where it is not. `masked_score` is compared for equality, never added to a score.
 #pragma once
 
 #include <stddef.h>
@@ -20,7 +20,6 @@ namespace {
 using attnscale::element_type;
 using attnscale::mask_kind;
 using attnscale::detail::hiding_number;
-using attnscale::detail::log2e;
 using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
@@ -97,23 +96,23 @@ struct key_ranges {
 
 /// Booleans are read as bytes: any one but 0 lets the key be seen.
 template <class T>
-inline T bias_of(uint8_t seen, uint8_t) {
+inline T bias_of(uint8_t seen, uint8_t, T) {
   return seen ? T(0) : masked_score<T>;
 }
 /// Numbers at or below `hiding`, half of the smallest of the type of the memory, hide the key.
 template <class T, class M>
-inline T bias_of(M x, M hiding) {
-  const T t = static_cast<T>(x) * T(log2e);
+inline T bias_of(M x, M hiding, T unit) {
+  const T t = static_cast<T>(x) * unit;
   return x <= hiding ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
 }
 
 /// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
 template <class T, class M>
-inline void read_bias(const M* mask, ptrdiff_t step, int keys, M hiding, T* out) {
+inline void read_bias(const M* mask, ptrdiff_t step, int keys, M hiding, T unit, T* out) {
   if (step == 1)
-    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j], hiding);
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j], hiding, unit);
   else
-    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step], hiding);
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step], hiding, unit);
 }
 
 /// One row of the array mask over `keys` keys as bias.
@@ -121,16 +120,18 @@ template <class T>
 inline void read_mask_row(const score_block& block, int row, int64_t key, int keys, T* out) {
   const matrix& m = block.attn_mask;
   const ptrdiff_t step = m.layout.column, start = row * m.layout.row + key * step;
+  const T unit = static_cast<T>(block.unit);
   if (block.mask_type == mask_kind::boolean)
-    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, uint8_t(0), out);
+    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, uint8_t(0), unit,
+                     out);
   const double hiding = hiding_number[static_cast<int>(m.layout.type)];
   if (m.layout.type == element_type::float64)
-    return read_bias(static_cast<const double*>(m.data) + start, step, keys, hiding, out);
+    return read_bias(static_cast<const double*>(m.data) + start, step, keys, hiding, unit, out);
   const auto narrow = static_cast<float>(hiding);
   if (m.layout.type == element_type::float32)
-    return read_bias(static_cast<const float*>(m.data) + start, step, keys, narrow, out);
+    return read_bias(static_cast<const float*>(m.data) + start, step, keys, narrow, unit, out);
   for (int j = 0; j < keys; ++j)
-    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step), narrow);
+    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step), narrow, unit);
 }
 
 /// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What makes a score of a raw product, in base 2: score_form with the scale of the row, then bias
-// and mask.
+// What makes a score of a raw product, in base 2 or in nats (score_block::unit): score_form with
+// the scale of the row, then bias and mask.
 #pragma once
 
 #include "attnscale/types.hpp"
@@ -18,16 +18,16 @@ using attnscale::detail::log2e;
 /// Whether scores are more than scaled products, which loops without a bias do on the way.
 inline bool changes_scores(const score_form& form) { return form.softcap > 0; }
 
-/// Base-2 scores from raw products: scale, soft-cap, bias, mask, in this order.
+/// Scores from raw products: scale, soft-cap, bias, mask, in this order.
 template <class T>
 struct score_rule {
   vec<T> scale, cap;
   bool capped;
 
-  /// row_scale: that of the row, times log2(e).
-  ATTNSCALE_INLINE score_rule(vec<T> row_scale, const score_form& form) {
+  /// row_scale: that of the row, times the unit of scores.
+  ATTNSCALE_INLINE score_rule(vec<T> row_scale, const score_form& form, T unit = T(log2e)) {
     const T softcap = static_cast<T>(form.softcap);
-    cap = broadcast(softcap > 0 ? softcap * T(log2e) : T(1));
+    cap = broadcast(softcap > 0 ? softcap * unit : T(1));
     scale = row_scale / cap;
     capped = softcap > 0;
   }

@@ -232,8 +232,8 @@ class gradient_run {
   void differentiate_scores(query_panel panel, const key_tile& at) {
     const int lane = panel.lane;
     with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate<decltype(rule)>(ws_.row.at(lane), panel.vectors, at.keys, weights(lane),
-                                    gradients(lane));
+      differentiate<decltype(rule)>(ws_.row.at(lane), panel.vectors, at.keys,
+                                    ws_.heavy(b_, panel, at.key), weights(lane), gradients(lane));
     });
     if (b_.d_bias) add_over_keys(keys_in_tile<T>(b_, at, panel), gradients(lane), b_.d_bias + lane);
   }
@@ -288,7 +288,8 @@ class gradient_run {
       return hide(t.seen, ws_.tile.bias, p, ds);
     }
     with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate_biased<decltype(rule)>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias, p, ds,
+      differentiate_biased<decltype(rule)>(ws_.row.at(lane), t.seen, b_.form,
+                                           ws_.heavy(b_, panel, at.key), ws_.tile.bias, p, ds,
                                            ws_.slopes);
     });
     if (b_.d_bias) add_over_keys(t.seen, ds, b_.d_bias + lane);

@@ -23,7 +23,7 @@ inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws
   constexpr int w = width<T>;
   const int row = panel.lane + n * w, lanes = panel.vectors * w, left = b.rows - row;
   T* const grad_output = ws.grad_panel + panel.lane * b.value_dim + n * w;
-  T* const output = ws.output_panel + n * w;
+  T* const output = ws.output_panel + panel.lane * b.value_dim + n * w;
   pack_lanes(b.grad_output, row, left, b.value_dim, ws.tile.rows, grad_output, lanes);
   pack_lanes(b.output, row, left, b.value_dim, ws.tile.rows, output, lanes);
   double product[w];

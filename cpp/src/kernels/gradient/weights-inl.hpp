@@ -16,6 +16,7 @@
 #include "kernels/softmax/normalizers-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
 #include "numbers.hpp"
 
@@ -23,6 +24,7 @@ namespace {
 
 using attnscale::detail::gradient_terms;
 using attnscale::detail::ln2;
+using attnscale::detail::matrix;
 
 /// Weights 2^u, and all terms of gradient_rows.
 template <gradient_terms Terms>
@@ -54,13 +56,47 @@ struct softmax_gradient {
   };
 };
 
+/// The rows of a panel whose weight may lie on one key. What its score gets is then a small
+/// difference of two products, grad_output . value - grad_output . output, and little but their
+/// rounding would be left of it: there it is grad_output . (value - output), which is 0 where the
+/// output is the value.
+template <class T>
+struct heavy_keys {
+  T most;                         ///< weights above it are meant; infinity: none
+  const T *grad_output, *output;  ///< panels
+  const T* constant;              ///< of the rows, without grad_output . output
+  matrix value;
+  int64_t columns, key;  ///< the tile's first key
+  ptrdiff_t lanes;
+  T* copy;
+
+  /// The gradients of vector n of the panel at key j of the tile, of which some are to be replaced.
+  template <class Rule>
+  [[gnu::noinline]] vec<T> replace(Rule rule, int n, int64_t j, vec<T> above, vec<T> score,
+                                   vec<T> weight, vec<T> gradient) const {
+    if constexpr (requires { rule.constant; }) {
+      const int first = n * width<T>;
+      const T* v = view_rows(value, key + j, 1, columns, copy).data;
+      vec<T> own = load(constant + first);
+      for (int64_t c = 0; c < columns; ++c)
+        own = fma(broadcast(v[c]) - load(output + c * lanes + first),
+                  load(grad_output + c * lanes + first), own);
+      rule.constant = broadcast(T(0));
+      rule(above, score, own);
+      return xsimd::select(weight > broadcast(most), own, gradient);
+    }
+    return gradient;
+  }
+};
+
 /// Of a tile whose keys all rows see: products <- weights, gradients <- those
 /// of the scores.
 template <class Rule, class T>
-inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys, T* products,
-                          T* gradients) {
+inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys,
+                          const heavy_keys<T>& heavy, T* products, T* gradients) {
   constexpr int w = width<T>;
   const ptrdiff_t step = vectors * w;
+  const vec<T> most = broadcast(heavy.most);
   for (int n = 0; n < vectors; ++n) {
     const typename Rule::template backward<T> rule(row.at(n * w));
     vec<T> scale = load(row.scale + n * w);
@@ -71,7 +107,9 @@ inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys, T
     for (int j = 0; j < keys; ++j, at += step) {
       vec<T> gradient = load(gradients + at);
       const vec<T> x = load(products + at);
-      store(products + at, rule(fma(x, scale, -rule.reference), x * scale, gradient));
+      const vec<T> above = fma(x, scale, -rule.reference), p = rule(above, x * scale, gradient);
+      if (any<T>(p > most)) gradient = heavy.replace(rule, n, j, above, x * scale, p, gradient);
+      store(products + at, p);
       store(gradients + at, gradient);
     }
   }
@@ -81,10 +119,11 @@ inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys, T
 /// scaled products, null if they are 1.
 template <class Rule, class T>
 inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys& seen,
-                                 const score_form& form, const T* bias, T* products, T* gradients,
-                                 T* slopes) {
+                                 const score_form& form, const heavy_keys<T>& heavy, const T* bias,
+                                 T* products, T* gradients, T* slopes) {
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
+  const vec<T> most = broadcast(heavy.most);
   for (int n = 0; n < seen.vectors; ++n) {
     const typename Rule::template backward<T> rule(row.at(n * w));
     const score_rule<T> score(load(row.scale + n * w), form);
@@ -94,7 +133,8 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
       const vec_mask<T> hidden = b == masked;
       if (slopes) store(slopes + at, score.slope(raw, b));
       vec<T> gradient = load(gradients + at);
-      const vec<T> s = score(raw, b), p = rule(s - rule.reference, s, gradient);
+      const vec<T> s = score(raw, b), above = s - rule.reference, p = rule(above, s, gradient);
+      if (any<T>(p > most)) gradient = heavy.replace(rule, n, j, above, s, p, gradient);
       store(products + at, xsimd::select(hidden, zero, p));
       store(gradients + at, xsimd::select(hidden, zero, gradient));
     }

@@ -27,12 +27,13 @@ struct gradient_workspace {
   int64_t sum_rows;  ///< rows of lanes that d_query has: head_dim, and what products write beyond
   tile_workspace<T> tile;
   dense_rows<T> query, grad_output;  ///< queries times their scale
-  T *grad_panel, *output_panel, *value_copy, *key_clean;
+  T *grad_panel, *output_panel, *value_copy, *value_row, *key_clean;
   T *weights, *gradients;                 ///< [key][lane], one panel after the other
   T *slopes = nullptr, *plain = nullptr;  ///< of one panel
   distance_sums<T> distance_scale, distance_bias;
   T *d_query, *total = nullptr, *compensation = nullptr;
   gradient_lanes<T> row;
+  T* own_constant;  ///< row.constant without grad_output . output
   T* nat_scale;
   T* mask_sums;             ///< of each row, for a mask that all keys share
   gradient_lists<T> lists;  // last: their size is that of the support
@@ -57,7 +58,7 @@ struct gradient_workspace {
       row.reference[r] = there ? static_cast<T>(given.reference[r]) : T(0x1p60);
       const auto of = [&](const double* x) { return there ? static_cast<T>(x[r]) : T(0); };
       row.remainder[r] = of(given.remainder);
-      row.constant[r] = of(given.constant);
+      row.constant[r] = own_constant[r] = of(given.constant);
       row.linear[r] = of(given.linear);
       row.square[r] = of(given.square);
       row.weight[r] = of(given.weight);
@@ -66,13 +67,29 @@ struct gradient_workspace {
     }
   }
 
+  /// Of a panel and a tile that begins at this key.
+  heavy_keys<T> heavy(const gradient_block& b, query_panel panel, int64_t key) const {
+    const int64_t at = panel.lane * b.value_dim;
+    const T most = b.centred && b.grad_output.data ? T(0.5) : limits<T>::infinity;
+    return {most,
+            grad_panel + at,
+            output_panel + at,
+            own_constant + panel.lane,
+            b.value,
+            b.value_dim,
+            key,
+            panel.vectors * width<T>,
+            value_row};
+  }
+
  private:
   const gradient_block& take_arrays(const gradient_block& b, arena& a) {
     constexpr int64_t lanes = gradient_block_rows<T>,
                       panel = max_tile_keys * panel_vectors * width<T>;
     grad_panel = a.take<T>(b.value_dim * lanes);
-    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
+    output_panel = a.take<T>(b.value_dim * lanes);
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    value_row = a.take<T>(b.value_dim + width<T>);
     key_clean = a.take<T>(max_tile_keys * b.head_dim);
     weights = a.take<T>(panel_keys * lanes);
     gradients = a.take<T>(panel_keys * lanes);
@@ -86,6 +103,7 @@ struct gradient_workspace {
     }
     const auto numbers = [&a] { return a.take<T>(lanes); };
     row = {numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers()};
+    own_constant = numbers();
     nat_scale = numbers();
     mask_sums = numbers();
     return b;

@@ -183,9 +183,11 @@ inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_mo
     move_sums(sums, lane + r, move.factor[r], move.shift[r] * W::moment_unit);
 }
 
-/// Beyond this the reference, a rounded score, is off by more than 1/4.
+/// Beyond this the rounding of the reference, a score, costs the weights several digits: those of a
+/// row that one key has would be off from 1, its output from the value by as much as rounding, and
+/// its gradients from 0 by that times the scale.
 template <class T>
-constexpr T largest_fused = sizeof(T) == 4 ? T(0x1p22) : T(0x1p51);
+constexpr T largest_fused = T(0x1p7);
 
 template <class T>
 ATTNSCALE_INLINE bool any_large(vec<T> reference) {

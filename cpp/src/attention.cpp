@@ -14,6 +14,7 @@
 #include "blocks.hpp"
 #include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
+#include "near_scales.hpp"
 #include "scratch.hpp"
 #include "share.hpp"
 #include "statistics.hpp"
@@ -203,11 +204,7 @@ class attention_run {
   bool thresholds_, reports_;
 };
 
-}  // namespace
-
-void run(const attention_problem& problem, const execution& how) {
-  check_scales(problem);
-  check_leading_keys(problem);
+void run_near(const attention_problem& problem, const execution& how) {
   attention_run(problem, worth_sharing(how, forward_nanoseconds(problem)))();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])
@@ -215,6 +212,18 @@ void run(const attention_problem& problem, const execution& how) {
   };
   count(statistic::n_visible);
   if (traits_of(problem.rule).every_key) count(statistic::support);
+}
+
+}  // namespace
+
+void run(const attention_problem& problem, const execution& how) {
+  check_scales(problem);
+  check_leading_keys(problem);
+  near_scales near(problem);
+  if (!near.needed()) return run_near(problem, how);
+  attention_problem own = problem;
+  near.apply(own);
+  run_near(own, how);
 }
 
 }  // namespace attnscale

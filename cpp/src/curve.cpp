@@ -9,6 +9,7 @@
 #include "blocks.hpp"
 #include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
+#include "near_scales.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
@@ -59,10 +60,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
     }
 }
 
-}  // namespace
-
-void run(const curve_problem& p, const execution& how) {
-  check_rows(p);
+void run_near(const curve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const curve_kernels& kernels = active_kernels(p.compute).curve;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;
@@ -83,6 +81,18 @@ void run(const curve_problem& p, const execution& how) {
     else
       write_curve<float>(p, rows, sums);
   });
+}
+
+}  // namespace
+
+void run(const curve_problem& problem, const execution& how) {
+  check_rows(problem);
+  near_scales near(problem);
+  if (!near.needed()) return run_near(problem, how);
+  curve_problem own = problem;
+  near.apply(own);
+  run_near(own, how);
+  near.give_back(problem);
 }
 
 }  // namespace attnscale

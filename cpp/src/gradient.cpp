@@ -16,6 +16,7 @@
 #include "dispatch.hpp"
 #include "forward_pass.hpp"
 #include "kernels/gradient/block.hpp"
+#include "near_scales.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "share.hpp"
@@ -305,7 +306,12 @@ void run(const gradient_problem& problem, const execution& how) {
   check_scales(problem);
   // Five products where the forward pass has two.
   const double nanoseconds = 2.5 * forward_nanoseconds(problem);
-  gradient_run(problem, how)(worth_sharing(how, nanoseconds));
+  near_scales near(problem);
+  if (!near.needed()) return gradient_run(problem, how)(worth_sharing(how, nanoseconds));
+  gradient_problem own = problem;
+  near.apply(own);
+  gradient_run(own, how)(worth_sharing(how, nanoseconds));
+  near.give_back(problem);
 }
 
 }  // namespace attnscale

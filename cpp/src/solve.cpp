@@ -17,6 +17,7 @@
 #include "blocks.hpp"
 #include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
+#include "near_scales.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
@@ -237,10 +238,7 @@ class panel_search {
   row_search row_[max_block_rows];
 };
 
-}  // namespace
-
-void run(const solve_problem& p, const execution& how) {
-  check_scales(p);
+void run_near(const solve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const solve_kernels& kernels = active_kernels(p.compute).solve;
   // As many vectors of queries as keep their products in the cache; one is always possible.
@@ -257,6 +255,18 @@ void run(const solve_problem& p, const execution& how) {
     const query_block rows(p, task / blocks, (blocks - 1 - task % blocks) * panel, panel);
     panel_search(p, kernels, rows, keep, stop)();
   });
+}
+
+}  // namespace
+
+void run(const solve_problem& problem, const execution& how) {
+  check_scales(problem);
+  near_scales near(problem);
+  if (!near.needed()) return run_near(problem, how);
+  solve_problem own = problem;
+  near.apply(own);
+  run_near(own, how);
+  near.give_back(problem);
 }
 
 }  // namespace attnscale

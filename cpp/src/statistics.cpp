@@ -258,4 +258,18 @@ void write_value(void* row, element_type type, std::ptrdiff_t i, double x) {
   }
 }
 
+double read_value(const void* row, element_type type, std::ptrdiff_t i) {
+  switch (type) {
+    case element_type::float32:
+      return static_cast<const float*>(row)[i];
+    case element_type::float64:
+      return static_cast<const double*>(row)[i];
+    case element_type::float16:
+      return float_from_float16(static_cast<const std::uint16_t*>(row)[i]);
+    case element_type::bfloat16:
+      return float_from_bfloat16(static_cast<const std::uint16_t*>(row)[i]);
+  }
+  return 0;
+}
+
 }  // namespace attnscale::detail

@@ -40,5 +40,6 @@ void write_statistics(const attention_problem& problem, const query_block& rows,
 
 /// Element i of a row of any type <- x, rounded once.
 void write_value(void* row, element_type type, std::ptrdiff_t i, double x);
+double read_value(const void* row, element_type type, std::ptrdiff_t i);
 
 }  // namespace attnscale::detail

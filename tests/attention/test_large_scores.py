@@ -28,6 +28,57 @@ def test_rows_are_one_hot(normalizer: object, dtype: str, size: float, n_queries
         np.testing.assert_array_equal(output, np.take_along_axis(v, best[..., None], -2))
 
 
+FAR = [(1e20, 1e20, 1e-40), (1e-30, 1e-30, 1e60), (1e25, 1e12, 1e-37), (1e20, 1e20, -1e-40)]
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize(("of_query", "of_key", "scale"), FAR)
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "sigmoid", "softpick", "top_k(k=3)"])
+def test_products_beyond_the_type(
+    normalizer: str, of_query: float, of_key: float, scale: float, n_queries: int
+) -> None:
+    # The products of query and key overflow or vanish, the scores are those of float64.
+    q, k, v = random_inputs(15, n_queries=n_queries, n_keys=50, head_dim=4, value_dim=3)
+    q, k = q * np.float32(of_query), k * np.float32(of_key)
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    rows = {"scale": np.full(n_queries, scale), "normalizer": normalizer}
+    for options in ({"normalizer": normalizer, "scale": scale}, rows | {"is_causal": True}):
+        found, truth = at.attention(q, k, v, **options), at.attention(*wide, **options)
+        np.testing.assert_allclose(found, truth, atol=2e-5)
+        mine = at.attention_gradients(q, k, v, v[:, :1] + 0 * truth.astype(np.float32), **options)
+        theirs = at.attention_gradients(*wide, wide[2][:, :1] + 0 * truth, **options)
+        for name in ("query", "key", "value", "scale"):
+            a, b = getattr(mine, name), getattr(theirs, name)
+            np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("of_query", "of_key", "scale"), FAR[:3])
+def test_searches_and_curves_beyond_the_type(
+    of_query: float, of_key: float, scale: float, reverse: bool
+) -> None:
+    q, k, _ = random_inputs(16, n_queries=30, n_keys=50, head_dim=4)
+    q, k = q * np.float32(of_query), k * np.float32(of_key)
+    wide = [x.astype(np.float64) for x in (q, k)]
+    scales = [scale, 2 * scale][:: -1 if reverse else 1]
+    found, truth = at.entropy_curve(q, k, scales), at.entropy_curve(*wide, scales)
+    np.testing.assert_allclose(found.entropy, truth.entropy, atol=1e-5)
+    np.testing.assert_allclose(found.lse, truth.lse, rtol=1e-5, atol=1e-5)
+    solved, wanted = at.solve_scale(q, k, 2.5), at.solve_scale(*wide, 2.5)
+    assert solved.converged.all()
+    np.testing.assert_allclose(solved.scale, wanted.scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-15, 1e-9, 1e9, 1e15])
+def test_searches_at_any_size_of_products(size: float) -> None:
+    # Squares of the products leave float32, the products do not.
+    q, k, _ = random_inputs(17, n_queries=30, n_keys=50, head_dim=4)
+    plain = at.solve_scale(q, k, 2.5)
+    found = at.solve_scale(q * np.float32(size), k * np.float32(size), 2.5)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.scale * size * size, plain.scale, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("dtype", "size"), SIZES)
 def test_statistics_and_curve(dtype: str, size: float) -> None:
     q, k, _ = random_inputs(12, n_queries=70, n_keys=300, head_dim=16, dtype=dtype)

@@ -66,8 +66,8 @@ def _run(run, verdict):
 def contrasts(found):
     """A row for each contrast of each run."""
     rows = [
-        "| run | difference | margin | mean ± error | interval | p | visible | seeds | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| run | difference | of | margin | mean ± error | interval | p | visible | seeds | verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for run, verdict in found.items():
         rows += [_row(run, finding) for claim in verdict.claims for finding in claim.findings]
@@ -82,4 +82,5 @@ def _row(run, found):
         interval = f"{found.low:+.2g} to {found.high:+.2g}"
         numbers = (f"{value} ± {found.error:.1g}", interval, f"{found.p:.1g}", f"{found.visible:.2g}")
     outcome = f"{found.outcome}{f': {found.note}' if found.note else ''}"
-    return f"| {' | '.join((run, found.name, f'{found.least:g}', *numbers, str(found.seeds), outcome))} |"
+    of = f"{found.variable} ({found.unit})" if found.unit else found.variable
+    return f"| {' | '.join((run, found.name, of, f'{found.least:g}', *numbers, str(found.seeds), outcome))} |"

@@ -222,3 +222,12 @@ def test_wrong_input_is_one_line(arguments, capsys):
 def test_what_argparse_refuses(arguments, capsys):
     assert main(arguments.split()) == 2
     assert capsys.readouterr().err.startswith("attnscale: error: ")
+
+
+@pytest.mark.parametrize(("n", "samples"), [(8, 1), (1, 50)])
+def test_values_that_agree_have_no_error(run, n, samples):
+    """One sample, and supports of one key, which are all 1: no spread is seen, which is no error of 0."""
+    text = run("sparsity", *f"--n {n} --samples {samples} --seed 0".split())
+    assert text.splitlines()[-1].split()[2:] == ["-", str(samples)]
+    printed = mc.sparsity(n, samples=samples, rng=0).table()
+    assert printed.splitlines()[2].split()[1:] == ["-", str(samples)]

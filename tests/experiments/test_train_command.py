@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from attnscale.cli import main  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
+MARK = "; the reduced config, a test cell: no evidence for or against the claims"
 KEPT = Path(__file__).parents[1] / "grid" / "kept" / "training.json"
 
 
@@ -38,7 +40,7 @@ def test_it_prints_cells_with_errors(capsys, small, tmp_path):
     assert (status, err) == (0, "")
     assert "tiny: does a line fit?" in out
     assert out.splitlines()[1].split() == ["slope", "last", "standard", "error", "seeds"]
-    assert "refuted if the interval of -2 less 1 lies below 0 (“a flat line fits sooner”)" in out
+    assert "refuted if the interval of -2 less 1 (last) lies below 0 (“a flat line fits sooner”)" in out
     assert train(capsys, *arguments)[1] == out  # from the store
     assert train(capsys, *arguments[:-1], "steps=6")[2].startswith(
         f"attnscale: error: --store must be of this training, got '{tmp_path}', "
@@ -83,11 +85,61 @@ def test_a_registered_run_carries_its_hash(capsys, small, tmp_path):
 def test_verdicts_of_runs_that_were_not_registered(capsys, small, tmp_path):
     _, out, _ = train(capsys, "tiny", "--seeds", 2)
     assert "tiny, exploratory: not registered\n\n" in out
-    found = train(capsys, "tiny", "--judge", KEPT)[1]  # which is older than criteria
-    assert found.startswith("tiny, exploratory: not registered\n\nundecided: a flat line fits sooner")
+    found = train(capsys, "tiny", "--judge", KEPT)[1]  # of the test cell, and older than criteria
+    assert found.startswith(
+        f"tiny, exploratory: not registered{MARK}\n\nundecided in a test cell: a flat line"
+    )
     assert "-2 less 1  " in found
     data = json.loads(train(capsys, "tiny", "--judge", KEPT, "--json")[1])
     assert data["contrasts"][0]["seeds"] == 2
+
+
+def test_a_verdict_names_what_it_is_of(capsys):
+    """The verdict of recall is of the loss, while the table of a run shows accuracies."""
+    _, out, _ = train(capsys, "recall", "--judge", "full")
+    for block in out.split("\n\n")[1:-1]:
+        _, header, *rows = block.splitlines()
+        assert header.split()[:3] == ["difference", "of", "margin"]
+        assert rows
+        assert all("  nll (nat)  " in row for row in rows)
+    for row in json.loads(train(capsys, "recall", "--judge", "full", "--json")[1])["contrasts"]:
+        assert (row["variable"], row["unit"], row["reduced"]) == ("nll", "nat", False)
+
+
+@pytest.mark.parametrize("changes", [(), ("--set", "steps=5")])
+def test_a_run_of_the_test_cell_is_marked(capsys, small, changes):
+    _, out, _ = train(capsys, "tiny", "--seeds", 2, "--reduced", *changes)
+    first, claim = out[out.index("tiny, exploratory") :].split("\n\n")[:2]
+    assert first == f"tiny, exploratory: not registered{MARK}"
+    assert claim.startswith("undecided in a test cell: a flat line fits sooner")
+    _, out, _ = train(capsys, "tiny", "--seeds", 2, "--reduced", *changes, "--json")
+    assert json.loads(out)["verdict"]["contrasts"][0]["reduced"] is True
+
+
+def test_a_stored_run_of_the_test_cell_is_marked(capsys):
+    first, *claims = train(capsys, "recall", "--judge", "reduced")[1].split("\n\n")
+    assert first.endswith(MARK)
+    assert [each.partition(":")[0] for each in claims[:-1]] == [
+        "shown in a test cell",
+        "undecided in a test cell",
+    ]
+    assert all(row["reduced"] for row in attnscale.experiments.stored("recall", "reduced").verdict().rows())
+    assert MARK not in train(capsys, "recall", "--judge", "full")[1]
+
+
+def test_values_that_agree_have_no_error(capsys, small, monkeypatch):
+    """One seed, and two seeds with equal numbers: neither says how far the mean is from the truth."""
+
+    def measure(config, cell, seed, training):
+        return {"last": 0.5, "loss": [1.0] * config.steps, "weight": [0.0, 1.0, seed]}
+
+    monkeypatch.setattr(tiny, "EXPERIMENT", replace(tiny.EXPERIMENT, measure=measure))
+    for seeds in (1, 2):
+        rows = train(capsys, "tiny", "--seeds", seeds)[1].splitlines()[2:4]
+        assert [row.split() for row in rows] == [
+            ["1.0", "0.5", "-", str(seeds)],
+            ["-2.0", "0.5", "-", str(seeds)],
+        ]
 
 
 def test_some_models(capsys, small, tmp_path):

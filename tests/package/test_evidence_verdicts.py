@@ -85,7 +85,7 @@ def test_verdicts_are_evaluated_and_not_typed():
         file = OWN.get((name, which), f"verdicts-{name}.md")
         table = written[file].splitlines()
         rows = [line for line in table if line.startswith(f"| {which} |")]
-        assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
+        assert [row.split(" | ")[9].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
         assert f"{{include}} ../_declared/{file}" in text
     claims = {OWN.get(run, run[0]): len(outcomes) for run, outcomes in OUTCOMES.items()}
     assert claims.keys() == {*at.experiments.names(), *OWN.values()}

@@ -121,14 +121,16 @@ class Table(Tabled):
         return []
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
+        from .._tables.text import error_cell, number_cell  # imported only here: it brings csv, html and json
+
         name, main = self.names()[0], self.column()
         size, named = (nats, unit[:-1]) if main.unit == "nat" else (1.0, main.unit)
         header = (*main.axes, f"{name}{f' ({named})' if named else ''}", "standard error", self.counts)
         rows = [
             (
                 *map(str, labels.values()),
-                f"{main.value[index] / size:.6g}",
-                *([] if main.error is None else [f"{main.error[index] / size:.2g}"]),
+                number_cell(main.value[index] / size),
+                *([] if main.error is None else [error_cell(main.error[index] / size)]),
                 *([] if main.count is None else [str(main.count[index])]),
             )
             for index, labels in points(main.axes)

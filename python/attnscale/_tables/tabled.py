@@ -165,7 +165,7 @@ def summary(
         if finite.size < values.size:
             notes.append(f"  {name}: {values.size - finite.size} of {values.size} are not finite")
         shown = [finite.min(), finite.mean(), finite.max()] if finite.size else [math.nan] * 3
-        cells = [f"{each:.6g}" for each in shown]
+        cells = ["-" if math.isnan(each) else f"{each:.6g}" for each in shown]
         rows.append((title, cells[0], "-" if name == "argmax" else cells[1], cells[2]))
     return ("", "least", "mean", "largest"), rows, tuple(notes)
 

@@ -12,7 +12,17 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Text", "counted", "duration", "to_csv", "to_html", "to_json", "to_text"]
+__all__ = [
+    "Text",
+    "counted",
+    "duration",
+    "error_cell",
+    "number_cell",
+    "to_csv",
+    "to_html",
+    "to_json",
+    "to_text",
+]
 
 
 class Text(str):
@@ -40,6 +50,30 @@ def counted(number: int | str, noun: str, several: str = "") -> str:
     ('1 head', '64, 512 tokens', '2 queries')
     """
     return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
+
+
+def number_cell(value: float, form: str = ".6g") -> str:
+    """A number for people, '-' where there is none.
+
+    Examples
+    --------
+    >>> number_cell(4.25), number_cell(math.nan)
+    ('4.25', '-')
+    """
+    return "-" if math.isnan(value) else f"{value:{form}}"
+
+
+def error_cell(error: float, form: str = ".2g") -> str:
+    """A standard error for people, '-' where there is none: of one value, and of values that all agree.
+
+    Values without any spread do not say that there is none, so that 0 would claim what nobody measured.
+
+    Examples
+    --------
+    >>> error_cell(0.031), error_cell(0.0), error_cell(math.nan)
+    ('0.031', '-', '-')
+    """
+    return f"{error:{form}}" if error > 0 else "-"
 
 
 def to_text(

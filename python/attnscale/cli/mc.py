@@ -13,7 +13,7 @@ from .._grid.progress import announce_on_stderr
 from .._io import InputError, read_heads
 from .._spelling import as_number
 from .._tables.tabled import nats_per
-from .._tables.text import to_text
+from .._tables.text import error_cell, number_cell, to_text
 from ..montecarlo._declaration import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
 from ._figure import Drawing
@@ -242,8 +242,9 @@ def _cells(row: dict[str, Any], name: str, nats: float, *, known: bool) -> list[
     decimals = 4
     if np.isfinite(error) and error > 0:
         decimals = min(max(1 - int(np.floor(np.log10(error))), 0), 12)
-    cells = [f"{value:.{decimals}f}", f"{error:.{decimals}f}"]
-    return [*cells, f"{row[f'{name}_exact'] / nats:.{decimals}f}"] if known else cells
+    form = f".{decimals}f"
+    cells = [number_cell(value, form), error_cell(error, form)]
+    return [*cells, number_cell(row[f"{name}_exact"] / nats, form)] if known else cells
 
 
 def _draw(options: argparse.Namespace, result: ExperimentResult, ax: Any) -> None:

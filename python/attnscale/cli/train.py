@@ -80,6 +80,8 @@ def run(options: argparse.Namespace) -> Answer:
         _announce(experiment, config, options)
         with progress_line() as show:
             result = _train(experiment, config, options, show)
+    if options.reduced:  # also with other fields set, which is no test cell to the letter
+        result = dataclasses.replace(result, reduced=True)
     if options.keep is not None:
         result.save(options.keep)
     text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
@@ -182,14 +184,13 @@ def _register(options: argparse.Namespace, experiment: Experiment, config: Any) 
 def _judge(run: str, experiment: Experiment) -> Answer:
     """The verdict of a shipped run, or of the result in a file."""
     from ..experiments import TrainingResult, stored
+    from ..experiments._frame.result import completed
 
     if Path(run).is_file():
         result = TrainingResult.load(run)
         if result.experiment != experiment.name:
             raise InputError(f"--judge must be a result of {experiment.name}, got one of {result.experiment}")
-        if result.criterion is None:
-            criterion = experiment.criterion_of(result.parameters)
-            result = dataclasses.replace(result, criterion=criterion)
+        result = completed(result, experiment)
     else:
         result = stored(experiment.name, run)
     verdict = result.verdict()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import replace
 from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -66,14 +65,11 @@ def stored(name: str, run: str = "full") -> TrainingResult:
     >>> stored("length_generalization").claim
     'T15'
     """
-    from ._frame.result import TrainingResult
+    from ._frame.result import TrainingResult, completed
 
     choose_name("experiment", name, names())
     folder = files("attnscale").joinpath("data", "experiments")
     path = folder.joinpath(f"{name}.json" if run == "full" else f"{name}-{run}.json")
     if not path.is_file():
         raise ValueError(f"run must be one whose result is shipped, got {shown(run)} of {name}")
-    found = TrainingResult.load(str(path))
-    if found.criterion is None:  # a run that is older than criteria which are evaluated
-        found = replace(found, criterion=experiment(name).criterion_of(found.parameters))
-    return found
+    return completed(TrainingResult.load(str(path)), experiment(name))

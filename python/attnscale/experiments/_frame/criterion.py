@@ -94,10 +94,10 @@ class Claim:
     @property
     def sentence(self) -> str:
         """What would refute the claim, in words."""
-        margins = ", ".join(f"{each.name} ({each.least:g})" for each in self.contrasts)
+        margins = ", ".join(f"{each.name} ({each.variable}, {each.least:g})" for each in self.contrasts)
         if len(self.contrasts) == 1:
             (only,) = self.contrasts
-            return f"the interval of {only.name} lies below {only.least:g} (“{self.text}”)"
+            return f"the interval of {only.name} ({only.variable}) lies below {only.least:g} (“{self.text}”)"
         which = "one of these intervals lies" if self.needs == "all" else "all of these intervals lie"
         return f"{which} below the margin: {margins} (“{self.text}”)"
 

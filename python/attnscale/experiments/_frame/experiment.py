@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .criterion import Criterion
@@ -95,9 +96,16 @@ class Experiment:
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
         return self.criterion(self.config(**values))
 
+    def is_reduced(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether these parameters are those of ``config.reduced()``, on any device."""
+        small, given = (json.loads(json.dumps(each)) for each in (asdict(self.config.reduced()), parameters))
+        return all(given.get(name, value) == value for name, value in small.items() if name != "device")
+
     def refuted(self, table: Measured, config: Any = None) -> Verdict:
         """The verdict of a table of measurements on the claims, by the criterion for `config`.
 
         By default that is the full run's config. :meth:`TrainingResult.verdict` takes the result's own.
         """
-        return judge(self.criterion(self.config() if config is None else config), table, experiment=self.name)
+        config = self.config() if config is None else config
+        reduced = self.is_reduced(asdict(config))
+        return judge(self.criterion(config), table, experiment=self.name, reduced=reduced)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,14 @@ from ..._grid.files import read_json, write_json
 from ..._grid.table import Column, Table, places
 from ..._tables.tabled import Labelled
 from .criterion import Criterion
-from .experiment import Variable
+from .experiment import Experiment, Variable
 from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Estimate", "TrainingResult"]
+__all__ = ["Estimate", "TrainingResult", "completed"]
 
 _KIND = "attnscale train"
 _DIGITS = 6  # significant digits of a stored number: seeds already differ in the third
@@ -66,6 +66,8 @@ class TrainingResult(Table):
         What :meth:`verdict` evaluates; None in a file that is older than criteria that are evaluated.
     registration : str
         Hash of the registration that the models were trained under; empty for an exploratory run.
+    reduced : bool
+        Whether the config is the small one that tests run, so that no verdict is evidence.
     """
 
     experiment: str
@@ -81,6 +83,7 @@ class TrainingResult(Table):
     interrupted: bool = False
     criterion: Criterion | None = None
     registration: str = ""
+    reduced: bool = False
 
     counts = "seeds"
 
@@ -144,7 +147,13 @@ class TrainingResult(Table):
                 "criterion must be in the result for a verdict, got None: the file is older than criteria; "
                 "attnscale train NAME --judge FILE evaluates it by that of today"
             )
-        return judge(self.criterion, self, experiment=self.experiment, registration=self.registration)
+        return judge(
+            self.criterion,
+            self,
+            experiment=self.experiment,
+            registration=self.registration,
+            reduced=self.reduced,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, with six digits of each number."""
@@ -231,6 +240,13 @@ class TrainingResult(Table):
     def _coords(self, name: str) -> dict[str, tuple[Any, ...]]:
         """All axes of a variable's array: those of the cells, "seed", then its own."""
         return {**self.axes, **self.variables[name].coords}
+
+
+def completed(result: TrainingResult, experiment: Experiment) -> TrainingResult:
+    """The result with what files did not keep from the first: its criterion, and whether it is reduced."""
+    criterion = result.criterion or experiment.criterion_of(result.parameters)
+    reduced = result.reduced or experiment.is_reduced(result.parameters)
+    return replace(result, criterion=criterion, reduced=reduced)
 
 
 def _label(value: Any) -> Any:

@@ -304,6 +304,7 @@ def _result(
         facts=facts,
         provenance=list(records.values()),
         interrupted=interrupted,
+        reduced=experiment.is_reduced(dataclasses.asdict(config)),
     )
 
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._tables.text import to_text
+from ..._tables.text import error_cell, number_cell, to_text
 from .criterion import Contrast, Criterion
 from .errors import crossed_error
 
@@ -18,6 +18,8 @@ __all__ = ["POWER", "Finding", "JudgedClaim", "Verdict", "judge"]
 
 #: The share of runs in which the smallest visible difference would be seen.
 POWER = 0.8
+#: What a verdict says of a run of the small config.
+_ABOUT_REDUCED = "; the reduced config, a test cell: no evidence for or against the claims"
 
 
 class Measured(Protocol):
@@ -54,6 +56,8 @@ class Finding:
         Shown if the interval is above the margin, refuted if it is below.
     note : str
         Why nothing can be said; empty otherwise.
+    variable, unit : str
+        What the numbers are of, and their unit: "nat" or "" (a plain number).
     """
 
     name: str
@@ -67,6 +71,8 @@ class Finding:
     seeds: int = 0
     outcome: str = "undecided"
     note: str = ""
+    variable: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,16 @@ class Verdict:
         Largest probability that any interval misses its true value, where means are normal.
     registration : str
         Hash of what was registered before the run; empty for a run that is exploratory.
+    reduced : bool
+        Whether the config was the small one that tests run: no evidence for or against a claim, whatever
+        the outcome.
     """
 
     experiment: str
     claims: tuple[JudgedClaim, ...]
     rate: float
     registration: str = ""
+    reduced: bool = False
 
     @property
     def exploratory(self) -> bool:
@@ -126,16 +136,18 @@ class Verdict:
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each contrast: its claim, numbers and outcome."""
         return [
-            {"claim": claim.text, "verdict": claim.outcome, **vars(finding)}
+            {"claim": claim.text, "verdict": claim.outcome, **vars(finding), "reduced": self.reduced}
             for claim in self.claims
             for finding in claim.findings
         ]
 
     def __str__(self) -> str:
         status = "exploratory: not registered" if self.exploratory else f"registered as {self.registration}"
-        parts = [f"{self.experiment}, {status}"]
+        parts = [f"{self.experiment}, {status}{_ABOUT_REDUCED if self.reduced else ''}"]
+        where = " in a test cell" if self.reduced else ""
         for claim in self.claims:
-            parts += ["", f"{claim.outcome}: {claim.text} (needs {claim.needs})", _table(claim.findings)]
+            said = f"{claim.outcome}{where}: {claim.text} (needs {claim.needs})"
+            parts += ["", said, _table(claim.findings)]
         count = sum(len(each.findings) for each in self.claims)
         closing = (
             f"The intervals ({count}) are of t over the seeds and hold at once with probability "
@@ -145,7 +157,14 @@ class Verdict:
         return "\n".join([*parts, "", closing])
 
 
-def judge(criterion: Criterion, table: Measured, *, experiment: str = "", registration: str = "") -> Verdict:
+def judge(
+    criterion: Criterion,
+    table: Measured,
+    *,
+    experiment: str = "",
+    registration: str = "",
+    reduced: bool = False,
+) -> Verdict:
     """Judge the claims of a criterion by a table of measurements.
 
     Each contrast is computed for each seed, which makes it paired. Its interval is the mean ± t times the
@@ -157,8 +176,8 @@ def judge(criterion: Criterion, table: Measured, *, experiment: str = "", regist
     ----------
     criterion : Criterion
     table : TrainingResult
-    experiment, registration : str
-        Taken into the verdict.
+    experiment, registration, reduced
+        Taken into the verdict, see :class:`Verdict`.
 
     Returns
     -------
@@ -178,11 +197,18 @@ def judge(criterion: Criterion, table: Measured, *, experiment: str = "", regist
         JudgedClaim(each.text, each.needs, tuple(_find(one, table, criterion) for one in each.contrasts))
         for each in criterion.claims
     ]
-    return Verdict(experiment, tuple(claims), criterion.rate, registration)
+    return Verdict(experiment, tuple(claims), criterion.rate, registration, reduced)
 
 
 def _find(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
-    """The finding for one contrast, at its share of the criterion's rate."""
+    """The finding for one contrast, with what it is of; a table need not say its variables' units."""
+    variable = getattr(table, "variables", {}).get(contrast.variable)
+    unit = "" if variable is None else variable.unit
+    return replace(_judged(contrast, table, criterion), variable=contrast.variable, unit=unit)
+
+
+def _judged(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
+    """The numbers and the outcome of one contrast, at its share of the criterion's rate."""
     name, least = contrast.name, contrast.least
     try:
         by_seed = _combined(contrast, contrast.variable, table)
@@ -242,23 +268,21 @@ def _error(contrast: Contrast, table: Measured, by_seed: NDArray[np.float64]) ->
 
 
 def _table(findings: tuple[Finding, ...]) -> str:
-    header = ("difference", "margin", "mean", "error", "interval", "p", "visible", "seeds", "verdict")
+    header = ("difference", "of", "margin", "mean", "error", "interval", "p", "visible", "seeds", "verdict")
     return to_text(header, [_row(each) for each in findings])
 
 
 def _row(found: Finding) -> tuple[str, ...]:
-    def number(value: float, form: str) -> str:
-        return "-" if math.isnan(value) else f"{value:{form}}"
-
     interval = "-" if math.isnan(found.low) else f"{found.low:.3g} to {found.high:.3g}"
     return (
         found.name,
+        f"{found.variable} ({found.unit})" if found.unit else found.variable,
         f"{found.least:g}",
-        number(found.value, ".3g"),
-        number(found.error, ".2g"),
+        number_cell(found.value, ".3g"),
+        error_cell(found.error, ".2g"),
         interval,
-        number(found.p, ".2g"),
-        number(found.visible, ".2g"),
+        number_cell(found.p, ".2g"),
+        number_cell(found.visible, ".2g"),
         str(found.seeds),
         f"{found.outcome}{f': {found.note}' if found.note else ''}",
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 from attnscale import cli, laws
+from attnscale._io import InputError
 from attnscale.cli import entropy as entropy_command
 from attnscale.cli import main
 from attnscale.cli._figure import Drawing
+from attnscale.cli._output import Answer, emit
 from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
 
 HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")
@@ -217,6 +220,23 @@ def test_rows_as_csv_and_json(command: Command, name: str) -> None:
     status, out, _ = command(*arguments, "--json")
     assert status == 0
     assert json.loads(out)
+
+
+@pytest.mark.parametrize("flag", ["--json", "--csv", "--plot"])
+def test_what_is_asked_for_is_written_or_refused(command: Command, flag: str) -> None:
+    """An export has neither rows nor a figure, and says so before it writes its files."""
+    pytest.importorskip("matplotlib")
+    status, out, err = command("demo", "--export", "out", flag, *([] if flag == "--json" else ["x.png"]))
+    assert (status, out) == (2, "")
+    assert err == f"attnscale: error: {flag} must be left out with --export, which has no use for it\n"
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("flag", ["csv", "plot", "json"])
+def test_an_answer_without_a_form_is_never_silent(flag: str) -> None:
+    options = argparse.Namespace(**{"csv": None, "plot": None, "json": False, flag: "x.png"})
+    with pytest.raises(InputError, match=f"^--{flag} must be left out with this answer"):
+        emit(options, Answer("words"))
 
 
 def test_explain_prints_json(command: Command) -> None:

@@ -127,6 +127,44 @@ def test_a_stored_run_of_the_test_cell_is_marked(capsys):
     assert MARK not in train(capsys, "recall", "--judge", "full")[1]
 
 
+def test_a_judged_run_has_its_figure(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure, rows = tmp_path / "tr.png", tmp_path / "tr.csv"
+    _, out, err = train(capsys, "recall", "--judge", "full", "--plot", figure, "--csv", rows)
+    assert (out.splitlines()[-1], err) == (f"Figure: {figure}", "")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert rows.read_text().startswith("claim,verdict,name,")
+
+
+def test_lists_have_rows(capsys, small):
+    rows = train(capsys, "--list", "--csv", "-")[1].splitlines()
+    assert rows[0] == "experiment,question"
+    assert len(rows) == 1 + len(attnscale.experiments.names())
+    rows = train(capsys, "tiny", "--seeds", 1, "--list", "--csv", "-")[1].splitlines()
+    assert rows == ["slope,seed", "1.0,0", "-2.0,0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--list", "--plot", "x.png"), "--plot must be left out with --list"),
+        (("--list", "--keep", "x.json"), "--keep must be left out with --list"),
+        (("--register", "r.json", "--csv", "x.csv"), "--csv must be left out with --register"),
+        (("--register", "r.json", "--plot", "x.png"), "--plot must be left out with --register"),
+        (("--judge", "full", "--keep", "x.json"), "--keep must be left out with --judge"),
+        (("--judge", "full", "--set", "steps=3"), "--set must be left out with --judge"),
+        (("--judge", "full", "--store", "x"), "--store must be left out with --judge"),
+        (("--judge", "full", "--register", "r.json"), "--register and --judge exclude each other"),
+        (("--list", "--register", "r.json"), "--list and --register exclude each other"),
+    ],
+)
+def test_nothing_that_is_asked_for_is_dropped(capsys, small, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = train(capsys, "tiny", *arguments)
+    assert (status, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert err.startswith(f"attnscale: error: {message}")
+
+
 def test_values_that_agree_have_no_error(capsys, small, monkeypatch):
     """One seed, and two seeds with equal numbers: neither says how far the mean is from the truth."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from .._io import InputError
 from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
-__all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
+__all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit", "left_out"]
 
 # The options that name what a command writes; every other path is one that it reads.
 _WRITTEN = ("csv", "plot", "store", "keep", "register", "report")
@@ -60,6 +60,13 @@ def check_outputs(options: argparse.Namespace) -> None:
             check_folder(f"{flag} {folder}", folder)
 
 
+def left_out(options: argparse.Namespace, mode: str, names: Iterable[str]) -> None:
+    """Refuse options of which the command makes nothing in a `mode`, as "--list", before it begins."""
+    for name in names:
+        if getattr(options, name, None) not in (None, False, []):
+            raise InputError(f"--{name} must be left out with {mode}, which has no use for it")
+
+
 def _inputs(options: argparse.Namespace) -> Iterator[Path]:
     """All files that the command reads."""
     for name, value in vars(options).items():
@@ -94,8 +101,8 @@ class Answer:
     ----------
     text : str
         The answer for people.
-    rows : sequence of dict
-        The rows of CSV, and of JSON where there is no report.
+    rows : sequence of dict, optional
+        The rows of CSV, and of JSON where there is no report; None: nothing has rows here.
     report : object
         The content of JSON.
     drawing : Drawing, optional
@@ -108,7 +115,7 @@ class Answer:
     """
 
     text: str
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Mapping[str, Any]] | None = None
     report: Any = None
     drawing: Drawing | None = None
     remarks: Sequence[str] = ()
@@ -119,10 +126,12 @@ class Answer:
 def emit(options: argparse.Namespace, answer: Answer) -> None:
     """Print an answer as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
 
-    A file that cannot be written does not stop the others.
+    A file that cannot be written does not stop the others. What the answer does not have is refused.
     """
-    rows, drawing = answer.rows, answer.drawing
+    rows, drawing = answer.rows or (), answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
+    there = {"csv": answer.rows, "plot": drawing, "json": answer.rows if answer.report is None else 1}
+    left_out(options, "this answer", [name for name, form in there.items() if form is None])
     shown = to_csv(rows) if csv == "-" else f"{_json(answer) if as_json else answer.text}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):

@@ -14,7 +14,7 @@ from typing import Any
 from .._grid.progress import progress_line
 from .._io import InputError, check_is_file
 from ._options import add_option, add_outputs
-from ._output import Answer, FoundError, bad_input
+from ._output import Answer, FoundError, bad_input, left_out
 
 _DESCRIPTION = """\
 Measure this machine's multiply-add peak and read bandwidth, and every speed that attnscale
@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> Answer:
     """Run the benchmark and return its report."""
     bench = _load()
     if options.list:
+        left_out(options, "--list", ("keep", "report", "against", "csv"))
         lines = [
             f"{name:<12} {question}\n{'':<12} {' '.join(cases)}"
             for name, (question, cases) in bench.SETS.items()

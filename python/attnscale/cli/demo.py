@@ -21,7 +21,7 @@ from ._export import export
 from ._figure import Drawing, has_matplotlib
 from ._measure import mean_entropy
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, check_folder, check_outputs
+from ._output import Answer, check_folder, check_outputs, left_out
 from ._pace import Pace, entropy_pace
 
 LENGTHS = (64, 128, 256, 512)
@@ -48,6 +48,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Measure the shipped heads and return table and figure; or export the files."""
     if options.export is not None:
+        left_out(options, "--export", ("json", "csv", "plot"))
         check_folder(f"--export {options.export}", options.export)
         return Answer(export(options.export))
     if options.plot is None and has_matplotlib():

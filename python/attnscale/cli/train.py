@@ -15,7 +15,7 @@ from .._io import InputError
 from .._tables.text import counted, duration, to_text
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input
+from ._output import Answer, bad_input, left_out
 
 if TYPE_CHECKING:
     from ..experiments import Experiment, TrainingResult, Verdict
@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> Answer:
     """Train the models of an experiment, and return the table."""
     with bad_input("", ImportError):
         from .. import experiments
+    _check_mode(options)
     if options.experiment is None:
         return _list_all(options)
     with bad_input():
@@ -85,8 +86,28 @@ def run(options: argparse.Namespace) -> Answer:
     if options.keep is not None:
         result.save(options.keep)
     text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
-    drawing = Drawing(lambda figure: result.plot(ax=figure), panels=None)
-    return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
+    return Answer(text, result.rows(), _report(result), _drawing(result), interrupted=result.interrupted)
+
+
+def _drawing(result: TrainingResult) -> Drawing:
+    return Drawing(lambda figure: result.plot(ax=figure), panels=None)
+
+
+#: What is asked for instead of a training, and what would be silently without effect beside it.
+_MODES = {
+    "list": ("keep", "plot"),
+    "register": ("only", "registration", "keep", "plot", "csv"),
+    "judge": ("set", "reduced", "only", "registration", "store", "device", "dtype", "keep"),
+}
+
+
+def _check_mode(options: argparse.Namespace) -> None:
+    """Refuse two modes at once, and options of a training that a mode would drop."""
+    modes = [f"--{name}" for name in _MODES if getattr(options, name)]
+    if len(modes) > 1:
+        raise InputError(f"{modes[0]} and {modes[1]} exclude each other")
+    for mode in modes:
+        left_out(options, mode, _MODES[mode[2:]])
 
 
 def _train(experiment: Experiment, config: Any, options: argparse.Namespace, show: Any) -> TrainingResult:
@@ -156,7 +177,9 @@ def _list_all(options: argparse.Namespace) -> Answer:
     found = {name: experiments.experiment(name) for name in experiments.names()}
     rows = [(name, _sentence(each.question), _usual_time(name)) for name, each in found.items()]
     text = to_text(("experiment", "question", "a model takes"), rows)
-    return Answer(f"{text}\n\n{_LISTED}", report={name: each.question for name, each in found.items()})
+    report = {name: each.question for name, each in found.items()}
+    flat = [{"experiment": name, "question": question} for name, question in report.items()]
+    return Answer(f"{text}\n\n{_LISTED}", flat, report)
 
 
 def _announce(experiment: Experiment, config: Any, options: argparse.Namespace) -> None:
@@ -194,7 +217,7 @@ def _judge(run: str, experiment: Experiment) -> Answer:
     else:
         result = stored(experiment.name, run)
     verdict = result.verdict()
-    return Answer(str(verdict), verdict.rows(), _judged(verdict))
+    return Answer(str(verdict), verdict.rows(), _judged(verdict), _drawing(result))
 
 
 def _judged(verdict: Verdict) -> dict[str, Any]:
@@ -228,7 +251,7 @@ def _list_models(options: argparse.Namespace, experiment: Experiment, config: An
 
     cases = choose(units(experiment, config, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
-    return Answer("\n".join(names), report=names)
+    return Answer("\n".join(names), [dict(case.parameters) for case in cases], names)
 
 
 def _report(result: TrainingResult) -> dict[str, Any]:

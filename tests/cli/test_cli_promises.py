@@ -482,3 +482,20 @@ def test_diagnose_without_torch(command: Command, place: Path, monkeypatch: pyte
     status, _, err = command("diagnose", "folder", "--text", "book.txt")
     assert status == 2
     assert "a model needs torch and transformers: pip install torch transformers" in err
+
+
+def test_a_name_that_leads_nowhere_is_asked_for_once(
+    command: Command, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+
+    def offline(self: Any, name: str, **_: Any) -> None:
+        asked.append(name)
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub.HfApi, "model_info", offline)
+    (place / "book.txt").write_text("a b c", encoding="utf-8")
+    status, _, err = command("diagnose", "nodir", "--text", "book.txt")
+    assert (status, asked) == (2, ["nodir"])
+    assert err.splitlines()[-1].endswith("or a name that leads to one (no network)")

@@ -16,6 +16,8 @@ from ._output import bad_input
 
 __all__ = ["load", "plan_of"]
 
+_PATIENCE = 10.0  # seconds for the one question whether a name leads to a model
+
 
 def load(
     name: str, text_file: Path, device: str | None = None, dtype: str | None = None
@@ -32,6 +34,7 @@ def load(
     if not Path(name).is_dir():
         line = f"there is no folder {name} here: looking for a model of this name elsewhere"
         print(f"attnscale: {line}", file=sys.stderr, flush=True)
+        _check_reachable(name)  # before torch and transformers, whose import takes long
     else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
@@ -55,6 +58,24 @@ def load(
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
         raise InputError(f"MODEL {name}: {rule} ({first})") from None
     return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
+
+
+def _check_reachable(name: str) -> None:
+    """Refuse a name that leads nowhere by one question: transformers would ask again and again for a minute.
+
+    What an earlier run downloaded needs no question.
+    """
+    try:
+        from huggingface_hub import HfApi, try_to_load_from_cache
+    except ImportError:  # it comes with transformers, whose absence has a message of its own
+        return
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            HfApi().model_info(name, timeout=_PATIENCE)
+    except Exception as error:  # of the network, of the service, or of the name itself
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
+        raise InputError(f"MODEL {name}: {rule} ({first})") from None
 
 
 def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:

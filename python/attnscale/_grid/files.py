@@ -54,6 +54,9 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
         stored = json.loads(Path(path).read_bytes())
     except ValueError:
         stored = None
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise type(error)(f"path must be a file to read, got {str(path)!r}: {why}") from None
     seen = (stored.pop("format", None), stored.pop("kind", usual)) if isinstance(stored, dict) else None
     if stored is None or seen != (_FORMAT, kind):
         raise ValueError(f"path must be a file that {kind!r} wrote, format {_FORMAT}, got {str(path)!r}")

@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "fit_to",
     "generator",
     "is_on_device",
+    "meant",
     "number",
     "positive_int",
     "read_on_infeasible",
@@ -62,12 +63,25 @@ def errors_of(arguments: str) -> Iterator[None]:
         raise type(error)(f"of {arguments}: {error}") from None
 
 
-def choose(name: str, value: object, choices: Sequence[str]) -> str:
-    """`value`, if it is one of `choices`."""
-    if isinstance(value, str) and value in choices:
+def choose(name: str, value: object, choices: Sequence[str], also: Iterable[str] = ()) -> str:
+    """`value`, if it is one of `choices`, which an error lists, or `also` of other spellings.
+
+    The list may be long: the name that may have been meant comes before it.
+    """
+    known = [*choices, *also]
+    if isinstance(value, str) and value in known:
         return value
     listed = ", ".join(repr(choice) for choice in choices)
-    raise ValueError(f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}")
+    rule = f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}"
+    raise ValueError(f"{meant(value, known)}{rule}")
+
+
+def meant(value: object, known: Sequence[str]) -> str:
+    """The beginning of a message, "did you mean 'entropy'? ", where a name of `known` is near; else empty."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(value.lower().replace("-", "_"), known, 1) if isinstance(value, str) else []
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def number(name: str, value: Any) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.homes import apply_at_home
-from ._checks import shown
+from ._checks import meant, shown
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
         raise TypeError(f"statistics must be names of statistics, got {shown(statistics)}") from None
     for name in wanted:
         if name not in NAMES:
-            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {shown(name)}")
+            raise ValueError(
+                f"{meant(name, NAMES)}statistics must be among {', '.join(NAMES)}; got {shown(name)}"
+            )
     return wanted
 
 

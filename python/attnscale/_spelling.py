@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._checks import choose, shown
+from ._checks import shown
 
-__all__ = ["as_literal", "as_number", "check_parameters", "choose_name", "read_call", "spell"]
+__all__ = ["as_literal", "as_number", "check_parameters", "read_call", "spell"]
 
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -50,33 +50,6 @@ def _keyword_name(keyword: Any) -> str:
     if keyword.arg is None:
         raise ValueError("** has no place in a spelling")
     return str(keyword.arg)
-
-
-def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[str] = ()) -> str:
-    """`name` if it is one of `names`; else an error with the name that may have been meant, then with all.
-
-    Parameters
-    ----------
-    argument : str
-        What the message calls it.
-    name : str
-        What was given.
-    names : sequence of str
-        What the message lists.
-    also : iterable of str
-        Other spellings, which are taken too.
-    """
-    known = [*names, *also]
-    if name in known:
-        return name
-    from difflib import get_close_matches
-
-    try:
-        return choose(argument, name, names)
-    except ValueError as error:
-        # The list may be long: the name that may have been meant comes before it.
-        near = get_close_matches(name.lower().replace("-", "_"), known, 1)
-        raise ValueError(f"did you mean {near[0]!r}? {error}" if near else str(error)) from None
 
 
 def check_parameters(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import shown
+from ._checks import meant, shown
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class LawCalibrator:
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
-                raise ValueError(f"parameters must be among {', '.join(known)}; got {shown(name)}")
+                raise ValueError(
+                    f"{meant(name, list(known))}parameters must be among {', '.join(known)}; got {shown(name)}"
+                )
             setattr(self, name, value)
         return self
 

@@ -21,7 +21,7 @@ from ._call.gradients import (
 )
 from ._call.names import has_names, is_pattern
 from ._call.weights import read_normalizer
-from ._checks import shown, sum_over_repeats
+from ._checks import meant, shown, sum_over_repeats
 from ._core import differentiate_arrays
 from ._results import AttentionStatistics, describe_arrays
 
@@ -239,7 +239,9 @@ def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in () if names is _USUAL else names:
         if name not in _FIELDS:
-            raise ValueError(f"wanted must be among {', '.join(_FIELDS)}; got {shown(name)}")
+            raise ValueError(
+                f"{meant(name, _FIELDS)}wanted must be among {', '.join(_FIELDS)}; got {shown(name)}"
+            )
     return names
 
 

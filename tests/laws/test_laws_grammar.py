@@ -306,3 +306,10 @@ def test_the_file_of_a_sweep_takes_the_same(tmp_path: Any, capsys: Any) -> None:
         assert row["value"] == pytest.approx(of_montecarlo(SPELLINGS[law]), rel=1e-12)
     path.write_text(text.format("0.25"), encoding="utf-8")
     assert main(["sweep", str(path), "--json"]) == 0
+
+
+@pytest.mark.parametrize("text", ["1/8", "", "0.1x"])
+def test_what_is_no_name_may_have_been_meant_as_a_number(text):
+    with pytest.raises(ValueError) as raised:
+        laws.get(text)
+    assert str(raised.value) == f"a law must be a number, as 0.125, or a name, as 'log_n', got {text!r}"

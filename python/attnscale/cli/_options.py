@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from .._checks import shown
+from .._checks import meant, shown
 from .._io import InputError
 from ._spelling import LAW_HELP
 
@@ -214,10 +214,8 @@ class Parser(argparse.ArgumentParser):
             every, given = re.findall(r"'([^']*)'", found[3]), found[2].strip("'")
             # Of two spellings, max_cosine and max-cosine, the first is listed.
             known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
-            near = get_close_matches(given.replace("-", "_"), known, 1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
             listed = ", ".join(map(repr, known))
-            raise InputError(f"{meant}{found[1]} must be one of {listed}, got {found[2]}")
+            raise InputError(f"{meant(given, known)}{found[1]} must be one of {listed}, got {found[2]}")
         if found := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
             message += self._meant(found[1])
         raise InputError(f"{message} (see {self.prog} --help)")

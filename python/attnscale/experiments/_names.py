@@ -8,8 +8,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from .._checks import shown
-from .._spelling import choose_name
+from .._checks import choose, shown
 from . import _studies
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def experiment(name: str) -> Experiment:
 
 def study(name: str) -> Any:
     """The module of the experiment `name`: function, config, and what it declares as ``EXPERIMENT``."""
-    return import_module(f".{choose_name('experiment', name, names())}", _studies.__name__)
+    return import_module(f".{choose('experiment', name, names())}", _studies.__name__)
 
 
 def stored(name: str, run: str = "full") -> TrainingResult:
@@ -67,7 +66,7 @@ def stored(name: str, run: str = "full") -> TrainingResult:
     """
     from ._frame.result import TrainingResult, completed
 
-    choose_name("experiment", name, names())
+    choose("experiment", name, names())
     folder = files("attnscale").joinpath("data", "experiments")
     path = folder.joinpath(f"{name}.json" if run == "full" else f"{name}-{run}.json")
     if not path.is_file():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from .._checks import choose, shown
-from .._spelling import as_literal, check_parameters, choose_name, read_call, spell
+from .._spelling import as_literal, check_parameters, read_call, spell
 from ._base import Law
 from ._meaning import MEANINGS_OF_N, NMeans
 
@@ -195,7 +195,7 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
         return amplitude * get(rest)
     if "(" in law:
         law, parameters = read_call(law, "a law")
-    choose_name("the name of a law", law, names())
+    _check_name(law)
     if law in _classes:
         known, required = _parameters_of_class(_classes[law])
         parameters = _own_length(_classes[law], parameters)
@@ -205,6 +205,13 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
     defaults, required = _parameters_of_function(function)
     _check_parameters(law, parameters, [*defaults, *required], required)
     return FunctionLaw(law, function, tuple({**defaults, **parameters}.items()), n_means)
+
+
+def _check_name(law: str) -> None:
+    """Refuse what is no law's name; what is no name at all may have been meant as a number."""
+    if not law.replace("-", "_").isidentifier():
+        raise ValueError(f"a law must be a number, as 0.125, or a name, as 'log_n', got {shown(law)}")
+    choose("the name of a law", law, names())
 
 
 def with_length(law: str | float | Law, length: float) -> Law:

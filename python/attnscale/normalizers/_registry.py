@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, cast
 
-from .._checks import shown
-from .._spelling import check_parameters, choose_name, read_call
+from .._checks import choose, shown
+from .._spelling import check_parameters, read_call
 from ._base import Normalizer
 
 __all__ = ["built_in", "get", "names", "spelling_of"]
@@ -88,7 +88,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
             f"parameters stand in the name or beside it, got {shown(normalizer)} and {sorted(parameters)}"
         )
     given = own or parameters
-    found = _classes[choose_name("normalizer", name, names(), _ALIASES)]
+    found = _classes[choose("normalizer", name, names(), _ALIASES)]
     known = fields(cast(Any, found))
     required = [each.name for each in known if each.default is MISSING]
     check_parameters(

@@ -103,7 +103,7 @@ class LawCalibrator:
         for name, value in params.items():
             if name not in known:
                 raise ValueError(
-                    f"{meant(name, list(known))}parameters must be among {', '.join(known)}; got {shown(name)}"
+                    f"{meant(name, [*known])}parameters must be among {', '.join(known)}; got {shown(name)}"
                 )
             setattr(self, name, value)
         return self

@@ -310,6 +310,5 @@ def test_the_file_of_a_sweep_takes_the_same(tmp_path: Any, capsys: Any) -> None:
 
 @pytest.mark.parametrize("text", ["1/8", "", "0.1x"])
 def test_what_is_no_name_may_have_been_meant_as_a_number(text):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match=r"^a law must be a number, as 0\.125, or a name, as 'log_n', got"):
         laws.get(text)
-    assert str(raised.value) == f"a law must be a number, as 0.125, or a name, as 'log_n', got {text!r}"

@@ -160,3 +160,15 @@ def test_tensors_get_advice_for_tensors() -> None:
         at.attention_entropy(whole.float().requires_grad_(), Q)
     with pytest.raises(TypeError, match=r"attnscale.torch.Sink takes logits that are learned$"):
         normalizers.Sink(torch.zeros(2, requires_grad=True))
+
+
+def test_a_name_that_is_nearly_right_is_said_first():
+    with pytest.raises(ValueError, match=r"^did you mean 'entropy'\? statistics must be among "):
+        at.attention_statistics(np.ones((1, 2, 4)), np.ones((1, 2, 4)), statistics="entropi")
+    with pytest.raises(ValueError, match=r"^did you mean 'sphere'\? model must be "):
+        at.montecarlo.entropy_vs_length(8, model="spher")
+
+
+def test_a_file_that_cannot_be_read_is_named_by_its_argument():
+    with pytest.raises(FileNotFoundError, match=r"^path must be a file to read, got 'nofile': No such file"):
+        at.montecarlo.ExperimentResult.load("nofile")

@@ -195,7 +195,9 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
         return amplitude * get(rest)
     if "(" in law:
         law, parameters = read_call(law, "a law")
-    _check_name(law)
+    if not law.replace("-", "_").isidentifier():
+        raise ValueError(f"a law must be a number, as 0.125, or a name, as 'log_n', got {shown(law)}")
+    choose("the name of a law", law, names())
     if law in _classes:
         known, required = _parameters_of_class(_classes[law])
         parameters = _own_length(_classes[law], parameters)
@@ -205,13 +207,6 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
     defaults, required = _parameters_of_function(function)
     _check_parameters(law, parameters, [*defaults, *required], required)
     return FunctionLaw(law, function, tuple({**defaults, **parameters}.items()), n_means)
-
-
-def _check_name(law: str) -> None:
-    """Refuse what is no law's name; what is no name at all may have been meant as a number."""
-    if not law.replace("-", "_").isidentifier():
-        raise ValueError(f"a law must be a number, as 0.125, or a name, as 'log_n', got {shown(law)}")
-    choose("the name of a law", law, names())
 
 
 def with_length(law: str | float | Law, length: float) -> Law:

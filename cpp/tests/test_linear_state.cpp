@@ -204,6 +204,21 @@ TEST_CASE("states with positions, directions or decays refuse more") {
         "max_length must be at least the number of positions, 10, got 8");
   CHECK(refusal([&] { turned.merge(cosformer_state({.max_length = 9})); }) ==
         "the states must have the same max_length, got 8 and 9");
+  using scaled = efficient_state;
+  CHECK(refusal([] {
+          scaled().merge(scaled({.normalization = efficient_normalization::scaling}));
+        }) == "the states must have the same normalization, got softmax and scaling");
+  CHECK(refusal([] { scaled({.scale = 0.5}).merge(scaled()); }) ==
+        "the states must have the same scale, got 0.5 and 1");
+  CHECK(refusal([] {
+          linear_state().merge(linear_state({.feature_map = linear_feature_map::relu}));
+        }) == "the states must have the same feature_map, got different ones");
+  const performer_state many({.features = 256});
+  CHECK(refusal([&] { many.merge(performer_state({.features = 32})); }) ==
+        "the states must have the same features, got 256 and 32");
+  CHECK(refusal([&] {
+          many.merge(performer_state({.from = {4, 4}}));
+        }) == "the states must have the same from, got different random numbers");
   performer_state drawn({.projection = xt::ones<double>({6, 3})});
   CHECK(refusal([&] { drawn.update(x, x); }) ==
         "projection must have the shape (features, head_dim) with head_dim = 4, got (6, 3)");

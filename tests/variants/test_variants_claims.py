@@ -287,6 +287,36 @@ BAD = {
         ValueError,
         "the states must have the same max_length, got 9 and 8",
     ),
+    "efficient states": (
+        lambda: av.EfficientState().merge(av.EfficientState(normalization="scaling")),
+        ValueError,
+        "the states must have the same normalization, got different ones",
+    ),
+    "efficient states of two scales": (
+        lambda: av.EfficientState(scale=0.5).merge(av.EfficientState()),
+        ValueError,
+        "the states must have the same scale, got 0.5 and 1.0",
+    ),
+    "linear states": (
+        lambda: av.LinearState().merge(av.LinearState(feature_map="relu")),
+        ValueError,
+        "the states must have the same feature_map, got different ones",
+    ),
+    "linear states of two functions": (
+        lambda: av.LinearState(feature_map=np.abs).merge(av.LinearState(feature_map=np.exp)),
+        ValueError,
+        "the states must have the same feature_map, got different ones",
+    ),
+    "performer states": (
+        lambda: av.PerformerState(np.ones((4, 8))).merge(av.PerformerState(np.ones((3, 8)))),
+        ValueError,
+        "the states must have the same projection, got different ones",
+    ),
+    "performer states of two scales": (
+        lambda: av.PerformerState(np.ones((4, 8)), scale=1.0).merge(av.PerformerState(np.ones((4, 8)))),
+        ValueError,
+        "the states must have the same scale, got different ones",
+    ),
     "growing state": (
         lambda: av.ssd(Q, K, V, 0.1),
         ValueError,

@@ -6,6 +6,8 @@
 // GenerateExportHeader: these headers also compile where no build has been configured.
 #pragma once
 
+#include "attnscale/compiler.hpp"
+
 #if defined(ATTNSCALE_SHARED)
 #define ATTNSCALE_EXPORT __attribute__((visibility("default")))
 #else

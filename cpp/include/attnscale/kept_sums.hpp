@@ -221,12 +221,39 @@ std::int64_t known_head_dim(const Options& options) {
   return 1;
 }
 
-template <class Options>
-void check_same_positions(const Options& one, const Options& two) {
-  if constexpr (std::is_same_v<Options, cosformer_attention_options>)
-    if (one.max_length != two.max_length)
-      refuse("the states must have the same max_length, got " + text_of(one.max_length) + " and " +
-             text_of(two.max_length));
+/// Sums of features that other options made are of another kind: they do not add up.
+inline void check_same(const char* name, bool same, const std::string& seen = "") {
+  if (!same) refuse("the states must have the same " + std::string(name) + ", got " + seen);
+}
+
+inline std::string both(double one, double two) { return text_of(one) + " and " + text_of(two); }
+
+inline void check_same_options(const efficient_attention_options& one,
+                               const efficient_attention_options& two) {
+  check_same("normalization", one.normalization == two.normalization, "softmax and scaling");
+  check_same("scale", one.scale == two.scale, both(one.scale, two.scale));
+}
+
+inline void check_same_options(const linear_attention_options& one,
+                               const linear_attention_options& two) {
+  check_same("feature_map", one.feature_map == two.feature_map, "different ones");
+}
+
+inline void check_same_options(const cosformer_attention_options& one,
+                               const cosformer_attention_options& two) {
+  check_same("max_length", one.max_length == two.max_length,
+             text_of(one.max_length) + " and " + text_of(two.max_length));
+}
+
+inline void check_same_options(const performer_attention_options& one,
+                               const performer_attention_options& two) {
+  check_same("scale", one.scale == two.scale, "different ones");
+  check_same("projection", one.projection == two.projection, "different ones");
+  if (one.projection) return;
+  check_same("features", one.features == two.features,
+             text_of(one.features) + " and " + text_of(two.features));
+  check_same("from", one.from.key == two.from.key && one.from.stream == two.from.stream,
+             "different random numbers");
 }
 
 }  // namespace attnscale::detail

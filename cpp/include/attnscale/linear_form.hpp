@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attnscale/compiler.hpp"
+
 namespace attnscale::detail {
 
 /// From the elements x of a row to features. Those from `exponential` on are given by logarithms.

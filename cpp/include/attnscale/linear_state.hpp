@@ -82,7 +82,7 @@ class linear_time_state {
 
   /// The state over the keys of both, those of the other one after one's own; neither is changed.
   linear_time_state merge(const linear_time_state& other) const {
-    detail::check_same_positions(options_, other.options_);
+    detail::check_same_options(options_, other.options_);
     linear_time_state both = *this;
     if (!both.family_) both.family_ = other.family_;
     if (both.family_) both.sums_ = detail::merged(sums_, other.sums_, *both.family_);

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "attnscale/compiler.hpp"
+
 namespace attnscale::detail {
 
 [[noreturn]] inline void refuse(const std::string& message) {

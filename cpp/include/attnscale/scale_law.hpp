@@ -134,7 +134,9 @@ struct variance_invariant {  ///< max(least, sqrt(max(0, 1 + ln(n / n0)))) / sqr
 struct retrieval {
   double gap = not_given, weight = 0.5, least = 0;
 };
-struct scale_invariant {  ///< sqrt(1 + 2 ln(1 + n / tau)) / sqrt(head_dim)
+/// sqrt(1 + 2 ln(1 + n / tau)) / sqrt(head_dim), and -2 ln(1 + n / tau) is added to the score; n is
+/// the distance of query and key
+struct scale_invariant {
   double tau = 10;
 };
 struct critical_scale {};  ///< n / sqrt(head_dim)

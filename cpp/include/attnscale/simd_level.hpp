@@ -8,9 +8,9 @@
 
 namespace attnscale {
 
-/// Name of the level in use: "baseline", "avx2", "avx512" or "neon". It is the one that was set,
-/// else ATTNSCALE_SIMD, read once, else the best that the CPU has. An unknown or unsupported name
-/// in the environment is a std::runtime_error that lists the choices.
+/// Name of the level in use: "baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16" or "neon". It
+/// is the one that was set, else ATTNSCALE_SIMD, read once, else the best that the CPU has. An
+/// unknown or unsupported name in the environment is a std::runtime_error that lists the choices.
 ATTNSCALE_EXPORT std::string_view simd_level();
 
 /// Sets the level of the whole process: a name of available_simd_levels(); another one is a

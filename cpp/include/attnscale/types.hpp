@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attnscale/compiler.hpp"
+
 namespace attnscale {
 
 /// What an array holds. 16-bit types are storage: arithmetic on them is float32.

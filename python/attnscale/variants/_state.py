@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["State"]
 
+#: Fields of a form that decide what its sums are of, by the options that they come from.
+_OPTIONS = {
+    "norm": "normalization",
+    "map": "feature_map",
+    "function": "feature_map",
+    "scale": "scale",
+    "max_length": "max_length",
+    "norm_factor": "scale",
+    "projection": "projection",
+}
+
 
 class State:
     """Keys and values taken in so far, as the sums that later queries read.
@@ -105,7 +116,7 @@ class State:
         TypeError
             If the other one is of another family.
         ValueError
-            If the shapes, or what positions mean, differ.
+            If the shapes, or the options of the family, differ.
         """
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__}, got {type(other).__name__}")
@@ -114,11 +125,7 @@ class State:
                 "the states must have the same shapes, "
                 f"got {_shown(self._shapes)}, and {_shown(other._shapes)}"
             )
-        if self._form.max_length != other._form.max_length:
-            raise ValueError(
-                "the states must have the same max_length, "
-                f"got {self._form.max_length} and {other._form.max_length}"
-            )
+        self._check_form(other._form)
         self._expect(self.n_keys + other.n_keys)
         merged = copy.copy(self)
         merged._sums = self._sums
@@ -128,6 +135,15 @@ class State:
         merged._shapes = self._shapes or other._shapes
         merged.n_keys = self.n_keys + other.n_keys
         return merged
+
+    def _check_form(self, other: LinearForm) -> None:
+        """Refuse sums of features that other options made: they are of another kind, and do not add up."""
+        for field, option in _OPTIONS.items():
+            mine, theirs = getattr(self._form, field), getattr(other, field)
+            if not np.array_equal(mine, theirs):
+                plain = isinstance(mine, (int, float)) and field != "norm_factor"
+                seen = f"{mine} and {theirs}" if plain else "different ones"
+                raise ValueError(f"the states must have the same {option}, got {seen}")
 
     def _expect(self, n_keys: int) -> None:
         """Refuse `n_keys` more keys where the family has a largest number of them."""

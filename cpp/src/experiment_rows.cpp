@@ -106,16 +106,22 @@ score_experiment score_experiment_named(std::string_view name) {
 
 const std::vector<quantity>& quantities_of(score_experiment what) {
   using enum column_kind;
-  static const std::vector<quantity> of_experiment[] = {
-      {{"entropy"}, {"lse"}, {"concentration"}, {"max_weight"}, {"mean_score"}, {"score_variance"}},
-      {{"saturated", share},
-       {"jacobian_trace"},
-       {"jacobian_norm"},
-       {"spectral_bound"},
-       {"gradient_norm"}},
-      {{"needle_weight"}, {"needle_is_top", share}, {"entropy"}},
-      {{"error_variance"}, {"concentration"}},
-      {{"accuracy", share}, {"needle_weight"}}};
+  // Never destroyed: experiments may run in a destructor at the end of the process.
+  static const auto& of_experiment = *new const std::array<std::vector<quantity>, 5>{
+      {{{"entropy"},
+        {"lse"},
+        {"concentration"},
+        {"max_weight"},
+        {"mean_score"},
+        {"score_variance"}},
+       {{"saturated", share},
+        {"jacobian_trace"},
+        {"jacobian_norm"},
+        {"spectral_bound"},
+        {"gradient_norm"}},
+       {{"needle_weight"}, {"needle_is_top", share}, {"entropy"}},
+       {{"error_variance"}, {"concentration"}},
+       {{"accuracy", share}, {"needle_weight"}}}};
   return of_experiment[static_cast<std::size_t>(what)];
 }
 
@@ -185,7 +191,7 @@ void draw_rows(const dot_product_case& what, std::uint64_t key, std::int64_t fir
 
 const std::vector<quantity>& quantities_of_projections() {
   using enum column_kind;
-  static const std::vector<quantity> all{
+  static const auto& all = *new const std::vector<quantity>{
       {"distortion"}, {"outside", bounded}, {"success", share}, {"mean_ratio"}, {"ratio_std"}};
   return all;
 }

@@ -74,7 +74,7 @@ class gradient_run {
     const stop_signal& stop = waiting.stop;
     gradient_rows given{};
     // Kept from call to call: fresh pages take longer than what is written to them.
-    static thread_local row_supports supports;
+    auto& supports = kept_by_thread<row_supports>();
     supports.start(p_.n_keys);
     const std::int64_t end = all.first + all.count;
     for (std::int64_t at = all.first; at < end && !stop.requested(); at += supports.rows()) {

@@ -17,7 +17,7 @@ constexpr std::size_t keep_at_most = std::size_t{4} << 20;
 }  // namespace
 
 void* thread_scratch(std::size_t bytes) {
-  thread_local scratch_area area;
+  auto& area = kept_by_thread<scratch_area>();
   if (bytes > area.size || area.size > keep_at_most) {
     area.buffer.reset();
     area.size = 0;

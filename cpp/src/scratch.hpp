@@ -23,6 +23,30 @@ class aligned_buffer {
   void* data_;
 };
 
+/// Deletes a T when its thread ends, and says so.
+template <class T>
+struct thread_owner {
+  T*& kept;
+  bool& ended;
+  ~thread_owner() {
+    delete std::exchange(kept, nullptr);
+    ended = true;
+  }
+};
+
+/// This thread's T, kept from call to call. Whoever asks once more when the thread's destructors
+/// have run (a static destructor, an atexit handler) gets a new one, which the process keeps.
+template <class T>
+T& kept_by_thread() {
+  static thread_local T* kept = nullptr;
+  static thread_local bool ended = false;
+  if (kept == nullptr) {
+    kept = new T;
+    if (!ended) static thread_local const thread_owner<T> owner{kept, ended};
+  }
+  return *kept;
+}
+
 /// This thread's scratch area, kept from call to call because fresh pages cost more than a short
 /// attention call. Valid until the next call on this thread.
 void* thread_scratch(std::size_t bytes);

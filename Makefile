@@ -208,7 +208,7 @@ test-example: test-cpp
 	for each in $(basename $(notdir $(wildcard cpp/examples/*.cpp))); do build/example/$$each || exit 1; done
 	@if command -v pkg-config > /dev/null; then \
 	  export PKG_CONFIG_PATH=$$(dirname $$(find $(CURDIR)/build/gcc/prefix -name attnscale.pc)) && \
-	  $(CXX) cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example/by-pkg-config && \
+	  $(CXX) -std=c++20 cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example/by-pkg-config && \
 	  build/example/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
 
@@ -227,7 +227,7 @@ test-shared: $(STAMPS)/system-build
 	  { echo "the shared library shows what is internal"; exit 1; }
 	@if command -v pkg-config > /dev/null; then \
 	  export PKG_CONFIG_PATH=$$(dirname $$(find $(CURDIR)/build/shared/prefix -name attnscale.pc)) && \
-	  $(CXX) cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example-shared/by-pkg-config && \
+	  $(CXX) -std=c++20 cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example-shared/by-pkg-config && \
 	  LD_LIBRARY_PATH=$$(pkg-config --variable=libdir attnscale) build/example-shared/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
 

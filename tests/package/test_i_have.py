@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/i-have.md: every call and command runs, and prints what the page says."""
+"""docs/i-have.md, docs/how-to/long-context.md: every call and command runs, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ from attnscale.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "i-have.md"
+LONG = ROOT / "docs" / "how-to" / "long-context.md"
 
 if not PAGE.exists():
     pytest.skip("not a source tree", allow_module_level=True)
 
 TEXT = PAGE.read_text(encoding="utf-8")
 BEGIN, *SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
-COMMANDS = dict(
-    re.findall(r"^```console\n\$ attnscale ([^\n]*)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
-)
+
+
+def commands(text: str) -> dict[str, str]:
+    """What stands behind the prompts of a page, each with the output below it."""
+    found = re.findall(r"^```console\n\$ attnscale ([^\n]*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+COMMANDS = commands(TEXT)
+COMMANDS_OF_LONG = commands(LONG.read_text(encoding="utf-8"))
+SHOWN = COMMANDS | COMMANDS_OF_LONG
 
 
 def run_calls(sections: list[str]) -> int:
@@ -64,6 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert main(["demo", "--export", str(tmp_path)]) == 0
     capsys.readouterr()
     monkeypatch.chdir(tmp_path)
+    causal = at.datasets.causal_qk()  # what the calls of the second page write
+    np.savez("causal.npz", query=causal.query, key=causal.key, layers=causal.layers, heads=causal.heads)
     return tmp_path
 
 
@@ -73,7 +84,7 @@ with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("d
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in COMMANDS],
+    [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in SHOWN],
 )
 def test_commands_print_what_the_page_says(
     command: str, folder: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
@@ -81,9 +92,25 @@ def test_commands_print_what_the_page_says(
     if "checkpoint" in command:
         (folder / "checkpoint").symlink_to(request.getfixturevalue("minilm"))
     assert main(shlex.split(command)) == 0
-    said, shown = capsys.readouterr().out, COMMANDS[command]
+    said, shown = capsys.readouterr().out, SHOWN[command]
     same = doctest.OutputChecker().check_output(shown, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert same, f"the page has\n{shown}\nthe command prints\n{said}"
+
+
+def test_calls_of_the_page_on_long_texts_print_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write the file that its commands read."""
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testfile(str(LONG), module_relative=False, encoding="utf-8")
+    assert result.failed == 0
+    assert result.attempted > 8
+    assert list(tmp_path.iterdir()) == [tmp_path / "causal.npz"]
+
+
+def test_the_page_on_long_texts_is_short_and_goes_through_the_steps() -> None:
+    assert [each.split()[0] for each in COMMANDS_OF_LONG] == ["audit", "diagnose", "report", "calibrate"]
+    assert len(LONG.read_text(encoding="utf-8").split()) <= 700
 
 
 def test_the_page_has_commands() -> None:

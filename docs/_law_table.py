@@ -16,14 +16,14 @@ WIDTH, HEIGHT = 96, 36  # of the plane that a curve is drawn on, in pixels; its 
 def law_table():
     """One row for each law: its name with a link, formula, what n counts, who uses it, and a curve."""
     rows = [_row(class_of(name)) for name in laws.names() if class_of(name) is not None]
-    header = "| law | multiple of $1/\\sqrt d$ | scale of $q \\cdot k$ | what $n$ counts | used by |"
-    return "\n".join([header, "|---|---|---|---|---|", *rows])
+    header = "| law, multiple of $1/\\sqrt d$ | scale of $q \\cdot k$ | what $n$ counts | used by |"
+    return "\n".join([header, "|---|---|---|---|", *rows])
 
 
 def _row(law):
     page = f"../laws/{law.__module__.rpartition('._')[2]}.md#{law.__name__.lower()}"
     curve = _curve(laws.get(law.name, **EXAMPLES.get(law.name, {})))
-    return f"| [`{law.name}`]({page}) | {curve} | {typeset(law)} | {law.n_means} | {cell(law.used_by)} |"
+    return f"| [`{law.name}`]({page}) {curve} | {typeset(law)} | {law.n_means} | {cell(law.used_by)} |"
 
 
 def _curve(law):

@@ -6,8 +6,52 @@ function markScrolling() {
     else box.removeAttribute("tabindex");
   }
 }
+
+// A table of three columns or more with a sentence in it: on a phone each row is a card (site.css), whose cells say
+// which column they are. A table whose parts are shown as blocks is one for screen readers by its roles.
+const SENTENCE = 60; // letters
+function makeCards() {
+  for (const table of document.querySelectorAll("article table.docutils")) {
+    const headings = [...(table.tHead?.rows[0]?.cells ?? [])];
+    const rows = [...(table.tBodies[0]?.rows ?? [])];
+    const cells = rows.flatMap(row => [...row.cells]);
+    if (headings.length < 3 || !cells.some(cell => cell.textContent.trim().length > SENTENCE)) continue;
+    table.classList.add("cards");
+    table.setAttribute("role", "table");
+    for (const row of table.rows) row.setAttribute("role", "row");
+    for (const part of [table.tHead, table.tBodies[0]]) part.setAttribute("role", "rowgroup");
+    for (const heading of headings) heading.setAttribute("role", "columnheader");
+    for (const cell of cells) {
+      cell.setAttribute("role", "cell");
+      const heading = headings[cell.cellIndex];
+      if (cell.cellIndex === 0 || !heading?.textContent.trim() || !cell.textContent.trim()) continue;
+      const shown = document.createElement("span");
+      shown.className = "heading-of-cell";
+      shown.setAttribute("aria-hidden", "true");
+      shown.append(...[...(heading.querySelector("p") ?? heading).cloneNode(true).childNodes], ": ");
+      (cell.querySelector("p") ?? cell).prepend(shown);
+    }
+  }
+}
+
+// The contents of a long page follow: the entry of the section that is read stays in sight.
+function followContents() {
+  const box = document.querySelector(".toc-scroll");
+  const entry = [...(box?.querySelectorAll(".scroll-current > a") ?? [])].pop();
+  if (!entry) return;
+  const [inner, outer] = [entry.getBoundingClientRect(), box.getBoundingClientRect()];
+  if (inner.top < outer.top || inner.bottom > outer.bottom) {
+    box.scrollTo({top: box.scrollTop + inner.top - outer.top - outer.height / 2, behavior: "instant"});
+  }
+}
+
 addEventListener("load", () => {
+  const typeset = window.MathJax?.startup.promise ?? Promise.resolve();
+  typeset.then(makeCards).then(markScrolling);
   markScrolling();
-  window.MathJax?.startup.promise.then(markScrolling);
+  const contents = document.querySelector(".toc-tree"); // in which the theme marks the section
+  if (contents) {
+    new MutationObserver(followContents).observe(contents, {attributeFilter: ["class"], subtree: true});
+  }
 });
 addEventListener("resize", markScrolling);

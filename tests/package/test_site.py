@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import attnscale as at
@@ -131,6 +132,75 @@ def test_a_page_is_no_wider_than_a_phone(page):
     assert max(width) <= NARROW["width"]
     assert page.evaluate(SCROLLING) == []
     assert serious(page, {"runOnly": ["scrollable-region-focusable"]}) == []
+
+
+@pytest.fixture
+def shown(site, browser):
+    """Opens a page by its name, with its formulas set and its tables prepared."""
+    with ExitStack() as stack:
+
+        def open_page(name, **options):
+            path = site / f"{name}.html"
+            page = stack.enter_context(opened(browser, path, color_scheme="light", **options))
+            page.evaluate("window.MathJax?.startup?.promise.then(() => null)")
+            page.wait_for_timeout(100)  # what follows the formulas
+            return page
+
+        yield open_page
+
+
+#: Boxes whose contents are cut at their edge.
+CUT = """selector => [...document.querySelectorAll(selector)].filter(each =>
+  each.scrollWidth > each.clientWidth + 1).map(each => [each.clientWidth, each.scrollWidth])"""
+
+
+def test_nothing_is_cut_where_margins_were_empty(shown):
+    assert shown("reference/laws", viewport=WIDE).evaluate(CUT, ".table-wrapper:has(.law-curve)") == []
+    page = shown("tutorials/05_phases", viewport=WIDE)
+    assert page.locator(".cell_input pre").count() > 5
+    assert page.evaluate(CUT, ".cell_input pre") == []
+
+
+@pytest.mark.parametrize("name", ["reference/laws", "explanation/training-evidence"])
+def test_the_contents_of_a_long_page_stay_and_follow(shown, name):
+    """Wherever the reader is, the entry of that section is in sight."""
+    page = shown(name, viewport=WIDE)
+    for part in (0.3, 0.6, 0.9):
+        page.evaluate("part => scrollTo({top: part * document.body.scrollHeight, behavior: 'instant'})", part)
+        page.wait_for_selector(".toc-tree .scroll-current > a")
+        entry = page.locator(".toc-tree .scroll-current > a").last.bounding_box()
+        assert 0 <= entry["x"] < entry["x"] + entry["width"] <= WIDE["width"]
+        assert 0 <= entry["y"] < entry["y"] + entry["height"] <= WIDE["height"]
+
+
+@pytest.mark.parametrize("name", ["claims", "reference/laws"])
+def test_rows_with_sentences_are_cards_on_a_phone(shown, name):
+    """A column of its own would have 88 pixels for a sentence; a table of numbers stays one."""
+    page = shown(name, viewport=NARROW)
+    widths = page.evaluate("[...document.querySelectorAll('.cards td')].map(each => each.clientWidth)")
+    assert len(widths) > 50
+    assert min(width for width in widths if width) >= 250
+    assert page.evaluate(CUT, ".table-wrapper:has(.cards)") == []
+    cell = page.locator(".cards td:nth-child(2)").first
+    assert cell.inner_text().startswith({"claims": "verdict: ", "reference/laws": "scale of"}[name])
+    page.set_viewport_size(WIDE)
+    assert not cell.locator(".heading-of-cell").is_visible()
+
+
+def test_a_heading_takes_at_most_three_lines_on_a_phone(shown):
+    page = shown("tutorials/03_entropy_invariance", viewport=NARROW)
+    lines = "each => each.offsetHeight / parseFloat(getComputedStyle(each).lineHeight)"
+    assert page.locator("h1").evaluate(lines) < 3.5
+
+
+def test_a_figure_in_the_dark_is_a_card(shown):
+    page = shown("tutorials/05_phases", viewport=WIDE)
+    style = """each => [getComputedStyle(each)].map(
+      style => [style.filter, style.borderRadius, style.padding, style.backgroundColor])[0]"""
+    figure = page.locator("article .cell_output img").first
+    assert figure.evaluate(style)[0] == "brightness(1)"
+    page.emulate_media(color_scheme="dark")
+    assert figure.evaluate(style) == ["brightness(0.85)", "8px", "9.6px", "rgb(255, 255, 255)"]
 
 
 def test_the_table_of_laws_has_them_all(site):

@@ -45,6 +45,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy import integrate, stats
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 BLUE, RED, PURPLE = (at.plot.COLOURS[i] for i in (0, 1, 5))
 GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")

@@ -49,6 +49,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import betainc
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 theory = at.theory
 print(f"attnscale {at.__version__}")
 

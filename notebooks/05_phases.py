@@ -43,6 +43,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale import theory
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 rng = np.random.default_rng(1981)
 
 # %% [markdown]

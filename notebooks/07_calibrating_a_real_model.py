@@ -34,6 +34,12 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 rng = np.random.default_rng(20240512)
 print(f"attnscale {at.__version__}")
 

@@ -63,6 +63,12 @@ from attnscale.variants import (
 )
 from sklearn.datasets import load_digits
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 rng = np.random.default_rng(20251112)
 BLUE, RED = at.plot.COLOURS[:2]
 GREY = "#6E6E6E"

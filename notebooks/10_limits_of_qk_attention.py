@@ -47,6 +47,12 @@ from attnscale.variants import score_functions as sf
 from scipy import stats
 from scipy.special import logsumexp
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 rng = np.random.default_rng(20220427)
 
 # %% [markdown]

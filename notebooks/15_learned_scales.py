@@ -43,6 +43,12 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 BLUE, RED, GREEN, ORANGE, _, PURPLE = at.plot.COLOURS[:6]
 GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")

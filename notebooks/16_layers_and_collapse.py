@@ -49,6 +49,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale.sweep import SweepError
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 BLUE, RED, GREEN, ORANGE, _, PURPLE = at.plot.COLOURS[:6]
 GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")

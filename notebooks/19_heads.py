@@ -37,6 +37,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale import laws, theory
 
+CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+
 rng = np.random.default_rng(17)
 GREY = "#6E6E6E"
 BLUE, RED, GREEN = at.plot.COLOURS[:3]

@@ -87,6 +87,64 @@ def test_runs(source, tmp_path, pytestconfig):
     stamp.keep(tmp_path)
 
 
+SWITCH = """CHECK = True  # with False no assert stops what you change
+if not CHECK:
+    from attnscale._notebook import skip_asserts
+
+    skip_asserts()
+"""
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=by_name)
+def test_the_first_cell_has_the_switch_of_the_asserts(source):
+    """What a reader changes would stop at the first assert, and later cells would lack some names."""
+    first = source.read_text(encoding="utf-8").split("\n# %%\n")[1]
+    assert SWITCH in first.split("\n# %%")[0]
+    assert "assert" not in first.split(SWITCH)[0]
+
+
+# Cells as Jupyter runs them; what stopped each.
+CELLS = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+results = [shell.run_cell(cell) for cell in json.load(sys.stdin)]
+errors = [result.error_before_exec or result.error_in_exec for result in results]
+print(json.dumps([type(error).__name__ if error else "" for error in errors]))
+"""
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_asserts_are_skipped_while_the_switch_is_off(checks):
+    """And only then: a cell that turns it on again counts for those after it, without a new kernel."""
+    pytest.importorskip("IPython")
+    cells = [
+        "import numpy as np\n\n" + (SWITCH if checks else SWITCH.replace("CHECK = True", "CHECK = False")),
+        "for n in (1, 2):\n    assert n == 3\nafter = n",
+        "np.testing.assert_allclose(after, 5)\nlater = after",
+        "def draw():\n    assert later == 5\n    return later\n\nassert draw() == 2",  # in functions, too
+        SWITCH,
+        "assert later == 5",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", CELLS], input=json.dumps(cells), capture_output=True, text=True, check=True
+    )
+    stopped = json.loads(run.stdout.splitlines()[-1])
+    if checks:
+        assert stopped == ["", "AssertionError", "NameError", "NameError", "", "NameError"]
+    else:
+        assert stopped == ["", "", "", "", "", "AssertionError"]
+
+
+def test_asserts_are_not_skipped_outside_of_a_notebook():
+    pytest.importorskip("IPython")
+    from attnscale._notebook import skip_asserts
+
+    with pytest.raises(RuntimeError, match="in IPython or Jupyter"):
+        skip_asserts()
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_asserts_its_claims(source):
     text = source.read_text(encoding="utf-8")

@@ -7,15 +7,16 @@ function markScrolling() {
   }
 }
 
-// A table of three columns or more with a sentence in it: on a phone each row is a card (site.css), whose cells say
+// A table with a sentence or a call in it: on a phone each row is a card (site.css), whose cells say
 // which column they are. A table whose parts are shown as blocks is one for screen readers by its roles.
-const SENTENCE = 60; // letters
+const SENTENCE = 40; // letters
 function makeCards() {
   for (const table of document.querySelectorAll("article table.docutils")) {
     const headings = [...(table.tHead?.rows[0]?.cells ?? [])];
     const rows = [...(table.tBodies[0]?.rows ?? [])];
     const cells = rows.flatMap(row => [...row.cells]);
-    if (headings.length < 3 || !cells.some(cell => cell.textContent.trim().length > SENTENCE)) continue;
+    const named = headings.slice(1).some(heading => heading.textContent.trim()); // else a list of properties
+    if (!named || !cells.some(cell => cell.textContent.trim().length > SENTENCE)) continue;
     table.classList.add("cards");
     table.setAttribute("role", "table");
     for (const row of table.rows) row.setAttribute("role", "row");
@@ -27,7 +28,6 @@ function makeCards() {
       if (cell.cellIndex === 0 || !heading?.textContent.trim() || !cell.textContent.trim()) continue;
       const shown = document.createElement("span");
       shown.className = "heading-of-cell";
-      shown.setAttribute("aria-hidden", "true");
       shown.append(...[...(heading.querySelector("p") ?? heading).cloneNode(true).childNodes], ": ");
       (cell.querySelector("p") ?? cell).prepend(shown);
     }

@@ -128,7 +128,7 @@ with at.plot.style():
 cut = at.theory.truncated_normal_variance(2)
 by_quadrature = integrate.quad(lambda x: x**2 * stats.norm.pdf(x), -2, 2)[0] / (2 * stats.norm.cdf(2) - 1)
 np.testing.assert_allclose(cut, by_quadrature, rtol=1e-12)
-np.testing.assert_allclose([cut, cut**2], [0.773741, 0.598676], atol=6e-7)
+np.testing.assert_allclose([cut, cut**2], [0.773741, 0.598676], atol=5e-7)
 np.testing.assert_allclose(exact["scaled_variance"][:, 3], cut**2, rtol=1e-13)
 
 # %% [markdown]
@@ -309,10 +309,10 @@ def expected_trace(d, scale):
 
 exact = np.array([[expected_trace(d, scale) for scale in (1 / np.sqrt(d), 1)] for d in dims])
 assert (abs(trace.value - exact) < 5 * trace.standard_error).all()
-np.testing.assert_allclose(exact[-1], [0.9612, 0.0732], atol=6e-5)
+np.testing.assert_allclose(exact[-1], [0.9612, 0.0732], atol=5e-5)
 top_two = integrate.quad(lambda x: stats.norm.pdf(x) ** 2 * stats.norm.cdf(x) ** (n - 2), -8, 8)[0]
 rho = n * (n - 1) * top_two
-np.testing.assert_allclose(rho, 2.3437, atol=6e-5)
+np.testing.assert_allclose(rho, 2.3437, atol=5e-5)
 np.testing.assert_allclose(expected_trace(2**14, 1), rho / np.sqrt(2**14), rtol=1e-3)
 
 scaled, unscaled = saturated.value.T
@@ -468,7 +468,7 @@ keys = np.array([[effective_keys(d, scale) for scale in (1 / np.sqrt(d), 1)] for
 for d, (with_scale, without) in zip(dims, keys, strict=True):
     print(f"d = {d:4d}: {with_scale:.1f} of 512 keys scaled, {without:.2f} unscaled")
 np.testing.assert_allclose(keys[:, 0], 312, atol=1.5)
-np.testing.assert_allclose(keys[:, 1], [94.81, 9.04, 2.30, 1.43, 1.18], atol=6e-3)
+np.testing.assert_allclose(keys[:, 1], [94.81, 9.04, 2.30, 1.43, 1.18], atol=5e-3)
 
 with at.plot.style():
     figure, ax = plt.subplots(figsize=(4.6, 3.0))

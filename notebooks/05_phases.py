@@ -77,7 +77,7 @@ print(
     "H at beta = 1.25 beta_c:",
     dict(zip(("10^3", "10^12", "10^100", "10^300"), reached.round(3).tolist(), strict=True)),
 )
-np.testing.assert_allclose(reached, [1.893, 3.091, 4.323, 4.561], atol=6e-4)
+np.testing.assert_allclose(reached, [1.893, 3.091, 4.323, 4.561], atol=5e-4)
 gap, log_n = theory.condensed_entropy(m) - reached, np.log(n)
 below = (np.log(log_n) + np.log(4 * np.pi)) / log_n
 print("gap times ln n:", (gap * log_n).round(1), "  over (ln ln n + ln 4 pi)/ln n:", (gap / below).round(1))
@@ -146,7 +146,7 @@ with at.plot.style():
 
 long = np.array([512, 4096, 32768, 2**20])
 invariant = theory.invariant_beta(long, model="gaussian")
-np.testing.assert_allclose(invariant[1:], [2.314, 3.168, 4.287], atol=6e-4)
+np.testing.assert_allclose(invariant[1:], [2.314, 3.168, 4.287], atol=5e-4)
 assert (invariant < theory.critical_beta(long)).all()
 assert (np.log(long) / np.log(512) < theory.critical_beta(long)).all()
 assert (np.log(long) > theory.critical_beta(long)).all()
@@ -177,9 +177,9 @@ n = np.array([64, 128, 256, 512, 1024])
 c = 0.578386
 log_64 = np.log(n) / np.log(64)
 standard = theory.needle_weight(n, cosine=c, beta=1)
-np.testing.assert_allclose(standard, [0.500, 0.331, 0.197, 0.109, 0.057], atol=6e-4)
+np.testing.assert_allclose(standard, [0.500, 0.331, 0.197, 0.109, 0.057], atol=5e-4)
 np.testing.assert_allclose(
-    theory.needle_weight(n, cosine=c, beta=log_64), [0.5000, 0.4727, 0.4402, 0.4025, 0.3604], atol=6e-5
+    theory.needle_weight(n, cosine=c, beta=log_64), [0.5000, 0.4727, 0.4402, 0.4025, 0.3604], atol=5e-5
 )
 far = np.array([1024, 65536])
 np.testing.assert_allclose(
@@ -189,10 +189,10 @@ np.testing.assert_allclose(  # as the other numbers, at the cosine that has one 
     theory.needle_weight(1024, cosine=c, beta=theory.invariant_beta(1024, n0=64)), 0.9359, atol=5e-5
 )
 np.testing.assert_allclose(
-    theory.needle_weight(far, cosine=0.578, beta=theory.invariant_beta(far, n0=64)), [0.935, 0.814], atol=6e-4
+    theory.needle_weight(far, cosine=0.578, beta=theory.invariant_beta(far, n0=64)), [0.935, 0.814], atol=5e-4
 )
 half = theory.needle_beta([512, 4096, 32768, 2**18], cosine=0.578)
-np.testing.assert_allclose(half, [1.628, 2.390, 3.409, 5.084], atol=6e-4)
+np.testing.assert_allclose(half, [1.628, 2.390, 3.409, 5.084], atol=5e-4)
 print("beta at which the needle has half of the weight:", half.round(3))
 
 # %%
@@ -254,8 +254,8 @@ at_32768 = [
 ]
 for (d, t), value in zip(CASES, at_32768, strict=True):
     print(f"d = {d:2}, t = {t:2.0f}: {value:.3f} nats at n = 32768, limit {limits[d]:.3f}")
-np.testing.assert_allclose(list(limits.values()), [1.885, 3.628, 16.962], atol=6e-4)
-np.testing.assert_allclose(at_32768, [1.884, 3.439, 2.378], atol=6e-4)
+np.testing.assert_allclose(list(limits.values()), [1.885, 3.628, 16.962], atol=5e-4)
+np.testing.assert_allclose(at_32768, [1.884, 3.439, 2.378], atol=5e-4)
 
 # Rows that are drawn, against the exact value of their length: cosines of a sphere have a beta distribution.
 drawn = []

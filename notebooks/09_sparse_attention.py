@@ -125,13 +125,13 @@ LAWS = ["standard", "log_n", "natural_log_n"]
 NAMES = [r"$1/\sqrt{d}$", r"$\log_{512} n/\sqrt{d}$", r"$\ln n/\sqrt{d}$"]
 result = at.montecarlo.sparsity(LENGTHS, law=LAWS, normalizer=["sparsemax", "entmax15"], samples=1000, rng=23)
 claimed = {
-    "sparsemax": [[3.25, 4.27, 1.56], [4.85, 3.51, 1.41]],
-    "entmax15": [[10.1, 16.3, 2.43], [28.0, 14.0, 2.00]],
+    "sparsemax": [[3.24, 4.26, 1.56], [4.86, 3.51, 1.41]],
+    "entmax15": [[10.06, 16.30, 2.43], [27.95, 14.02, 2.01]],
 }
 for i, (name, numbers) in enumerate(claimed.items()):
     ends, errors = result.value[[0, -1], :, i], result.standard_error[[0, -1], :, i]
     print(name, *(f"{a:.2f} -> {b:.2f}" for a, b in ends.T), sep="   ")
-    assert (np.abs(ends - numbers) < 5 * errors + np.where(np.array(numbers) < 10, 0.005, 0.05)).all()
+    assert (np.abs(ends - numbers) < 5 * errors + 0.005).all()
 assert (np.diff(result.value[:, 0, :], axis=0) > 0).all()  # 1/sqrt(d): grows at every step
 assert (result.value[-1, 1:, :] < result.value[0, 1:, :]).all()  # the logarithms: shrinks
 
@@ -274,14 +274,14 @@ for ratio in ratios:
     assert (distance[ratio] < bound[ratio] / 8).all()
     assert (np.diff(scaled) < 0).all()
     assert scaled[-1] / scaled[4] > 0.95
-np.testing.assert_allclose(distance[3.0][[0, -1]], [0.0832, 0.0119], atol=6e-5)
+np.testing.assert_allclose(distance[3.0][[0, -1]], [0.0832, 0.0119], atol=5e-5)
 
 alphas = np.array([1.5, 2.0, 3.0])
 expected = np.array([at.theory.expected_support(decades, norm.isf(1 / decades) / 3, alpha=a) for a in alphas])
 limits = at.theory.support_limit(3.0, alpha=alphas)
 print("expected support at ratio 3, n = 1e12:", expected[:, -1].round(3), "limits:", limits.round(3))
-np.testing.assert_allclose(limits, [20.945, 4, 2.014], atol=6e-4)
-np.testing.assert_allclose(expected[:, -1], [20.321, 4.014, 2.024], atol=6e-4)
+np.testing.assert_allclose(limits, [20.945, 4, 2.014], atol=5e-4)
+np.testing.assert_allclose(expected[:, -1], [20.321, 4.014, 2.024], atol=5e-4)
 
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.2))

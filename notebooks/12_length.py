@@ -17,10 +17,10 @@
 #
 # The fourth article has one table (claim **T15**): a masked language model is trained at 64 tokens, and
 # its accuracy is read at 64 to 1024, once with the scale $1/\sqrt d$ ("O") and once with
-# $\log_{512}(n)/\sqrt d$ ("E"). E falls more slowly. It is one run of a model of twelve layers, in Chinese,
-# without seeds. Here is the experiment with small models, in a language that every Python has (its own
-# source), with seeds, paired errors, more laws, and one more question: what does the accuracy fall by,
-# the number of keys or their positions?
+# $\log_{512}(n)/\sqrt d$ ("E"). E falls more slowly. It is one run of a small RoFormer, without seeds.
+# Here is the experiment with small models, in a language that every Python has (its own source), with
+# seeds, paired errors, more laws, and one more question: what does the accuracy fall by, the number of
+# keys or their positions?
 #
 # What would refute the claims is evaluated by [one rule](../docs/explanation/how-we-judge.md) that is younger
 # than these runs, so that they are exploratory. The models were
@@ -190,7 +190,7 @@ with at.plot.style():
         for ax, name in zip(axes[1:], runs, strict=True):
             mean, error = mean_error(100 * table[name, trained])
             ax.errorbar(lengths, mean, error, color=colour, marker="o", capsize=2, label=trained)
-    for ax, title in zip(axes, ("Article 004, 12 layers", "3 layers", "6 layers"), strict=True):
+    for ax, title in zip(axes, ("Article 004", "3 layers", "6 layers"), strict=True):
         ax.set(xscale="log", xlabel="length that is read, $n$", title=title, ylim=(0, None))
         ax.set_xticks(lengths, lengths)
         ax.minorticks_off()

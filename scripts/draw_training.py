@@ -156,6 +156,35 @@ def multiples() -> Any:
     return figure
 
 
+def context() -> Any:
+    """Accuracy of models of a context trained at 32 tokens under each law, and pairs that a layer recalls."""
+    run, recall = at.experiments.stored("context"), at.experiments.stored("recall")
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
+    lengths = run.variables["accuracy"].coords["n"]
+    names = (r"$1/\sqrt{d}$", r"$\log_{32} n$", "annealed", r"$2\,\log_{32} n$")
+    for ax, task, title in zip(axes, ("context", "graph"), ("Sampled contexts", "Graphs"), strict=False):
+        for law, name, colour in zip(
+            run.variables["accuracy"].coords["law"], names, at.plot.COLOURS, strict=False
+        ):
+            cell = {"task": task, "own_key": "seen", "trained": "one length", "law": law}
+            _bars(ax, lengths, run.select("accuracy", **cell), color=colour, label=name)
+        ax.set(xscale="log", xlabel="tokens, n; trained at 32", title=title, ylim=(0.55, 1))
+        ax.set_xticks(lengths, lengths)
+    pairs = np.array(recall.axes["pairs"]) / 8  # d_k
+    for place, variant in enumerate(recall.axes["variant"][:4]):
+        right = np.array([recall.select("accuracy", variant=variant, pairs=n) for n in recall.axes["pairs"]])
+        style = {"color": at.plot.COLOURS[place], "linestyle": "--" if variant == "dot + efficient" else "-"}
+        _bars(axes[2], pairs, right.T, label=variant, **style)
+    axes[2].set(xscale="log", xlabel="pairs over $d_k$", title="Recall of one pair", ylim=(0, 1.05))
+    axes[2].set_xticks(pairs, [f"{each:g}" for each in pairs])
+    axes[0].set_ylabel("accuracy")
+    for ax in axes[::2]:
+        ax.legend(fontsize=7)
+    for ax in axes:
+        ax.minorticks_off()
+    return figure
+
+
 READ = {"as trained": "whole texts", "clipped": "distances clipped"}
 
 
@@ -207,6 +236,7 @@ def _bars(ax: Any, lengths: Any, by_seed: Any, **style: Any) -> None:
 
 FIGURES: dict[str, Callable[[], Any]] = {
     "multiples": multiples,
+    "context": context,
     "length_generalization": length_generalization,
     "causal_length": causal_length,
     "learned_scales": learned_scales,

@@ -382,6 +382,9 @@ def test_the_page_says_what_its_runs_say() -> None:
         for text, value in zip(row, found, strict=True):
             if text == "below 0.001":
                 assert value < 0.001
+            elif text == "above 1000":
+                assert value > 1000
             else:  # another CPU rounds otherwise, which a run that diverges enlarges
-                assert float(text) == pytest.approx(value, rel=0.1 if value < 100 else 1.0, abs=0.06)
+                assert float(text) == pytest.approx(value, rel=0.1, abs=0.06)
     assert names["alarms"][0].step == 20
+    assert names["alarms"][0].value < 1e-4

@@ -78,7 +78,7 @@ def test_the_theorem_over_ten_decades():
         assert (np.diff(scaled) < 0).all()  # so no slower than 1 / ln n,
         assert scaled[-1] / scaled[-3] > 0.96  # and hardly faster
         assert np.abs(theory.expected_support(n, beta) - 1 - ratio).max() < 0.07
-    np.testing.assert_allclose(scaled[[0, 1, -1]], [0.3833, 0.3545, 0.3289], atol=6e-5)
+    np.testing.assert_allclose(scaled[[0, 1, -1]], [0.3833, 0.3545, 0.3289], atol=5e-5)
 
 
 @pytest.mark.parametrize(("n", "beta"), [(3, 0.5), (1000, 3.09), (1e12, 1.2), (1e12, 30.0)])

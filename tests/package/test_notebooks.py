@@ -145,6 +145,50 @@ def test_asserts_are_not_skipped_outside_of_a_notebook():
         skip_asserts()
 
 
+# What Jupyter does with the cells of a reader who changes a parameter, and switches the asserts off.
+CHANGED = """
+import sys
+import jupytext
+from IPython.core.interactiveshell import InteractiveShell
+
+source, before, after = sys.argv[1:]
+text = open(source, encoding="utf-8").read()
+for each in (before, "CHECK = True"):
+    assert text.count(each) == 1, each
+text = text.replace(before, after).replace("CHECK = True", "CHECK = False")
+shell = InteractiveShell.instance()
+for cell in jupytext.reads(text, "py:percent")["cells"]:
+    if cell["cell_type"] == "code":
+        shell.run_cell(cell["source"]).raise_error()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("03_entropy_invariance", "D = 64", "D = 48"), ("05_phases", "c = 0.578386", "c = 0.7")],
+)
+def test_runs_to_its_end_with_a_changed_parameter(name, before, after, tmp_path, pytestconfig):
+    """The switch lets every cell end: each defines what later ones need."""
+    pytest.importorskip("jupytext")
+    pytest.importorskip("matplotlib")
+    source = NOTEBOOKS / f"{name}.py"
+    stamp = Stamp(f"notebook-changed-{name}", source)
+    stamp.skip_if_unchanged(pytestconfig)
+    (tmp_path / "ipywidgets.py").write_text(SLIDERS)
+    result = subprocess.run(
+        [sys.executable, "-c", CHANGED, str(source), before, after],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "agg", **stamp.recording(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert result.returncode == 0, (result.stdout + result.stderr)[-2000:]
+    stamp.keep(tmp_path)
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_asserts_its_claims(source):
     text = source.read_text(encoding="utf-8")

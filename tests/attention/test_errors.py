@@ -63,7 +63,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(layout=np.array(["bhsd", "bshd"])), ValueError, "layout must be one of 'bhsd', 'bshd', got an array of shape (2,) and type <U4"),
     (lambda: call(is_causal=np.ones((2, 3))), TypeError, "is_causal must be True or False, got an array of shape (2, 3) and type float64"),
     (lambda: at.merge_states(3), TypeError, "states must be AttentionState objects, got 3"),
-    (lambda: call(layout="bsdh"), ValueError, "layout must be one of 'bhsd', 'bshd', got 'bsdh'"),
+    (lambda: call(layout="bsdh"), ValueError, "did you mean 'bshd'? layout must be one of 'bhsd', 'bshd', got 'bsdh'"),
     (lambda: call(layout=None), ValueError, "layout must be one of 'bhsd', 'bshd', got None"),
     (lambda: call(normalizer="softmin"), ValueError, "did you mean 'softmax_n'? normalizer must be one of"),
     (lambda: call(softcap=0), ValueError, "softcap must be greater than 0, or None for no soft-cap, got 0"),
@@ -114,7 +114,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(out=np.zeros(1281, np.uint8)[1:].view(np.float32).reshape(2, 4, 5, 8)), ValueError, "out must be aligned to its item size"),
     (lambda: at.attention_statistics(Q, K, out=np.empty((2, 4, 5, 8), np.float32)), ValueError, "out is for the output, which needs a value; got out without value"),
     # statistics
-    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight, sink_weight, support, renyi2, min_score; got 'entrpy'"),
+    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "did you mean 'entropy'? statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight, sink_weight, support, renyi2, min_score; got 'entrpy'"),
     (lambda: at.attention_statistics(Q, K, statistics="output"), ValueError, "statistics must be among lse, entropy, "),
     (lambda: at.attention_statistics(Q, K, statistics=3), TypeError, "statistics must be names of statistics, got 3"),
     (lambda: at.attention_statistics(Q, K, statistics=[["lse"]]), TypeError, "statistics must be names of statistics, got [['lse']]"),

@@ -305,7 +305,7 @@ def test_mistakes_are_explained() -> None:
         ),
         (
             lambda: at.attention_entropy(Q, K, layout="bnhd"),
-            "layout must be one of 'bhsd', 'bshd', got 'bnhd'",
+            "did you mean 'bshd'? layout must be one of 'bhsd', 'bshd', got 'bnhd'",
         ),
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):

@@ -161,8 +161,8 @@ def test_rows_that_one_key_has_send_no_rounding_back(name: str, dtype: str) -> N
     truth = at.attention_gradients(*wide, **options)
     limit = 1e-9 if dtype == "float64" else 1e-6
     if name == "relu" and dtype == "bfloat16":
-        # Products of bfloat16 round the weight of the key before it is divided by itself: the output that comes
-        # back is within 2^-7 of the value.
+        # Products of bfloat16 round the weight of the key before it is divided by itself: the output that
+        # comes back is within 2^-7 of the value.
         limit = 2**-7
     for array in ("query", "key"):
         assert np.abs(getattr(truth, array).astype(np.float64)).max() < 1e-3

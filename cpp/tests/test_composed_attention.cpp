@@ -275,8 +275,8 @@ TEST_CASE("a hybrid is its heads") {
                v = normal<T>({3, 1, 8, 2}, 3);
     const matrix directions = performer_projection(6, 4);
     const std::vector<attention_kind> kinds{
-        attention_options{.scale = 0.3}, efficient_attention_options{},
-        linear_attention_options{}, cosformer_attention_options{.max_length = 9},
+        attention_options{.scale = 0.3}, efficient_attention_options{}, linear_attention_options{},
+        cosformer_attention_options{.max_length = 9},
         performer_attention_options{.projection = directions, .scale = 0.5}};
     for (const bool causal : {false, true}) {
       const std::int64_t offset = causal ? 0 : loops::everything;

@@ -120,8 +120,9 @@ def test_the_table_shows_two_digits_of_the_error(run):
 def test_an_experiment_runs_without_another_word(name, run):
     samples = str(DECLARATIONS[name].block)
     report = json.loads(run(name, "--samples", samples, "--seed", "1", "--json"))
-    for parameter, value in DECLARATIONS[name].starts.items():
-        assert report["parameters"][parameter] == (list(value) if isinstance(value, tuple) else value)
+    usual = DECLARATIONS[name].function(samples=int(samples), rng=1)
+    assert report["parameters"] == usual.parameters
+    assert report["rows"][0][usual.quantity] == usual.rows()[0][usual.quantity]
 
 
 def test_quantities(run):

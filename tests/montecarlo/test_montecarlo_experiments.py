@@ -311,8 +311,8 @@ WRONG = [
     ),
     (ValueError, "head_dim must be 4", lambda: mc.entropy_vs_length(2, model=(ONES, ONES), head_dim=8)),
     (ValueError, "cosine must be between -1 and 1, got 1.5", lambda: mc.needle_dilution(4, cosine=1.5)),
-    (ValueError, "head_dim must be given, or query and key", lambda: mc.dot_product_variance()),
     (ValueError, "query and key must be given together", lambda: mc.dot_product_variance(query=ONES)),
+    (ValueError, "n must be at most 3, the keys", lambda: mc.entropy_vs_length(model=(ONES, ONES))),
     (ValueError, "std must be greater than 0", lambda: mc.dot_product_variance(head_dim=4, std=0)),
     *(
         (
@@ -333,7 +333,6 @@ WRONG = [
         lambda: mc.dot_product_variance(head_dim=4, distribution="cauchy"),
     ),
     (ValueError, r"eps must be in \(0, 1\), got 1", lambda: mc.jl_distortion(n=4, dim=4, k=2, eps=1)),
-    (ValueError, "points, or n and dim, must be given", lambda: mc.jl_distortion(n=4, k=2)),
     (ValueError, "points exclude n and dim", lambda: mc.jl_distortion(ONES, n=4, k=2)),
     (ValueError, "points must be distinct", lambda: mc.jl_distortion(ONES, k=2)),
     (ValueError, "points must be finite", lambda: mc.jl_distortion(NAN, k=2)),
@@ -346,6 +345,12 @@ WRONG = [
     (ValueError, r"shape \(n, dim\)", lambda: mc.jl_distortion(ONES[:1], k=2)),
     (ValueError, "kind must be one of", lambda: mc.jl_distortion(n=4, dim=4, k=2, kind="hadamard")),
 ]
+
+
+def test_an_experiment_needs_no_argument():
+    assert mc.entropy_vs_length(samples=1, rng=0).axes == {"n": (512, 4096, 32768)}
+    assert mc.dot_product_variance(samples=64, rng=0).axes == {"head_dim": (16, 64, 256)}
+    assert mc.jl_distortion(n=4, k=2, samples=1, rng=0).parameters["dim"] == 1000
 
 
 @pytest.mark.parametrize(("kind", "message", "call"), WRONG, ids=[row[1][:40] for row in WRONG])

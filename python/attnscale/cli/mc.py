@@ -51,8 +51,7 @@ def parameters(declared: Declaration) -> list[Parameter]:
     for each in known.values():
         if each.name in _NO_OPTION:
             continue
-        value = declared.starts.get(each.name, None if each.default is each.empty else each.default)
-        default = declared.defaults.get(each.name, "") if value is None else _in_words(value)
+        default = declared.defaults.get(each.name, "") if each.default is None else _in_words(each.default)
         # The n of a projection are points, that of all other experiments keys.
         flag = "--points" if "points" in known and each.name == "n" else _flag(each.name)
         found.append(Parameter(each.name, flag, default))
@@ -152,8 +151,6 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     declared = DECLARATIONS[options.experiment]
     for parameter in parameters(declared):
         value = _value(options, parameter.flag)
-        if value is None and getattr(options, "heads", None) is None:
-            value = declared.starts.get(parameter.name)
         if value is None:
             continue
         if parameter.name == "law":

@@ -36,14 +36,13 @@ _DECLARED = declare(
         "concentration": Quantity("", r"$\sum p^2$"),
     },
     samples=10_000,
-    starts={"n": (512, 4096)},
     exact=_exact,
     known="yes",
 )
 
 
 def averaging_error(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (512, 4096),
     *,
     law: LawAxis = "standard",
     head_dim: int | Sequence[int] = 64,
@@ -58,7 +57,7 @@ def averaging_error(
 
     Parameters
     ----------
-    n : int or sequence of int
+    n : int or sequence of int, default (512, 4096)
         Keys and values in a row, at least 1.
     law, head_dim, samples, rng, **options
         As for :func:`entropy_vs_length`; 10000 samples by default.

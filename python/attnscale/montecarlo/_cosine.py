@@ -36,14 +36,13 @@ _DECLARED = declare(
     "largest cosine of a query with n random keys",
     quantities={"max_cosine": Quantity("", "largest cosine")},
     samples=1000,
-    starts={"n": (512, 4096, 32768)},
     exact=_exact,
     known="yes",
 )
 
 
 def max_cosine(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (512, 4096, 32768),
     head_dim: int | Sequence[int] = 64,
     *,
     samples: int | None = None,
@@ -54,7 +53,7 @@ def max_cosine(
 
     Parameters
     ----------
-    n : int or sequence of int
+    n : int or sequence of int, default (512, 4096, 32768)
         Keys, at least 1.
     head_dim : int or sequence of int
         At least 2.

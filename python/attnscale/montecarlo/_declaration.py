@@ -58,8 +58,6 @@ class Declaration:
         Where `exact` has a value, in words.
     defaults : dict of str to str
         In words, the values of parameters whose default in the signature is None.
-    starts : dict of str to value
-        What the command line runs with where it is not told, of parameters without a default.
     choices : dict of str to tuple of str
         What parameters that are words may be.
     arrays : tuple of str
@@ -80,7 +78,6 @@ class Declaration:
     exact: Callable[[Grid], dict[str, Any]] | None = None
     known: str = ""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    starts: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()

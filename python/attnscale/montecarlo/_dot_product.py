@@ -73,7 +73,7 @@ _DECLARED = declare(
         "kurtosis": Quantity(),
     },
     samples=1600 * _BLOCK,
-    starts={"head_dim": (16, 64, 256)},
+    defaults={"head_dim": "16 64 256"},
     along=("head_dim",),
     exact=_exact,
     known="independent components",
@@ -100,7 +100,7 @@ def dot_product_variance(
     Parameters
     ----------
     head_dim : int or sequence of int, optional
-        Components of q and k; needed unless query and key are given.
+        Components of q and k; 16, 64 and 256 by default, unless query and key are given.
     distribution : {"normal", "uniform", "truncated_normal", "laplace"} or sequence of them
         The distribution of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as
         in BERT's initialisation: its own variance is 0.773741 std^2.
@@ -156,9 +156,7 @@ def dot_product_variance(
 
 
 def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, threads: int) -> Prepared:
-    if head_dim is None:
-        raise ValueError("head_dim must be given, or query and key")
-    dims = integer_axis("head_dim", head_dim)
+    dims = integer_axis("head_dim", (16, 64, 256) if head_dim is None else head_dim)
     check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
     kinds = axis("distribution", distribution, lambda name, value: choose(name, value, DISTRIBUTIONS))
     means = mean if isinstance(mean, tuple) and len(mean) == 2 else (mean, mean)

@@ -46,7 +46,6 @@ _DECLARED = declare(
         "score_variance": Quantity(),
     },
     samples=1000,
-    starts={"n": (512, 4096, 32768)},
     exact=_exact,
     known="entropy, lse, concentration, mean score; sphere and Gaussian model",
     defaults={"head_dim": "64"},
@@ -56,7 +55,7 @@ _DECLARED = declare(
 
 
 def entropy_vs_length(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (512, 4096, 32768),
     *,
     law: LawAxis = "standard",
     head_dim: int | Sequence[int] | None = None,
@@ -70,8 +69,8 @@ def entropy_vs_length(
 
     Parameters
     ----------
-    n : int or sequence of int
-        Keys in a row, at least 1; also the n of the law.
+    n : int or sequence of int, default (512, 4096, 32768)
+        Keys in a row, at least 1; also the n of the law. Of real heads at most the keys that they have.
     law : str, Law, float or sequence of them
         A law, its name, or a number, which is the multiplier of q . k.
     head_dim : int or sequence of int, optional

@@ -56,7 +56,6 @@ _DILUTION = declare(
         "entropy": Quantity("nat", "mean entropy"),
     },
     samples=1000,
-    starts={"n": (512, 4096), "cosine": 0.5},
     exact=_exact_needle,
     known="weight and share",
     shares=("needle_is_top",),
@@ -66,7 +65,6 @@ _RETRIEVAL = declare(
     "how often the right key has the largest weight",
     quantities={"accuracy": Quantity("", "retrieval accuracy"), "needle_weight": _WEIGHT},
     samples=1000,
-    starts={"head_dim": (8, 32, 128)},
     along=("head_dim", "n"),
     exact=_exact_retrieval,
     known="yes",
@@ -75,11 +73,11 @@ _RETRIEVAL = declare(
 
 
 def needle_dilution(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (512, 4096),
     *,
     law: LawAxis = "standard",
     head_dim: int | Sequence[int] = 64,
-    cosine: float,
+    cosine: float = 0.5,
     samples: int | None = None,
     rng: RNG | None = None,
     **options: Unpack[RunOptions],
@@ -88,11 +86,11 @@ def needle_dilution(
 
     Parameters
     ----------
-    n : int or sequence of int
+    n : int or sequence of int, default (512, 4096)
         Keys in a row, the needle among them.
     law, head_dim, samples, rng, **options
         As for :func:`entropy_vs_length`.
-    cosine : float
+    cosine : float, default 0.5
         Cosine of the needle with the query, from -1 to 1. All norms are sqrt(head_dim).
 
     Returns
@@ -130,7 +128,7 @@ def needle_dilution(
 
 
 def head_dimension(
-    head_dim: int | Sequence[int],
+    head_dim: int | Sequence[int] = (8, 32, 128),
     *,
     n: int | Sequence[int] = 512,
     cosine: float = 0.5,
@@ -147,7 +145,7 @@ def head_dimension(
 
     Parameters
     ----------
-    head_dim : int or sequence of int
+    head_dim : int or sequence of int, default (8, 32, 128)
         At least 2.
     n : int or sequence of int
         Keys, the right one among them; 512 by default.

@@ -38,7 +38,7 @@ _DECLARED = declare(
     },
     samples=10,
     along=("k",),
-    starts={"n": 100, "dim": 1000, "k": (50, 200, 800)},
+    defaults={"n": "100", "dim": "1000"},
     choices={"kind": KINDS},
     shares=("success",),
     bounded=("outside",),
@@ -50,7 +50,7 @@ def jl_distortion(
     *,
     n: int | None = None,
     dim: int | None = None,
-    k: int | Sequence[int],
+    k: int | Sequence[int] = (50, 200, 800),
     kind: str | Sequence[str] = "gaussian",
     eps: float | Sequence[float] = 0.5,
     samples: int | None = None,
@@ -67,8 +67,9 @@ def jl_distortion(
         equal after that are refused; the ratio of a pair is off by about 2e-7 times how far its points are
         from the mean over how far from each other.
     n, dim : int, optional
-        Instead of points: n points of dim independent normal coordinates, drawn anew for each sample.
-    k : int or sequence of int
+        Instead of points: n points of dim independent normal coordinates, drawn anew for each sample; 100
+        and 1000 by default.
+    k : int or sequence of int, default (50, 200, 800)
         Dimensions to project to, at least 1.
     kind : {"gaussian", "sign", "sparse"} or sequence of them
         Entries of the matrix, of variance 1/k: normal; +-1/sqrt(k); or sqrt(3/k) times +1, 0, -1
@@ -133,8 +134,7 @@ def _source(
 ) -> tuple[NDArray[np.float32] | None, tuple[int, int], dict[str, Any]]:
     """The points, or None where they are normal; their shape; and the parameters that the result says."""
     if points is None:
-        if n is None or dim is None:
-            raise ValueError(f"points, or n and dim, must be given, got n={shown(n)} and dim={shown(dim)}")
+        n, dim = 100 if n is None else n, 1000 if dim is None else dim
         shape = (check_count("n", positive_int("n", n)), check_count("dim", positive_int("dim", dim)))
         if shape[0] < 2:
             raise ValueError(f"n must be at least 2, got {n}")

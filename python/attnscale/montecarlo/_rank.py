@@ -35,12 +35,11 @@ _DECLARED = declare(
         "concentration": Quantity("", r"$\sum p^2$"),
     },
     samples=8,
-    starts={"n": (32, 128)},
 )
 
 
 def rank_and_sparsity(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (32, 128),
     *,
     law: LawAxis = "standard",
     head_dim: int | Sequence[int] = 64,
@@ -55,7 +54,7 @@ def rank_and_sparsity(
 
     Parameters
     ----------
-    n : int or sequence of int
+    n : int or sequence of int, default (32, 128)
         Queries and keys, at least 1.
     law, head_dim, rng, **options
         As for :func:`entropy_vs_length`.

@@ -30,7 +30,6 @@ _DECLARED = declare(
         "gradient_norm": Quantity(),
     },
     samples=1000,
-    starts={"head_dim": (4, 16, 64, 256)},
     along=("head_dim", "n"),
     defaults={"law": "standard unscaled"},
     shares=("saturated",),
@@ -39,7 +38,7 @@ _DECLARED = declare(
 
 def softmax_saturation(
     *,
-    head_dim: int | Sequence[int],
+    head_dim: int | Sequence[int] = (4, 16, 64, 256),
     n: int | Sequence[int] = 512,
     law: LawAxis | None = None,
     scale: LawAxis | None = None,
@@ -51,7 +50,7 @@ def softmax_saturation(
 
     Parameters
     ----------
-    head_dim : int or sequence of int
+    head_dim : int or sequence of int, default (4, 16, 64, 256)
         Independent standard normal components of q and k, at least 1.
     n : int or sequence of int
         Keys in a row, at least 1; also the n of a law.

@@ -40,7 +40,6 @@ _DECLARED = declare(
         "max_weight": Quantity(),
     },
     samples=1000,
-    starts={"n": (64, 512, 4096)},
     choices={"model": _MODELS},
 )
 _STATISTICS = tuple(_DECLARED.quantities)
@@ -50,7 +49,7 @@ NormalizerAxis: TypeAlias = "str | normalizers.Normalizer | Sequence[str | norma
 
 
 def sparsity(
-    n: int | Sequence[int],
+    n: int | Sequence[int] = (64, 512, 4096),
     *,
     law: LawAxis = "standard",
     normalizer: NormalizerAxis = "sparsemax",
@@ -64,7 +63,7 @@ def sparsity(
 
     Parameters
     ----------
-    n : int or sequence of int
+    n : int or sequence of int, default (64, 512, 4096)
         Keys in a row, at least 1; also the n of the law.
     law, head_dim, rng, **options
         As for :func:`entropy_vs_length`.

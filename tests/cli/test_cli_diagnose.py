@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +190,22 @@ def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
     assert bar.get_ylabel() == "mean entropy (nats)"
     drawn = [np.asarray(ax.get_images()[0].get_array()) for ax in maps]
     np.testing.assert_array_equal(drawn, [*found.entropy["standard"], *found.entropy["log_n"]])
-    assert [ax.get_title() for ax in maps][2:] == ["$n = 8$, log_n", "$n = 32$, log_n"]
+    assert [ax.get_title(loc="left") for ax in maps][2:] == ["log_n\n$n = 8$", "$n = 32$"]
     assert figure.subfigs[1].get_suptitle() == "layers: layers.*.self_attn"
+
+
+def test_no_title_of_a_map_lies_on_another() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    entropy = np.ones((4, 2, 2))
+    laws = {"as it is": entropy, "1.2 * log_n(base=131072)": entropy}
+    draw(Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"]), [64, 4096, 8192, 131072], figure)
+    figure.canvas.draw()
+    texts = [text for ax in figure.subfigs[1].axes for text in (ax.title, ax._left_title) if text.get_text()]
+    for text in texts:  # the line of a row's name stands alone above those of the lengths
+        text.set_text(text.get_text().splitlines()[-1])
+    boxes = [text.get_window_extent() for text in texts]
+    assert len(boxes) == 8
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 @pytest.mark.parametrize(("layers", "heads", "lengths"), [(6, 12, 2), (2, 2, 1)])

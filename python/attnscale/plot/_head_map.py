@@ -104,14 +104,16 @@ def draw_head_maps(
 ) -> None:
     """Draw maps of entropies in nats with one colour bar: a row for each entry, a column for each title.
 
-    The arrays have the shape (titles, layers, heads); colours go from 0 to `most`.
+    The arrays have the shape (titles, layers, heads); colours go from 0 to `most`. Of several rows each has
+    its entry's name once, above the title of its first map, where it may be longer than the map.
     """
     nats, (pattern, names) = nats_per(unit), _layer_names(modules, len(modules))
     axes = figure.subplots(len(values), len(titles), squeeze=False, sharex=True, sharey=True)
     for row, (name, maps) in zip(axes, values.items(), strict=True):
-        for ax, title, each in zip(row, titles, maps, strict=True):
+        above = [f"{name}\n" if len(values) > 1 else "", *[""] * (len(titles) - 1)]
+        for ax, title, first_line, each in zip(row, titles, above, maps, strict=True):
             image = _draw_map(ax, each / nats, 0.0, most / nats, names)
-            ax.set_title(title if len(values) == 1 else f"{title}, {name}", fontsize=8)
+            ax.set_title(first_line + title, fontsize=8, loc="left")
             ax.label_outer()
     figure.suptitle(pattern, fontsize=8, x=0.01, ha="left")
     _colour_bar(figure, image, list(axes.flat), quantity_label("entropy", unit))

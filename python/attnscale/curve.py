@@ -15,6 +15,7 @@ from ._call.weights import read_sink
 from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
+from ._tables.text import number_cell
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -70,7 +71,11 @@ class EntropyCurve(Tabled):
         rows_of = math.prod(self.entropy.shape[:-1])  # by hand: without scales NumPy cannot tell it
         entropy = np.asarray(self.entropy, np.float64).reshape(rows_of, len(self.scales))
         rows = [
-            (f"{scale:.6g}", *(f"{each:.4f}" for each in column), f"{np.exp(column[0] * nats):.4g}")
+            (
+                f"{scale:.6g}",
+                *(number_cell(each, ".4f") for each in column),
+                number_cell(np.exp(column[0] * nats), ".4g"),
+            )
             for scale, column in zip(self.scales, _mean_and_ends(entropy.T / nats), strict=True)
         ]
         title = f"EntropyCurve: rows {self.entropy.shape[:-1]}, {len(self.scales)} scales"

@@ -32,6 +32,9 @@ def entropy(n, law="standard", *, rng=None):
 def fails(n):
     return 1 / (n - 2)
 
+def word(law):
+    return len(law)
+
 def slow(n):
     time.sleep(0.1)
     return n
@@ -89,14 +92,15 @@ def test_json_has_every_case(folder: Path, capsys: Any) -> None:
 
 def test_table_and_csv(folder: Path, capsys: Any) -> None:
     lines = run(capsys, "sweep.toml", "--csv", "out.csv").splitlines()
-    assert lines[0].split() == ["n", "law", "mean", "rows", "note"]
-    assert lines[1].split()[:2] == ["4", "standard"]
-    assert lines[1].split()[3:] == ["2", "a"]
+    assert lines[:2] == ["In all rows: note a", ""]
+    assert lines[2].split() == ["n", "law", "mean", "rows"]
+    assert lines[3].split()[:2] == ["4", "standard"]
+    assert lines[3].split()[3:] == ["2"]
     assert lines[-1] == "Arrays are shown by their extents; --json and --csv have the numbers."
     rows = list(csv.DictReader(io.StringIO((folder / "out.csv").read_text())))
     assert list(rows[0]) == ["n", "law", "mean", "rows[0]", "rows[1]", "note"]
     assert rows[3]["rows[1]"] == "9"
-    assert f"{float(rows[0]['mean']):.6g}" == lines[1].split()[2]
+    assert f"{float(rows[0]['mean']):.6g}" == lines[3].split()[2]
     assert list(csv.DictReader(io.StringIO(run(capsys, "sweep.toml", "--csv", "-")))) == rows
 
 
@@ -137,6 +141,32 @@ def test_functions_of_the_package_and_dotted_names(folder: Path, capsys: Any) ->
     assert "the name of a law must be one of 'standard'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("function", ["own_module:entropy", "attnscale.montecarlo:entropy_vs_length"])
+def test_a_misspelt_law_is_named_before_the_store_is_read(function: str, folder: Path, capsys: Any) -> None:
+    text = FILE.replace("own_module:entropy", function)
+    (folder / "sweep.toml").write_text(text)
+    run(capsys, "sweep.toml", "--store", "kept")
+    (folder / "sweep.toml").write_text(text.replace('"standard"', '"log_m", "standard"'))
+    assert main(["sweep", "sweep.toml", "--store", "kept"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnscale: error: sweep.toml: did you mean 'log_n'? the name of a law must be ")
+
+
+def test_a_function_of_the_user_may_have_words_of_its_own(folder: Path, capsys: Any) -> None:
+    (folder / "sweep.toml").write_text('function = "own_module:word"\n[grid]\nlaw = ["log_m", "zipf"]\n')
+    assert run(capsys, "sweep.toml").split() == ["law", "value", "log_m", "5", "zipf", "4"]
+
+
+def test_what_is_the_same_in_all_rows_stands_above_the_table(folder: Path, capsys: Any) -> None:
+    text = 'function = "own_module:entropy"\nrng = 4\n[grid]\nn = [4]\nlaw = ["standard", "unscaled"]\n'
+    (folder / "sweep.toml").write_text(text)
+    lines = run(capsys, "sweep.toml").splitlines()
+    assert lines[0] == "In all rows: n 4, rows 2, note a"
+    assert lines[2].split() == ["law", "mean"]
+    (folder / "sweep.toml").write_text(text.replace(', "unscaled"', ""))
+    assert run(capsys, "sweep.toml").split()[:5] == ["n", "law", "mean", "rows", "note"]  # of one row nothing
+
+
 def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: Any) -> None:
     (folder / "sweep.toml").write_text('function = "own_module:fails"\n[grid]\nn = [1, 2, 4]\n')
     assert main(["sweep", "sweep.toml"]) == 2
@@ -144,7 +174,7 @@ def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: An
     assert [line.split() for line in captured.out.splitlines()] == [
         ["n", "value"],
         ["1", "-1"],
-        ["2", "nan"],
+        ["2", "-"],
         ["4", "0.5"],
     ]
     assert captured.err.startswith(
@@ -160,7 +190,10 @@ def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: An
         ("[grid]\nn = [1]", "function is missing; it must be a string"),
         ("function = 'own_module:fails'", "grid is missing; it must be a table: [grid]"),
         ("function = 'own_module:fails'\ngrid = 3", "grid must be a table: [grid], got 3"),
-        ("function = 'own_module:fails'\n[gird]\nn = [1]", "unknown key 'gird'; the keys: function, store"),
+        (
+            "function = 'own_module:fails'\n[gird]\nn = [1]",
+            "did you mean 'grid'? unknown key 'gird'; the keys: function, store",
+        ),
         (
             "function = 'own_module:fails'\nn_jobs = true\n[grid]\nn = [1]",
             "n_jobs must be an integer, got True",

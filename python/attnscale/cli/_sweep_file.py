@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._checks import shown
+from .. import laws
+from .._checks import meant, shown
 from .._io import InputError, check_is_file
 from ._spelling import read_law
 
-__all__ = ["SweepFile", "read_sweep_file", "resolve"]
+__all__ = ["SweepFile", "check_laws", "read_sweep_file", "resolve"]
 
 # Key: (type, what it is called in a message).
 _KEYS: dict[str, tuple[type, str]] = {
@@ -52,7 +53,8 @@ def read_sweep_file(path: Path) -> SweepFile:
         raise InputError(f"{path}: not a readable TOML file ({error})") from None
     for key, value in content.items():
         if key not in _KEYS:
-            raise InputError(f"{path}: unknown key {key!r}; the keys: {', '.join(_KEYS)}")
+            near = meant(key, [*_KEYS])
+            raise InputError(f"{path}: {near}unknown key {key!r}; the keys: {', '.join(_KEYS)}")
         kind, rule = _KEYS[key]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InputError(f"{path}: {key} must be {rule}, got {shown(value)}")
@@ -73,6 +75,30 @@ def _with_laws(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_with_laws(name, entry) for entry in value]
     return read_law(value) if name in _LAW_PARAMETERS and isinstance(value, str) and "(" in value else value
+
+
+def check_laws(path: Path, wanted: SweepFile) -> None:
+    """Refuse a name that is no law, before a store is claimed: it would be told of as another sweep.
+
+    The user's own function, which is imported by now with the laws that it registers, may mean something
+    else by a word. There a name is refused that is nearly a law's and stands beside those of laws.
+    """
+    ours = wanted.function.startswith("attnscale.")
+    for name in _LAW_PARAMETERS:
+        given = wanted.grid.get(name, wanted.constants.get(name))
+        texts = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]
+        unknown = {text: error for text in texts if (error := _no_law(text)) is not None}
+        for text, error in unknown.items():
+            if ours or (len(unknown) < len(texts) and meant(text, laws.names())):
+                raise InputError(f"{path}: {error}") from None
+
+
+def _no_law(text: str) -> InputError | None:
+    try:
+        read_law(text)
+    except InputError as error:
+        return error
+    return None
 
 
 @contextmanager

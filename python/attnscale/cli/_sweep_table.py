@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._spelling import as_number
 from .._tables.tabled import nats_per
-from .._tables.text import to_text
+from .._tables.text import error_cell, number_cell, to_text
 
 if TYPE_CHECKING:
     import xarray
@@ -42,18 +43,32 @@ def flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
 
 
 def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
-    """Columns for the parameters and for each result, entropies in `unit`; an array shows its extents."""
+    """The columns that vary, entropies in `unit`; what is the same in all rows stands once above them.
+
+    An array shows its extents.
+    """
     nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
     size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
-    header = [f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items()]
+    header = [*axes, *(f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items())]
+    cases = _cases(table, axes)
     rows = [
         [
             *(as_number(value) if isinstance(value, float) else str(value) for value in place.values()),
-            *(_cell(array / size[name] if size[name] != 1 else array) for name, array in results.items()),
+            *(
+                _cell(name, array / size[name] if size[name] != 1 else array)
+                for name, array in results.items()
+            ),
         ]
-        for place, results in _cases(table, axes)
+        for place, results in cases
     ]
-    text = to_text([*axes, *header], rows)
+    columns = zip(*([*place.values(), *results.values()] for place, results in cases), strict=True)
+    vary = [len(cases) == 1 or not all(_same(each, column[0]) for each in column) for column in columns]
+    text = to_text([*compress(header, vary)], [[*compress(row, vary)] for row in rows])
+    if not all(vary):
+        same = [
+            f"{name} {cell}" for name, cell, varies in zip(header, rows[0], vary, strict=True) if not varies
+        ]
+        text = f"In all rows: {', '.join(same)}\n\n{text}"
     if all(variable.ndim == len(axes) for variable in table.data_vars.values()):
         return text
     return f"{text}\n\nArrays are shown by their extents; --json and --csv have the numbers."
@@ -78,8 +93,16 @@ def _plain(array: Any) -> Any:
     return np.asarray(array).tolist()
 
 
-def _cell(array: NDArray[Any]) -> str:
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, or both NaN."""
+    a, b = np.asarray(one), np.asarray(other)
+    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
+def _cell(name: str, array: NDArray[Any]) -> str:
     if array.ndim:
         return " x ".join(map(str, array.shape))
     value = array.item()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return error_cell(value, ".6g") if name.endswith("standard_error") else number_cell(value)

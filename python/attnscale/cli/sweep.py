@@ -13,7 +13,7 @@ from ..sweep._plan import IN_PARTIAL, IN_STORE
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input, check_folder
-from ._sweep_file import SweepFile, read_sweep_file, resolve
+from ._sweep_file import SweepFile, check_laws, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
         check_folder(f"{options.file}: store {store}", Path(store))
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs
     with resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
+        check_laws(options.file, wanted)
         return sweep(
             function,
             wanted.grid,

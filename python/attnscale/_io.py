@@ -83,8 +83,9 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     else:
         arrays = _read_archive(paths[0])
     query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
-    query, key = _arrange("query", query, layout), _arrange("key", key, layout)
-    _check_shapes(query, key)
+    query = _arrange(f"{paths[0]}: query", query, layout)
+    key = _arrange(f"{paths[-1]}: key", key, layout)
+    _check_shapes(" and ".join(dict.fromkeys(map(str, paths))), query, key)
     names = _head_names(arrays, query.shape[-3], paths[0])
     if layout == "bhsd" and names is None:
         _warn_of_layout(query, key, paths[0])
@@ -212,6 +213,7 @@ def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], pa
 
 
 def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
+    """The array, checked, with the axes (..., heads, n, head_dim); `name` has its file."""
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         # NumPy saves bfloat16 as two bytes without a name.
         hint = "; bfloat16 goes into .safetensors, or .astype(np.float32)" if array.dtype.str == "|V2" else ""
@@ -229,16 +231,18 @@ def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any
     return array
 
 
-def _check_shapes(query: npt.NDArray[Any], key: npt.NDArray[Any]) -> None:
+def _check_shapes(where: str, query: npt.NDArray[Any], key: npt.NDArray[Any]) -> None:
     shapes = f"query {query.shape} and key {key.shape}"
     if query.ndim != key.ndim or query.shape[:-3] != key.shape[:-3]:
-        raise InputError(f"query and key must have the same batch axes, got {shapes}")
+        raise InputError(f"{where}: query and key must have the same batch axes, got {shapes}")
     if query.shape[-1] != key.shape[-1]:
-        raise InputError(f"query and key must have the same last dimension, got {shapes}")
+        raise InputError(f"{where}: query and key must have the same last dimension, got {shapes}")
     if 0 in query.shape or 0 in key.shape:
-        raise InputError(f"query and key must not be empty, got {shapes}")
+        raise InputError(f"{where}: query and key must not be empty, got {shapes}")
     if query.shape[-3] % key.shape[-3]:
-        raise InputError(f"the number of query heads must be a multiple of that of key heads, got {shapes}")
+        raise InputError(
+            f"{where}: the number of query heads must be a multiple of that of key heads, got {shapes}"
+        )
 
 
 def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path) -> tuple[str, ...] | None:

@@ -128,13 +128,28 @@ def with_nan():
             {"query": QUERY, "q": QUERY, "key": KEY},
             r"several arrays could be the query; the file has key, q, query",
         ),
-        (broken(query=with_nan()), r"^query holds 2 NaN or infinite values, the first at index \(1, 2, 3\)$"),
-        (broken(key=KEY.astype(np.int32)), r"^key must be floating point, got int32$"),
-        (broken(query=QUERY[0, 0]), r"^query must have 2 axes \(n, head_dim\) or more, got shape \(8,\)$"),
-        (broken(key=KEY[..., :5]), r"same last dimension, got query \(4, 9, 8\) and key \(4, 9, 5\)$"),
-        (broken(key=KEY[None]), r"same batch axes, got query \(4, 9, 8\) and key \(1, 4, 9, 8\)$"),
-        (broken(key=KEY[:3]), r"must be a multiple of that of key heads, got query"),
-        (broken(query=QUERY[:, :0]), r"must not be empty, got query \(4, 0, 8\)"),
+        (
+            broken(query=with_nan()),
+            r"heads\.npz: query holds 2 NaN or infinite values, the first at index \(1, 2, 3\)$",
+        ),
+        (broken(key=KEY.astype(np.int32)), r"heads\.npz: key must be floating point, got int32$"),
+        (
+            broken(query=QUERY[0, 0]),
+            r"heads\.npz: query must have 2 axes \(n, head_dim\) or more, got shape \(8,\)$",
+        ),
+        (
+            broken(key=KEY[..., :5]),
+            r"heads\.npz: query and key must have the same last dimension, got query \(4, 9, 8\) and key",
+        ),
+        (
+            broken(key=KEY[None]),
+            r"heads\.npz: query and key must have the same batch axes, got query \(4, 9, 8\) and key",
+        ),
+        (
+            broken(key=KEY[:3]),
+            r"heads\.npz: the number of query heads must be a multiple of that of key heads, got query",
+        ),
+        (broken(query=QUERY[:, :0]), r"heads\.npz: query and key must not be empty, got query \(4, 0, 8\)"),
     ],
 )
 def test_npz_errors(tmp_path, arrays, message):
@@ -142,6 +157,18 @@ def test_npz_errors(tmp_path, arrays, message):
     with pytest.raises(InputError, match=message) as caught:
         read_heads([tmp_path / "heads.npz"])
     assert "\n" not in str(caught.value)
+
+
+def test_an_error_names_the_one_of_two_files_that_it_is_about(tmp_path):
+    paths = tmp_path / "q.npy", tmp_path / "k.npy"
+    for key, message in (
+        (KEY.astype(np.int32), rf"^{tmp_path}/k\.npy: key must be floating point"),
+        (KEY[..., :5], rf"^{tmp_path}/q\.npy and {tmp_path}/k\.npy: query and key must have the same last"),
+    ):
+        np.save(paths[0], QUERY)
+        np.save(paths[1], key)
+        with pytest.raises(InputError, match=message):
+            read_heads(paths)
 
 
 def test_grouped_heads_are_fine(tmp_path):

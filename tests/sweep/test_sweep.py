@@ -284,6 +284,7 @@ MISTAKES = [
     (lambda: sweep(F, G, executor=3, n_jobs=2), ValueError, "n_jobs=2 and executor= were both given. Pass one of them."),
     (lambda: sweep(F, G, store=3), TypeError, "store must be a directory, got 3"),
     (lambda: sweep(F, G, store=__file__), ValueError, "store must be a directory, got the file"),
+    (lambda: sweep(F, G, store=f"{__file__}/x"), ValueError, f"store must be a folder that can be made and written, got '{__file__}/x' (Not a directory)"),
 ]
 # fmt: on
 

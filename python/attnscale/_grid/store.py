@@ -16,7 +16,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,14 @@ class Store:
     def locked(self, *, wait: bool = False) -> Iterator[None]:
         """Keep other processes from writing here, or `wait` for them; a process that dies lets go."""
         self._refuse_other_programs()
-        with locked(self.directory / _LOCK, wait=wait) as held:
+        with ExitStack() as stack:
+            try:
+                held = stack.enter_context(locked(self.directory / _LOCK, wait=wait))
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise ValueError(
+                    f"store must be a folder that can be made and written, got {str(self)!r} ({why})"
+                ) from None
             if not held:
                 raise ValueError(
                     f"store must be used by one {self._what} at a time, another process writes {str(self)!r}"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._checks import shown
+from ._checks import meant, shown
 
 __all__ = ["as_literal", "as_number", "check_parameters", "read_call", "spell"]
 
@@ -58,7 +58,9 @@ def check_parameters(
     """Refuse unknown parameters and missing ones; `what` is "law 'ssmax'", `how` the way to give them."""
     for unknown in set(given) - set(known):
         listed = ", ".join(known) if known else "none"
-        raise TypeError(f"{what} has no parameter {unknown!r}; its parameters: {listed}")
+        raise TypeError(
+            f"{meant(unknown, known)}{what} has no parameter {unknown!r}; its parameters: {listed}"
+        )
     for missing in required:
         if missing not in given:
             raise TypeError(f"{what} needs {missing}: {how.format(missing)}")

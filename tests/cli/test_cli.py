@@ -145,7 +145,7 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["entropy", MINILM, "--laws", "nope"], "must be one of 'standard', 'unscaled'"),
         (
             ["entropy", MINILM, "--laws", "log_n(bse=3)"],
-            "has no parameter 'bse'; its parameters: base, floor",
+            "did you mean 'base'? law 'log_n' has no parameter 'bse'; its parameters: base, floor",
         ),
         (["entropy", MINILM, "--laws", "constant"], "'constant' needs value"),
         (["entropy", MINILM, "--laws", "log_n(512)"], "a law is written NAME or NAME(parameter=value, ...)"),
@@ -169,7 +169,7 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["sweep", "."], ".: is a folder, not a file"),
         (["sweep", "x.toml", "--n-jobs", "x"], "--n-jobs must be a whole number, as 1024 or 1e3, got 'x'"),
         (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
-        (["explain", "3 +"], "the name of a law must be one of 'standard', 'unscaled'"),
+        (["explain", "3 +"], "a law must be a number, as 0.125, or a name, as 'log_n', got '3 +'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(fail, arguments, message):

@@ -254,6 +254,14 @@ def test_a_loss_that_is_not_finite_ends_the_training():
         training.fit(weight, lambda step: weight.weight.sum(), steps=1)
 
 
+def test_a_run_that_is_not_shipped_is_told_from_those_that_are():
+    with pytest.raises(
+        ValueError, match=r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sise'$"
+    ):
+        experiments.stored("hybrids", "sise")
+    assert experiments.stored("context", "lengths").claim == experiments.stored("context").claim
+
+
 def test_every_study_is_a_name_of_the_package():
     """A study is its file: the list, its config and what mypy reads follow, or this says what is missing."""
     source = Path(experiments.__file__).read_text(encoding="utf-8")

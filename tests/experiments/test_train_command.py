@@ -207,7 +207,10 @@ def test_several_values_of_a_field(capsys, variants):
     [
         ((), "EXPERIMENT must be one of "),
         (("length_generalisation",), "did you mean 'length_generalization'? experiment must be "),
-        (("length_generalization", "--set", "step=3"), "--set must be NAME=VALUE with a field of Length"),
+        (
+            ("length_generalization", "--set", "step=3"),
+            "did you mean 'steps'? --set must be NAME=VALUE with a ",
+        ),
         (("length_generalization", "--set", "steps=0"), "steps must be at least 1, got 0"),
         (
             ("recall", "--set", "tests=8", "--device", "nowhere"),

@@ -148,7 +148,7 @@ from attnscale import laws
         (
             lambda: laws.get("log_n", bas=2),
             TypeError,
-            "law 'log_n' has no parameter 'bas'; its parameters: base, floor",
+            "did you mean 'base'? law 'log_n' has no parameter 'bas'; its parameters: base, floor",
         ),
         (
             lambda: laws.get("standard", s=2),

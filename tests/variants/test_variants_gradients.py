@@ -343,6 +343,16 @@ def test_any_strides_and_no_input_is_written():
             TypeError,
             "linear_attention has no option 'scale'",
         ),
+        (
+            lambda x: av.gradients("linear_attention", x, x, x, x, feature="elu"),
+            TypeError,
+            r"did you mean 'feature_map'\? linear_attention has no option 'feature'",
+        ),
+        (
+            lambda x: av.linear_attention(x, x, x, feature="elu"),
+            TypeError,
+            r"argument 'feature'; did you mean 'feature_map'\?",
+        ),
         (lambda x: av.gradients("ssd", x, x, None, x, log_decay=0.0), TypeError, "value must be an array"),
         (
             lambda x: av.gradients("linear_attention", x, x, x, x[:2]),

@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._checks import shown
+from .._checks import meant, shown
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from .._io import InputError
 from .._tables.text import counted, duration, to_text
@@ -146,8 +146,8 @@ def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
         name, equals, value = text.partition("=")
         if not equals or name not in known:
             raise InputError(
-                f"--set must be NAME=VALUE with a field of {type(base).__name__} ({', '.join(known)}), "
-                f"got {shown(text)}"
+                f"{meant(name, [*known])}--set must be NAME=VALUE with a field of {type(base).__name__} "
+                f"({', '.join(known)}), got {shown(text)}"
             )
         changes[name] = _value(value, known[name])
     for name in ("device", "dtype"):

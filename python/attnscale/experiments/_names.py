@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from .._checks import choose, shown
+from .._checks import choose
 from . import _studies
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def stored(name: str, run: str = "full") -> TrainingResult:
 
     choose("experiment", name, names())
     folder = files("attnscale").joinpath("data", "experiments")
-    path = folder.joinpath(f"{name}.json" if run == "full" else f"{name}-{run}.json")
-    if not path.is_file():
-        raise ValueError(f"run must be one whose result is shipped, got {shown(run)} of {name}")
-    return completed(TrainingResult.load(str(path)), experiment(name))
+    files_of = {"full": f"{name}.json"}  # by the run, all that are shipped
+    for each in sorted(path.name for path in folder.iterdir()):
+        if each.startswith(f"{name}-") and each.count(".") == 1:  # two dots are a registration's
+            files_of[each.removeprefix(f"{name}-").removesuffix(".json")] = each
+    chosen = files_of[choose(f"run of {name}", run, [*files_of])]
+    return completed(TrainingResult.load(str(folder.joinpath(chosen))), experiment(name))

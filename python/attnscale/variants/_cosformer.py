@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import positive_int
+from .._options import hinted
 from ._heads import offset_of, read_call
 from ._linear_form import LinearForm, attend
 from ._state import State
@@ -37,6 +38,7 @@ def cosformer_form(inputs: Inputs, max_length: Any) -> LinearForm:
     return form
 
 
+@hinted
 def cosformer_attention(
     query: ArrayLike,
     key: ArrayLike,

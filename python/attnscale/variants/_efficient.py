@@ -10,6 +10,7 @@ import numpy as np
 
 from .._call.arrays import read_inputs
 from .._checks import choose, number
+from .._options import hinted
 from .._results import describe_arrays
 from ._arrays import wide_type
 from ._heads import offset_of, read_call, read_layout, refuse_causal
@@ -48,6 +49,7 @@ def _softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
     return weights
 
 
+@hinted
 def efficient_attention(
     query: ArrayLike,
     key: ArrayLike,

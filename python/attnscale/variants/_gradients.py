@@ -11,7 +11,7 @@ import numpy as np
 
 from .._call.arrays import Inputs, laid_out, read_inputs, shape_in
 from .._call.call import read_num_threads
-from .._checks import fit_to, shown
+from .._checks import fit_to, meant, shown
 from .._core import linear_gradient
 from ._arrays import floats, wide_type
 from ._composed_gradients import VariantGradients, differential_gradients, relay_gradients, sum_to
@@ -214,7 +214,7 @@ def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any
         allowed["log_decay"] = inspect.signature(function).parameters["log_decay"]
     for option in options:
         if option not in allowed and not takes_more:
-            raise TypeError(f"{name} has no option {option!r}")
+            raise TypeError(f"{meant(option, [*allowed])}{name} has no option {option!r}")
     for parameter in allowed.values():
         if parameter.default is parameter.empty and parameter.name not in options:
             raise TypeError(f"{name} needs the option {parameter.name!r}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._call.arrays import Inputs, make_output, read_inputs
 from .._checks import choose, shown
+from .._options import hinted
 from ..attention import attention
 from ._efficient import efficient_attention
 from ._heads import read_layout
@@ -33,6 +34,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
+@hinted
 def hybrid(
     query: ArrayLike,
     key: ArrayLike,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .._checks import choose
+from .._options import hinted
 from ._heads import offset_of, read_call
 from ._linear_form import LinearForm, attend, check_features
 from ._state import State
@@ -25,6 +26,7 @@ __all__ = ["LinearState", "linear_attention"]
 _MAPS = ("elu", "relu")
 
 
+@hinted
 def linear_attention(
     query: ArrayLike,
     key: ArrayLike,

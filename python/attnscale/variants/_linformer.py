@@ -9,6 +9,7 @@ import numpy as np
 
 from .._call.arrays import laid_out, read_inputs
 from .._checks import as_array
+from .._options import hinted
 from ..attention import attention
 from ._arrays import wide_type
 from ._heads import read_layout, refuse_causal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["linformer_attention"]
 
 
+@hinted
 def linformer_attention(
     query: ArrayLike,
     key: ArrayLike,

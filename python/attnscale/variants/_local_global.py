@@ -12,6 +12,7 @@ from .._call.arrays import make_output, read_inputs
 from .._call.call import Call
 from .._call.rows import EVERY_KEY
 from .._checks import shown
+from .._options import hinted
 from ..attention import attention
 from ._heads import offset_of, read_layout
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["local_global_attention"]
 
 
+@hinted
 def local_global_attention(
     query: ArrayLike,
     key: ArrayLike,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import as_array, boolean, generator, number, positive_int, shown
+from .._options import hinted
 from ._arrays import reals
 from ._heads import offset_of, read_call
 from ._linear_form import LinearForm, attend
@@ -157,6 +158,7 @@ def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
+@hinted
 def performer_attention(
     query: ArrayLike,
     key: ArrayLike,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .._checks import choose
+from .._options import hinted
 from ..state import AttentionState, attention_state, merge_states
 from ._arrays import reals, vectors
 
@@ -20,6 +21,7 @@ _ENERGIES = ("bilinear", "residual")
 _GRADIENTS = ("bilinear", "residual", "ked")
 
 
+@hinted
 def relay_attention(
     x: ArrayLike, centres: ArrayLike, value: ArrayLike | None = None, *, num_threads: int | None = None
 ) -> AttentionState:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._call.arrays import laid_out, read_inputs
 from .._checks import as_array, fit_to
+from .._options import hinted
 from ._heads import read_call, read_layout
 from ._linear_form import LinearForm, attend, read_sums, sum_keys
 
@@ -23,6 +24,7 @@ __all__ = ["SsdState", "ssd"]
 SSD_FORM = LinearForm("given", "none")
 
 
+@hinted
 def ssd(
     query: ArrayLike,
     key: ArrayLike,

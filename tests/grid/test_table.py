@@ -41,6 +41,8 @@ def test_points_and_parts_of_a_column() -> None:
         column.at("entropy", law="d")
     with pytest.raises(KeyError, match="'head' is no axis of entropy, which has n, law"):
         column.at("entropy", head=1)
+    with pytest.raises(KeyError, match=r"did you mean 'law'\? 'laws' is no axis of entropy"):
+        column.at("entropy", laws="a")
 
 
 def test_a_column_has_the_fields_of_the_result(result: ExperimentResult) -> None:

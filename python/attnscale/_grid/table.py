@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import meant, shown
 from .._tables.tabled import Labelled, Sheet, Tabled
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ def places(name: str, axes: Mapping[str, tuple[Any, ...]], labels: Mapping[str, 
             raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
         where.append(known.index(labels[axis]) if axis in labels else slice(None))
     if unknown := labels.keys() - axes.keys():
-        raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {name}, which has {', '.join(axes)}")
+        given = min(unknown)
+        raise KeyError(f"{meant(given, [*axes])}{given!r} is no axis of {name}, which has {', '.join(axes)}")
     return tuple(where)
 
 

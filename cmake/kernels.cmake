@@ -5,7 +5,7 @@
 # have no exceptions: at -O0, through LTO, or as clang's terminate handler, a helper compiled with
 # AVX could be linked into code that runs without it.
 
-# Levels with kernels for bfloat16 have those, and the others of avx512.
+# Levels with kernels for bfloat16 have those, and the others of avx512. The first level runs on every CPU.
 set(attnscale_bfloat16_levels)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(attnscale_levels baseline avx2 avx512)
@@ -15,6 +15,44 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
 else()
   set(attnscale_levels baseline)
 endif()
+list(GET attnscale_levels 0 attnscale_first_level)
+set(attnscale_known_levels ${attnscale_levels} ${attnscale_bfloat16_levels})
+
+set(ATTNSCALE_SIMD_LEVELS "" CACHE STRING
+  "SIMD levels to build besides the one of every CPU, such as avx2;avx512; empty: all that the compiler can build")
+set(unknown_levels ${ATTNSCALE_SIMD_LEVELS})
+list(REMOVE_ITEM unknown_levels ${attnscale_known_levels})
+if(unknown_levels)
+  list(JOIN attnscale_known_levels ", " choices)
+  message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must be a list of ${choices} (what ${CMAKE_SYSTEM_PROCESSOR} has), "
+    "got '${ATTNSCALE_SIMD_LEVELS}'")
+endif()
+set(chosen_levels ${attnscale_known_levels})
+if(ATTNSCALE_SIMD_LEVELS)
+  set(chosen_levels ${attnscale_first_level} ${ATTNSCALE_SIMD_LEVELS})
+endif()
+if(chosen_levels MATCHES "bf16" AND NOT "avx512" IN_LIST chosen_levels)
+  message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must have avx512 beside avx512_bf16 and amx_bf16, which have its kernels, "
+    "got '${ATTNSCALE_SIMD_LEVELS}'")
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^16\\." AND
+    "avx512_bf16" IN_LIST chosen_levels)
+  if(ATTNSCALE_SIMD_LEVELS)
+    message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must leave avx512_bf16 out: clang++ 16 crashes on its kernels, "
+      "got '${ATTNSCALE_SIMD_LEVELS}'")
+  endif()
+  message(STATUS "attnscale: no level avx512_bf16, since clang++ 16 crashes on its kernels")
+  list(REMOVE_ITEM chosen_levels avx512_bf16)
+endif()
+# Definitions say what is left out, so that whoever chooses nothing compiles with the same options as ever.
+foreach(level IN LISTS attnscale_known_levels)
+  if(NOT level IN_LIST chosen_levels)
+    list(REMOVE_ITEM attnscale_levels ${level})
+    list(REMOVE_ITEM attnscale_bfloat16_levels ${level})
+    string(TOUPPER "ATTNSCALE_WITHOUT_${level}" without)
+    set_property(SOURCE cpp/src/levels.cpp cpp/src/simd_level.cpp APPEND PROPERTY COMPILE_DEFINITIONS ${without})
+  endif()
+endforeach()
 
 # The kernels for bfloat16 with the instructions that few CPUs have written out in others: so their logic is tested
 # everywhere. Far slower than float32, and not for use.
@@ -23,8 +61,12 @@ mark_as_advanced(ATTNSCALE_EMULATE_BFLOAT16)
 set(attnscale_emulated_levels)
 if(ATTNSCALE_EMULATE_BFLOAT16)
   set(attnscale_emulated_levels emulated_avx512_bf16 emulated_amx_bf16)
-  set_source_files_properties(cpp/src/levels.cpp cpp/src/simd_level.cpp PROPERTIES
+  set_property(SOURCE cpp/src/levels.cpp cpp/src/simd_level.cpp APPEND PROPERTY
     COMPILE_DEFINITIONS ATTNSCALE_EMULATE_BFLOAT16)
+  if("avx2" IN_LIST attnscale_known_levels AND NOT "avx2" IN_LIST attnscale_levels)
+    message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must have avx2 where ATTNSCALE_EMULATE_BFLOAT16 is ON, "
+      "got '${ATTNSCALE_SIMD_LEVELS}'")
+  endif()
 endif()
 
 set(flags_baseline "")

@@ -13,6 +13,40 @@ struct gradient_problem;
 
 namespace attnscale::detail {
 
+// What a build leaves out (ATTNSCALE_SIMD_LEVELS of CMake) is declared, and neither defined nor
+// used.
+#if defined(ATTNSCALE_WITHOUT_AVX2)
+#define ATTNSCALE_IF_AVX2(...)
+#else
+#define ATTNSCALE_IF_AVX2(...) __VA_ARGS__
+#endif
+#if defined(ATTNSCALE_WITHOUT_AVX512)
+#define ATTNSCALE_IF_AVX512(...)
+#else
+#define ATTNSCALE_IF_AVX512(...) __VA_ARGS__
+#endif
+#if defined(ATTNSCALE_WITHOUT_AVX512_BF16)
+#define ATTNSCALE_IF_AVX512_BF16(...)
+#else
+#define ATTNSCALE_IF_AVX512_BF16(...) __VA_ARGS__
+#endif
+#if defined(ATTNSCALE_WITHOUT_AMX_BF16)
+#define ATTNSCALE_IF_AMX_BF16(...)
+#else
+#define ATTNSCALE_IF_AMX_BF16(...) __VA_ARGS__
+#endif
+
+/// ATTNSCALE_FOR_LEVELS and ATTNSCALE_FOR_BFLOAT16_LEVELS, less what this build leaves out.
+#if defined(__x86_64__) || defined(_M_X64)
+#define ATTNSCALE_FOR_BUILT_LEVELS(f) \
+  f(baseline) ATTNSCALE_IF_AVX2(f(avx2)) ATTNSCALE_IF_AVX512(f(avx512))
+#define ATTNSCALE_FOR_BUILT_BFLOAT16_LEVELS(g) \
+  ATTNSCALE_IF_AVX512_BF16(g(avx512_bf16)) ATTNSCALE_IF_AMX_BF16(g(amx_bf16))
+#else
+#define ATTNSCALE_FOR_BUILT_LEVELS(f) ATTNSCALE_FOR_LEVELS(f)
+#define ATTNSCALE_FOR_BUILT_BFLOAT16_LEVELS(g)
+#endif
+
 /// g(level, other): levels that are another one with a bfloat16_unit of their own, which has the
 /// instructions of avx512_bf16 or amx_bf16 in those of the other one. They are there in a build for
 /// tests (ATTNSCALE_EMULATE_BFLOAT16), and in use only if they are asked for.

@@ -39,18 +39,19 @@ bool never() { return false; }
 
 #if defined(__x86_64__)
 
-bool has_avx2() { return cpu_has("AVX2") && cpu_has("FMA") && cpu_has("F16C"); }
+// A build that leaves levels out (ATTNSCALE_SIMD_LEVELS) does not ask for all of these.
+[[maybe_unused]] bool has_avx2() { return cpu_has("AVX2") && cpu_has("FMA") && cpu_has("F16C"); }
 
-bool has_avx512() {
+[[maybe_unused]] bool has_avx512() {
   return has_avx2() && cpu_has("AVX-512F") && cpu_has("AVX-512CD") && cpu_has("AVX-512DQ") &&
          cpu_has("AVX-512BW") && cpu_has("AVX-512VL");
 }
 
-bool has_avx512_bf16() { return has_avx512() && cpu_has("AVX-512BF16"); }
+[[maybe_unused]] bool has_avx512_bf16() { return has_avx512() && cpu_has("AVX-512BF16"); }
 
 /// Cores of AMD multiply pairs of bfloat16 at the rate of one float32 number; those of Intel take
 /// twice as long, and have AMX for it.
-bool is_amd() {
+[[maybe_unused]] bool is_amd() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_AMD_ebx;
 }
@@ -66,19 +67,23 @@ bool may_use_amx() {
 #endif
 }
 
-bool has_amx_bf16() {
+[[maybe_unused]] bool has_amx_bf16() {
   return has_avx512_bf16() && cpu_has("AMX-TILE") && cpu_has("AMX-BF16") && may_use_amx();
 }
 
-constexpr level levels[] = {{&detail::baseline_kernels, always, always},
+constexpr level levels[] = {
+    {&detail::baseline_kernels, always, always},
 #if defined(ATTNSCALE_EMULATE_BFLOAT16)
-                            {&detail::emulated_avx512_bf16_kernels, has_avx2, never},
-                            {&detail::emulated_amx_bf16_kernels, has_avx2, never},
+    {&detail::emulated_avx512_bf16_kernels, has_avx2, never},
+    {&detail::emulated_amx_bf16_kernels, has_avx2, never},
 #endif
-                            {&detail::avx2_kernels, has_avx2, always},
-                            {&detail::avx512_kernels, has_avx512, always},
-                            {&detail::avx512_bf16_kernels, has_avx512_bf16, is_amd},
-                            {&detail::amx_bf16_kernels, has_amx_bf16, always}};
+    // clang-format off
+    ATTNSCALE_IF_AVX2({&detail::avx2_kernels, has_avx2, always}, )
+    ATTNSCALE_IF_AVX512({&detail::avx512_kernels, has_avx512, always}, )
+    ATTNSCALE_IF_AVX512_BF16({&detail::avx512_bf16_kernels, has_avx512_bf16, is_amd}, )
+    ATTNSCALE_IF_AMX_BF16({&detail::amx_bf16_kernels, has_amx_bf16, always}, )
+    // clang-format on
+};
 #elif defined(__aarch64__)
 constexpr level levels[] = {
 #if defined(ATTNSCALE_EMULATE_BFLOAT16)

@@ -60,8 +60,16 @@ TEST_CASE("levels come worst first, and the one that every CPU has is among them
 #else
   const std::vector<std::string_view> order{"baseline", "avx2", "avx512", "avx512_bf16",
                                             "amx_bf16"};
-  REQUIRE(levels.size() <= order.size());
-  CHECK(std::equal(levels.begin(), levels.end(), order.begin()));
+  REQUIRE(!levels.empty());
+  CHECK(levels.front() == order.front());
+  // A build may leave out any of the others.
+  auto place = order.begin();
+  for (const auto name : levels) {
+    CAPTURE(name);
+    place = std::find(place, order.end(), name);
+    REQUIRE(place != order.end());
+    ++place;
+  }
 #endif
 }
 

@@ -212,7 +212,8 @@ test-example: test-cpp
 	  build/example/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
 
-# The same package as a shared library: two of the examples, pkg-config, and what the library shows.
+# The same package as a shared library: two of the examples, pkg-config, what the library shows, and the library inside a
+# project that asks for -ffast-math.
 test-shared: $(STAMPS)/system-build
 	$(call say,a project that uses the installed shared library)
 	rm -rf build/shared/prefix build/example-shared
@@ -230,6 +231,10 @@ test-shared: $(STAMPS)/system-build
 	  $(CXX) -std=c++20 cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example-shared/by-pkg-config && \
 	  LD_LIBRARY_PATH=$$(pkg-config --variable=libdir attnscale) build/example-shared/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
+	cmake -S cpp/tests/fast_math -B build/fast-math -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS="-Ofast -ffast-math" \
+	  --log-level=WARNING
+	cmake --build build/fast-math --target fast_math
+	build/fast-math/fast_math
 
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@

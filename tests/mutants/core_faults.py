@@ -247,8 +247,8 @@ _CALLS = (
     Fault(
         "an output may begin within what a call reads",
         "cpp/include/attnscale/attention_into.hpp",
-        "if (here.first < there.second && there.first < here.second)",
-        "if (here.first < there.first && there.first < here.second)",
+        "if (last_ <= other.first_ || other.last_ <= first_) return true;",
+        "if (last_ <= other.first_ || other.first_ <= first_) return true;",
         cpp("test_ownership", "outputs share no memory with what is read*"),
     ),
     Fault(

@@ -195,7 +195,7 @@ def test_a_package_with_installed_xtensor_asks_for_it(tmp_path: Path) -> None:
         pytest.skip("no CMake package of xtensor on this system")
     flags = flags_of_package(prefix)
     assert "Requires: xtensor\n" in flags
-    assert f"-I{prefix}/include " in flags
+    assert f"-I{prefix}/include\n" in flags
 
 
 @needs_cmake

@@ -91,8 +91,8 @@ SIGNATURES = {
     "held_out_error": "misses, *, less=None",
     "report": "query, key, *, lengths=None, laws=None, is_causal=False, enable_gqa=False, labels=None, "
     "about=None, layout='bhsd', num_threads=None",
-    "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
-    "on_infeasible='warn', num_threads=None",
+    "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
+    "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
 }

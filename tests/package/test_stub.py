@@ -50,7 +50,7 @@ def functions(body: list[ast.stmt], owner: Any) -> Iterator[tuple[Any, ast.Funct
             continue  # stubtest tells
         if isinstance(node, ast.ClassDef):
             yield from functions(node.body, getattr(owner, node.name))
-        elif isinstance(node, ast.FunctionDef):
+        elif isinstance(node, ast.FunctionDef) and not node.decorator_list:  # properties have no parameters
             yield getattr(owner, node.name), node
 
 

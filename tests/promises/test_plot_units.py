@@ -137,6 +137,7 @@ BAD: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("unit", ["bit", None, 2])
 def test_another_unit_is_one_error_and_leaves_no_figure(name: str, unit: Any, result: Any) -> None:
-    with pytest.raises(ValueError, match=f"^unit must be one of 'nats', 'bits', got {unit!r}$"):
+    meant = "did you mean 'bits'\\? " if unit == "bit" else ""
+    with pytest.raises(ValueError, match=f"^{meant}unit must be one of 'nats', 'bits', got {unit!r}$"):
         BAD[name](result, unit)
     assert plt.get_fignums() == []

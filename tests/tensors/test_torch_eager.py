@@ -62,11 +62,6 @@ def watched() -> None:
     assert "attnscale.attend.default" in names
 
 
-def traced() -> None:
-    with pytest.raises(RuntimeError, match="list type: str"), pytest.warns(DeprecationWarning, match="trace"):
-        torch.jit.trace(lambda x: call(x, x, x)[0], (rows(),), check_trace=False)
-
-
 def with_tangents() -> None:
     from torch.autograd import forward_ad
 
@@ -105,7 +100,7 @@ def transformed() -> None:
 
 
 OTHERS: list[Callable[[], None]] = [
-    *(profiled, watched, traced, with_tangents, negated, of_a_subclass, with_a_default_device),
+    *(profiled, watched, with_tangents, negated, of_a_subclass, with_a_default_device),
     *(without_numbers, transformed),
 ]
 

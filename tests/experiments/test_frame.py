@@ -256,9 +256,9 @@ def test_a_loss_that_is_not_finite_ends_the_training():
 
 def test_a_run_that_is_not_shipped_is_told_from_those_that_are():
     with pytest.raises(
-        ValueError, match=r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sise'$"
+        ValueError, match=r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sizee'$"
     ):
-        experiments.stored("hybrids", "sise")
+        experiments.stored("hybrids", "sizee")
     assert experiments.stored("context", "lengths").claim == experiments.stored("context").claim
 
 

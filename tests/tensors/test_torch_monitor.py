@@ -387,4 +387,4 @@ def test_the_page_says_what_its_runs_say() -> None:
             else:  # another CPU rounds otherwise, which a run that diverges enlarges
                 assert float(text) == pytest.approx(value, rel=0.1, abs=0.06)
     assert names["alarms"][0].step == 20
-    assert names["alarms"][0].value < 1e-4
+    assert names["alarms"][0].value < 1e-3

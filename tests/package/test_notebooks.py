@@ -65,6 +65,20 @@ def interact(draw, **sliders):
 """
 
 
+def run_python(folder, stamp, *arguments):
+    """Python in a folder of its own, with sliders that need no browser; the stamp learns what it imports."""
+    (folder / "ipywidgets.py").write_text(SLIDERS)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "MPLBACKEND": "agg", **stamp.recording(folder)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_runs(source, tmp_path, pytestconfig):
@@ -72,16 +86,7 @@ def test_runs(source, tmp_path, pytestconfig):
     pytest.importorskip("matplotlib")
     stamp = Stamp(f"notebook-{source.stem}", source)
     stamp.skip_if_unchanged(pytestconfig)
-    (tmp_path / "ipywidgets.py").write_text(SLIDERS)
-    result = subprocess.run(
-        [sys.executable, str(source)],
-        cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "agg", **stamp.recording(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    result = run_python(tmp_path, stamp, str(source))
     assert result.returncode == 0, result.stderr[-2000:]
     assert ("sliders:" in result.stdout) == ("## Play with it" in source.read_text(encoding="utf-8"))
     stamp.keep(tmp_path)
@@ -175,16 +180,7 @@ def test_runs_to_its_end_with_a_changed_parameter(name, before, after, tmp_path,
     source = NOTEBOOKS / f"{name}.py"
     stamp = Stamp(f"notebook-changed-{name}", source)
     stamp.skip_if_unchanged(pytestconfig)
-    (tmp_path / "ipywidgets.py").write_text(SLIDERS)
-    result = subprocess.run(
-        [sys.executable, "-c", CHANGED, str(source), before, after],
-        cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "agg", **stamp.recording(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    result = run_python(tmp_path, stamp, "-c", CHANGED, str(source), before, after)
     assert result.returncode == 0, (result.stdout + result.stderr)[-2000:]
     stamp.keep(tmp_path)
 

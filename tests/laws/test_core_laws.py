@@ -159,9 +159,11 @@ def test_counts_of_any_memory() -> None:
     ],
 )
 def test_refusals_say_what_pythons_do(spelling: str) -> None:
+    """But for the name that was perhaps meant, which only Python looks for."""
     with pytest.raises((ValueError, TypeError)) as python:
         at.laws.get(spelling)
-    with pytest.raises(ValueError, match=f"^{re.escape(str(python.value))}$"):
+    said = re.sub(r"^did you mean '\w+'\? ", "", str(python.value))
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         _core.law_identity(spelling)
 
 

@@ -80,7 +80,7 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
 
 def test_sinks_of_heads_and_of_rows() -> None:
     """Logits a head, a query, or -inf, which is no sink; the output is that of one more key of value 0."""
-    from attnscale.torch._forward import attend
+    from attnscale.torch._models.interface import attend
 
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 2, 4, 9, 8, generator=generator)
@@ -174,7 +174,8 @@ def test_types(dtype: str) -> None:
 
 
 def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale.torch import _forward, _ops
+    from attnscale.torch import _ops
+    from attnscale.torch._models import interface
 
     seen: list[Any] = []
     plain = _ops.attention
@@ -184,7 +185,7 @@ def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) 
         lambda q, k, v, **options: seen.append((q, k, v)) or plain(q, k, v, **options),
     )
     q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
-    output, weights = _forward.attend(torch.nn.Identity(), q, k, v, None, is_causal=False)
+    output, weights = interface.attend(torch.nn.Identity(), q, k, v, None, is_causal=False)
     for tensor, array in zip((q, k, v), seen[0], strict=True):
         assert array.__array_interface__["data"][0] == tensor.data_ptr()
     assert weights is None
@@ -194,7 +195,7 @@ def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) 
 
 def test_masks_of_a_pattern_are_not_made() -> None:
     """2^17 tokens would need 16 GiB of mask."""
-    from attnscale.torch._mask import PatternMask, make_mask
+    from attnscale.torch._models.masks import PatternMask, make_mask
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     n = 2**17
@@ -211,7 +212,7 @@ def test_masks_of_a_pattern_are_not_made() -> None:
 
 
 def test_other_masks_are_made() -> None:
-    from attnscale.torch._mask import PatternMask, make_mask
+    from attnscale.torch._models.masks import PatternMask, make_mask
     from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
 
     for function in (
@@ -307,7 +308,7 @@ def test_bad_use_is_a_clear_error() -> None:
 
 
 def test_an_unknown_argument_is_not_ignored() -> None:
-    from attnscale.torch._forward import attend
+    from attnscale.torch._models.interface import attend
 
     q = torch.randn(1, 2, 8, 4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
@@ -317,7 +318,7 @@ def test_an_unknown_argument_is_not_ignored() -> None:
 
 
 def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
-    from attnscale.torch._forward import call_options
+    from attnscale.torch._models.interface import call_options
 
     q, k, v = torch.randn(3, 1, 2, 8, 4)
     hidden, bias = torch.ones(8, 8, dtype=torch.bool).triu(1), torch.randn(1, 2, 8, 8)

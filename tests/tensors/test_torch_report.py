@@ -103,14 +103,14 @@ def test_a_causal_model_gives_what_its_queries_and_keys_give() -> None:
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     model = build("GPT2")
     with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
-        own = at.torch._log.AttentionLog.add
+        own = at.torch._models.log.AttentionLog.add
 
         def keep(self: Any, module: Any, rows: Any, query: Any, key: Any, options: Any) -> None:
             kept.append((query[0] * options["scale"] * query.shape[-1] ** 0.5, key[0]))
             own(self, module, rows, query, key, options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(at.torch._log.AttentionLog, "add", keep)
+            patch.setattr(at.torch._models.log.AttentionLog, "add", keep)
             model(input_ids=torch.arange(48)[None])
     whole = at.report(*kept[0], lengths=[48], laws=["log_n"], is_causal=True).to_dict()
     found = log.report(laws=["log_n"]).to_dict()

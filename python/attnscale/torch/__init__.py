@@ -25,12 +25,12 @@ except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
 from . import nn
-from ._alarm import Alarm
 from ._clip import qk_clip_
 from ._composed import differential_attention, relay_attention
 from ._divergence import attention_divergence
 from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
+from ._models.alarm import Alarm
 from ._variants import (
     cosformer_attention,
     efficient_attention,
@@ -41,10 +41,10 @@ from ._variants import (
 from .nn._replace import replace_attention
 
 if TYPE_CHECKING:
-    from ._forward import NAME, register
-    from ._log import AttentionLog
-    from ._monitor import Monitor
-    from ._record import record
+    from ._models.interface import NAME, register
+    from ._models.log import AttentionLog
+    from ._models.monitor import Monitor
+    from ._models.record import record
 
 __all__ = [
     "NAME",
@@ -77,11 +77,11 @@ __all__ = [
 
 #: The names that need transformers, and the module that has each.
 _OF_MODELS = {
-    "NAME": "_forward",
-    "AttentionLog": "_log",
-    "Monitor": "_monitor",
-    "record": "_record",
-    "register": "_forward",
+    "NAME": "interface",
+    "AttentionLog": "log",
+    "Monitor": "monitor",
+    "record": "record",
+    "register": "interface",
 }
 
 
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(f".{_OF_MODELS[name]}", __name__), name)
+        return getattr(import_module(f"._models.{_OF_MODELS[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise

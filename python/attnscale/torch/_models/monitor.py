@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._checks import boolean, choose, number, positive_int, shown, warn
-from .._grid.files import write_whole
-from .._results import statistic_names
-from .._tables.tabled import Labelled, Sheet, Tabled
-from .._tables.text import counted, to_csv
-from ._alarm import Alarm, Limits, told
-from ._some_rows import some_rows
-from ._tally import Tally
-from ._trainers import attach
-from ._watch import Watch
+from ..._checks import boolean, choose, number, positive_int, shown, warn
+from ..._grid.files import write_whole
+from ..._results import statistic_names
+from ..._tables.tabled import Labelled, Sheet, Tabled
+from ..._tables.text import counted, to_csv
+from .alarm import Alarm, Limits, told
+from .some_rows import some_rows
+from .tally import Tally
+from .trainers import attach
+from .watch import Watch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from .._results import AttentionStatistics
-from ..normalizers import Softmax
-from ._functional import AttentionStatistics as TensorStatistics
-from ._functional import attention_statistics
-from ._heads import on_host
-from ._learned import Sink
-from ._log import AttentionLog
-from ._mask import PatternMask, make_mask
-from ._tensors import shows
-from .nn._dropout import Dropout, attend_with_dropout
+from ..._results import AttentionStatistics
+from ...normalizers import Softmax
+from .._functional import AttentionStatistics as TensorStatistics
+from .._functional import attention_statistics
+from .._learned import Sink
+from .._tensors import shows
+from ..nn._dropout import Dropout, attend_with_dropout
+from .heads import on_host
+from .log import AttentionLog
+from .masks import PatternMask, make_mask
 
 __all__ = ["NAME", "call_options", "log_to", "register"]
 

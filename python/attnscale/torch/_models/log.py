@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._report.make import report_of
-from .._report.page import check_free
-from .._tables.tabled import Labelled, Sheet, Tabled, Unit
-from ..laws import get
-from ._functional import attention_entropy
-from ._heads import groups_of, kept_rows, on_host
+from ..._report.make import report_of
+from ..._report.page import check_free
+from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
+from ...laws import get
+from .._functional import attention_entropy
+from .heads import groups_of, kept_rows, on_host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from .._calibrate.fit import Length
-    from .._report.result import Report
-    from .._results import AttentionStatistics
-    from ..laws import Law
+    from ..._calibrate.fit import Length
+    from ..._report.result import Report
+    from ..._results import AttentionStatistics
+    from ...laws import Law
 
 __all__ = ["AttentionLog"]
 
@@ -207,7 +207,7 @@ class AttentionLog(Tabled):
 
         The unit is "nats" or "bits".
         """
-        from .. import plot
+        from ... import plot
 
         modules = [self.modules[layer] for layer in self.layers]
         return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, modules=modules, ax=ax, unit=unit)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .. import laws as law_registry
-from .._checks import boolean
-from .._results import statistic_names
-from ..laws import Law
-from ._forward import NAME, log_to, register
-from ._lens import is_hooked, recorded
-from ._log import AttentionLog
+from ... import laws as law_registry
+from ..._checks import boolean
+from ..._results import statistic_names
+from ...laws import Law
+from .interface import NAME, log_to, register
+from .lens import is_hooked, recorded
+from .log import AttentionLog
 
 __all__ = ["record"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .._checks import shown
+from ..._checks import shown
 
 __all__ = ["attach"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._calibrate.fit import Length
-from .._report.make import Group
-from ._arguments import sink_of_array
-from ._learned import Sink
-from ._tensors import array
+from ..._calibrate.fit import Length
+from ..._report.make import Group
+from .._arguments import sink_of_array
+from .._learned import Sink
+from .._tensors import array
 
 __all__ = ["groups_of", "kept_rows", "on_host"]
 

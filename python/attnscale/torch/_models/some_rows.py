@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._forward import call_options
-from ._functional import attention_statistics
-from ._learned import Sink
+from .._functional import attention_statistics
+from .._learned import Sink
+from .interface import call_options
 
 __all__ = ["some_rows"]
 

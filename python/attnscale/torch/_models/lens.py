@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._results import AttentionStatistics
-from ._functional import attention_statistics
-from ._heads import on_host
-from ._learned import Sink
-from ._log import AttentionLog
+from ..._results import AttentionStatistics
+from .._functional import attention_statistics
+from .._learned import Sink
+from .heads import on_host
+from .log import AttentionLog
 
 __all__ = ["is_hooked", "recorded"]
 

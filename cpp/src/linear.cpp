@@ -68,9 +68,11 @@ class output_walk : linear_walk {
   void make_groups(heads_list& heads) {
     const bool shared = p_.n_queries && p_.n_keys && first_ >= pairs_;
     const auto keys_of = [](const linear_head* h) { return std::pair(h->key, h->value); };
+    // Heads of the same keys stay in the order in which they lie: std::stable_sort of libstdc++ 12
+    // calls a function that C++17 deprecates, which clang++ says of headers, too.
     if (shared)
-      std::stable_sort(heads.begin(), heads.end(), [&](const linear_head* a, const linear_head* b) {
-        return keys_of(a) < keys_of(b);
+      std::sort(heads.begin(), heads.end(), [&](const linear_head* a, const linear_head* b) {
+        return std::pair(keys_of(a), a) < std::pair(keys_of(b), b);
       });
     groups_.assign(1, 0);
     for (std::size_t i = 1; i < heads.size(); ++i)

@@ -19,7 +19,11 @@ from ._arguments import LEARNABLE, Arguments, Form
 from ._ops import DIFFERENTIABLE, KEPT, attend_arrays, differentiate, differentiate_as_operator
 from ._tensors import array, is_eager
 
-__all__ = ["attend_now", "attend_plain"]
+__all__ = ["attend_now", "attend_plain", "watchers"]
+
+#: Who sees the calls of attention before they are computed, the last one first: a watch of a model, for that
+#: time. Its ``attend`` takes the arguments of :func:`attend_plain`, and returns what is computed.
+watchers: list[Any] = []
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_LEARNABLE = len(LEARNABLE)
@@ -47,6 +51,8 @@ def attend_plain(
     tuple or None
         None for any other call: one with other options, or that PyTorch has more to do with than to run.
     """
+    if watchers:
+        return watchers[-1].attend(query, key, value, statistics, *options)
     if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
     if (query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)) and (

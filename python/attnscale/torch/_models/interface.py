@@ -8,18 +8,14 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from ..._results import AttentionStatistics
 from ...normalizers import Softmax
-from .._functional import AttentionStatistics as TensorStatistics
-from .._functional import attention_statistics
+from .._functional import attention
 from .._learned import Sink
 from .._tensors import shows
 from ..nn._dropout import Dropout, attend_with_dropout
-from .heads import on_host
-from .log import AttentionLog
 from .masks import PatternMask, make_mask
 
-__all__ = ["NAME", "call_options", "log_to", "register"]
+__all__ = ["NAME", "call_options", "register"]
 
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
@@ -33,8 +29,6 @@ _IRRELEVANT = frozenset(
         *("max_length_q", "max_length_k", "position_embeddings", "shared_kv_states", "mm_token_type_ids"),
     )
 )
-
-_logs: list[AttentionLog] = []
 
 
 def register() -> str:
@@ -51,8 +45,7 @@ def register() -> str:
     arrays of one byte for each query and key. A model may be on any device and of any float type, and can be
     trained: the gradient is that of :func:`attnscale.torch.attention`. Dropout of the weights, which models
     ask for in training, is that of :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed
-    from PyTorch's generator, the backward pass draws the same mask again, and what is recorded are statistics
-    of the weights before any is dropped.
+    from PyTorch's generator, and the backward pass draws the same mask again.
 
     Examples
     --------
@@ -67,20 +60,6 @@ def register() -> str:
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, make_mask)
     return NAME
-
-
-class log_to:
-    """A context in which every call of attention is written to the log."""
-
-    def __init__(self, log: AttentionLog) -> None:
-        self.log = log
-
-    def __enter__(self) -> AttentionLog:
-        _logs.append(self.log)
-        return self.log
-
-    def __exit__(self, *error: object) -> None:
-        _logs.remove(self.log)
 
 
 def attend(
@@ -127,14 +106,7 @@ def attend(
         sinks=sinks,
         **kwargs,
     )
-    rows = _rows(query, key, value, dropout, options)
-    if _logs:
-        # The output is that of the model alone: a log does not read it.
-        found = {name: on_host(x) for name, x in rows._asdict().items() if x is not None and name != "output"}
-        measured = AttentionStatistics(**found)
-        for log in _logs:
-            log.add(module, measured, query.detach(), key.detach(), options)
-    return rows.output, None
+    return _output(query, key, value, dropout, options), None
 
 
 def call_options(
@@ -169,21 +141,20 @@ def call_options(
     return options
 
 
-def _rows(
+def _output(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float, options: dict[str, Any]
-) -> TensorStatistics:
-    """Output, (batch, n_queries, heads, value_dim), and statistics for logs, with dropout of the share p."""
-    statistics = _logs[-1].statistics if _logs else ()
+) -> torch.Tensor:
+    """The output, (batch, n_queries, heads, value_dim), with dropout of the share p."""
     if not p:
         swapped = (x.transpose(1, 2) for x in (query, key, value))
-        return attention_statistics(*swapped, statistics=statistics, layout="bshd", **options)
+        return attention(*swapped, layout="bshd", **options)
     causal = 0 if options.get("is_causal") else None
     if options.get("causal") == "bottom_right":
         causal = key.shape[2] - query.shape[2]
     rows = attend_with_dropout(
         *(query, key, value),
         dropout=Dropout.draw(p),
-        statistics=tuple(statistics),
+        statistics=(),
         scale=options["scale"],
         of_distance=False,
         normalizer=options.get("normalizer", Softmax()),
@@ -192,8 +163,7 @@ def _rows(
         window=options.get("window"),
         softcap=options["softcap"],
     )
-    assert rows.output is not None
-    return rows._replace(output=rows.output.transpose(1, 2))
+    return rows.output.transpose(1, 2)
 
 
 def _check_known(module: Any, kwargs: dict[str, Any]) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from ... import laws as law_registry
-from ..._checks import boolean
+from ..._checks import boolean, shown
 from ..._results import statistic_names
 from ...laws import Law
-from .interface import NAME, log_to, register
-from .lens import is_hooked, recorded
 from .log import AttentionLog
+from .watch import Watch
 
 __all__ = ["record"]
 
@@ -30,10 +31,11 @@ def record(
 
     Parameters
     ----------
-    model : transformers.PreTrainedModel or transformer_lens.HookedTransformer
-        A model on any device, of any float type. Inside the block the attention of a model of transformers
-        runs through this package, afterwards as before. A HookedTransformer computes as ever, with its hooks;
-        its queries and keys are taken at its hook points.
+    model : torch.nn.Module
+        Any model of PyTorch, on any device, of any float type. It computes as ever, with its own attention:
+        the statistics are computed beside it. Attention is seen where the model calls
+        ``scaled_dot_product_attention``, ``flex_attention`` or a function of this package, and where it
+        writes a softmax out over products of two tensors, with which it then multiplies values.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
@@ -51,16 +53,21 @@ def record(
     Raises
     ------
     TypeError
-        If the model is none of both.
+        If the model is no module, or has a part that TorchScript compiled.
     ValueError
-        If a statistic or law is not known; at the end of the block, if the model ran without a call
-        of attention that could be recorded.
+        If a statistic or law is not known; at the end of the block, if no attention was seen.
+    NotImplementedError
+        If the model's attention is a kernel that nobody sees into, as flash attention of transformers; in the
+        model's pass, if a law or ``keep_heads`` needs queries and keys of scores that are more than one
+        product of them.
 
     Notes
     -----
-    The weights are never materialised: memory grows with the number of queries. Run the model under
-    ``torch.no_grad()``. What is recorded, of 16-bit models too in float32, is measured on the model's device
-    and kept as arrays in the memory of the CPU.
+    A call of the model, or of a part of it from outside, is a pass. Rows of padding, of which the model's
+    ``attention_mask`` tells, are recorded and are no part of means. Run the model under ``torch.no_grad()``.
+    Where attention is fused the weights are never materialised. What is recorded, of 16-bit models too in
+    float32, is measured on the model's device and kept as arrays in the memory of the CPU. Modules that
+    ``torch.compile`` made run uncompiled in the block.
 
     Examples
     --------
@@ -78,27 +85,29 @@ def record(
     else:
         named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
-    if not (is_hooked(model) or hasattr(model, "set_attn_implementation")):
-        kind = type(model).__name__
-        raise TypeError(f"model must be a transformers model that can change its attention, got {kind}")
-    modules = {id(module): name for name, module in model.named_modules()}
-    log = AttentionLog(wanted, named, names=modules, keep_heads=boolean("keep_heads", keep_heads))
-    with recorded(model, log) if is_hooked(model) else _through_here(model, log):
+    _check(model)
+    log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads))
+    with Watch(model, log.add, log.begin_pass):
         yield log
     if not log.passes:
         raise ValueError(
-            f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or "
-            f"its layers do not call the attention interface of transformers (name {NAME!r})"
+            f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or it "
+            "has none that is a softmax over products of queries and keys"
         )
 
 
-@contextmanager
-def _through_here(model: Any, log: AttentionLog) -> Iterator[None]:
-    """A model of transformers runs through this package's attention, which writes to the log."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(register())
-    try:
-        with log_to(log):
-            yield
-    finally:
-        model.set_attn_implementation(before)
+def _check(model: Any) -> None:
+    """Refuse what cannot be watched before it runs."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"model must not be compiled by TorchScript, got {name or 'the model'} of that kind"
+            )
+    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if isinstance(implementation, str) and "flash" in implementation:
+        raise NotImplementedError(
+            f"{type(model).__name__} has attn_implementation={implementation!r}, a kernel that nobody sees "
+            'into: model.set_attn_implementation("sdpa") computes alike'
+        )

@@ -1,95 +1,215 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Looking at the calls of attention of a model of transformers, which go on as they are."""
+"""Seeing every call of attention of a model where the model makes it, while it computes as ever."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FunctionType
+from typing import Any, TypeVar
 
 import torch
-from transformers import AttentionInterface
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from .. import _eager
+from .._functional import attention_statistics
+from .calls import Call, Place
+from .products import FOLLOWED, follow
+from .readings import OWN_OPTIONS, Reading, key_heads, of_flex, of_own, of_sdpa, of_weights
+from .rows import Running, context_of
 
 __all__ = ["Watch"]
 
-#: The name under which a file of transformers has its attention functions.
-_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
+_T = TypeVar("_T")
+
+#: Names under which modules keep how many heads of queries they have.
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_attn_heads")
+
+#: PyTorch's function behind nn.MultiheadAttention, which asks whether somebody looks at its tensors,
+#: and is then not looked into: with this answer it is.
+_LOOKED_INTO = FunctionType(
+    functional.multi_head_attention_forward.__code__,
+    {**vars(functional), "has_torch_function": lambda tensors: False},
+    "multi_head_attention_forward",
+    functional.multi_head_attention_forward.__defaults__,
+)
+_LOOKED_INTO.__kwdefaults__ = functional.multi_head_attention_forward.__kwdefaults__
 
 
 class Watch:
-    """While it is open, a function sees the arguments of every call of attention of a model.
-
-    The model's own attention computes as before: only the function that transformers calls is another one,
-    which passes the call on, and shows it. What the model computes is bit for bit the same.
+    """While it is open, every call of attention inside a model is shown, and computed as ever.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A model with layers that call the attention interface of transformers.
     show : callable
-        Called with the layer's name in the model, the layer, query, key, mask, and the other arguments.
+        Called with each :class:`Call`, under ``torch.no_grad``, before the model goes on.
+    begin_pass : callable, optional
+        Called when a pass begins: a call of the model, or of a part of it from outside.
+
+    Notes
+    -----
+    Hooks of all modules say which of them runs. While one does, a mode of PyTorch sees the functions that are
+    called: fused attention with its arguments, and softmax that is written out over scores, by
+    :mod:`.products`. Compiled modules run uncompiled. What is computed again in a backward pass is not shown
+    again.
     """
 
-    def __init__(self, model: torch.nn.Module, show: Callable[..., None]) -> None:
-        self._names = {id(module): name for name, module in model.named_modules()}
-        self._model, self._show = model, show
-        self._before: list[tuple[AttentionInterface, str, Any]] = []
-        if not list(_interfaces(model)):
-            raise ValueError(
-                "model must have layers that call the attention interface of transformers, "
-                f"got {type(model).__name__} without one"
-            )
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        show: Callable[[Call], None],
+        begin_pass: Callable[[], None] | None = None,
+    ) -> None:
+        self._model, self._show, self._begin_pass = model, show, begin_pass
+        self._names = {module: name for name, module in model.named_modules()}
+        self._running: list[Running] = []
+        self._calls: Counter[str] = Counter()
+        self._hooks: list[Any] = []
+        self._looking: ExitStack | None = None
 
     def open(self) -> None:
-        """Look at every call from now on."""
-        for interface, name in {(id(each[0]), each[1]): each for each in _interfaces(self._model)}.values():
-            local = interface._local_mapping
-            self._before.append((interface, name, local.get(name)))
-            interface[name] = self._shown(interface.get(name))
+        """Look at every pass that begins from now on."""
+        for module in self._names:
+            self._hooks += [
+                module.register_forward_pre_hook(self._enter, with_kwargs=True),
+                module.register_forward_hook(self._leave, always_call=True),
+            ]
 
     def close(self) -> None:
-        """Leave the calls alone."""
-        while self._before:
-            interface, name, own = self._before.pop()
-            if own is None:
-                del interface[name]
-            else:
-                interface[name] = own
+        """Leave the model alone."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._running.clear()
+        self._stop()
 
-    def _shown(self, own: Callable[..., Any] | None) -> Callable[..., Any]:
-        def attend(
-            module: Any, query: Any, key: Any, value: Any, mask: Any = None, *rest: Any, **given: Any
-        ) -> Any:
-            function = _eager_of(module) if own is None else own
-            name = self._names.get(id(module))
-            if name is not None:  # another model may run in between
-                with torch.no_grad():
-                    self._show(name, module, query.detach(), key.detach(), mask, given)
-            return function(module, query, key, value, mask, *rest, **given)
+    def __enter__(self) -> Watch:
+        self.open()
+        return self
 
-        return attend
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ---- which module runs ---------------------------------------------------------------------------
+
+    def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        first = not self._running
+        self._running.append(Running(module, self._names.get(module, ""), args, kwargs))
+        if first and torch._C._current_graph_task_id() == -1:  # not what a backward pass computes again
+            self._calls.clear()
+            if self._begin_pass is not None:
+                self._begin_pass()
+            self._looking = ExitStack()
+            if "torch._dynamo" in sys.modules:
+                self._looking.enter_context(torch.compiler.set_stance("force_eager"))
+            self._looking.enter_context(_OwnCalls(self))
+            self._looking.enter_context(_Mode(self))
+
+    def _leave(self, module: torch.nn.Module, args: Any, out: Any) -> None:
+        if self._running and self._running[-1].module is module:
+            self._running.pop()
+        if not self._running:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._looking is not None:
+            self._looking.close()
+            self._looking = None
+
+    # ---- what it calls -------------------------------------------------------------------------------
+
+    def seen(self, read: Callable[..., Reading], *args: Any, **kwargs: Any) -> None:
+        """Show a call of attention of the module that runs now."""
+        with torch.no_grad(), _unwatched():
+            found = read(self._attribute(_HEADS), *args, **kwargs)
+            module = self._running[-1].name
+            place = Place(module, self._calls[module])
+            self._calls[module] += 1
+            whole = found.query if found.scores is None else found.scores
+            assert whole is not None
+            n_keys = found.key.shape[-2] if found.key is not None else whole.shape[-1] - found.sinks
+            context = context_of(
+                self._running, whole.shape[0], whole.shape[2], n_keys, found.query, found.key
+            )
+            heads = whole.shape[1] if found.key is None else key_heads(found.key)
+            self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
+
+    def _attribute(self, names: tuple[str, ...]) -> int | None:
+        """The first whole number that a module that runs has under one of the names, from the inside."""
+        for running in reversed(self._running):
+            for name in names:
+                if isinstance(found := getattr(running.module, name, None), int) and found > 0:
+                    return found
+        return None
 
 
-def _interfaces(model: torch.nn.Module) -> Iterator[tuple[AttentionInterface, str]]:
-    """Where the model's layers look their attention function up, and by which name."""
-    for module in model.modules():
-        implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-        for found in _from_files(module, _FUNCTIONS):
-            if implementation is not None and isinstance(found, AttentionInterface):
-                yield found, implementation
+class _Mode(TorchFunctionMode):
+    """What PyTorch calls in place of its functions."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is functional.multi_head_attention_forward:
+            with self:
+                return _LOOKED_INTO(*args, **kwargs)
+        name = getattr(function, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            self._watch.seen(of_sdpa, *args, **kwargs)
+        elif name == "flex_attention":
+            self._watch.seen(of_flex, *args, **kwargs)
+        elif name == "__get__":
+            name = function.__self__.__name__
+        out = function(*args, **kwargs)
+        if name in FOLLOWED and (weights := follow(function, name, args, kwargs, out)) is not None:
+            self._watch.seen(of_weights, weights)
+        return out
 
 
-def _from_files(module: Any, name: str) -> Iterator[Any]:
-    """What the files that define the module's class, and its bases, have under a name."""
-    for each in type(module).__mro__:
-        found = getattr(sys.modules.get(each.__module__), name, None)
-        if found is not None:
-            yield found
+class _OwnCalls:
+    """While it is open, this package's attention on tensors shows its calls, and is not looked into."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def __enter__(self) -> None:
+        _eager.watchers.append(self)
+
+    def __exit__(self, *error: object) -> None:
+        _eager.watchers.remove(self)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor | None, statistics: tuple[str, ...], *options: Any
+    ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+        """Show a call with the arguments of :func:`attend_plain`, and compute it."""
+        named = dict(zip(OWN_OPTIONS, (*options[:-1], *options[-1]), strict=True))
+        found = self.around(
+            *(query, key, named),
+            partial(attention_statistics, query, key, value, statistics=statistics, **named),
+        )
+        return found.output, tuple(getattr(found, name) for name in statistics)
+
+    def around(self, query: Tensor, key: Tensor, options: dict[str, Any], compute: Callable[[], _T]) -> _T:
+        """Show a call with these options, and compute it."""
+        self._watch.seen(of_own, query, key, options)
+        with _unwatched():
+            return compute()
 
 
-def _eager_of(module: Any) -> Callable[..., Any]:
-    """Eager attention, which no interface lists: every file of a model has its own."""
-    function = next(_from_files(module, "eager_attention_forward"), None)
-    if function is None:
-        raise NotImplementedError(f"the eager attention of {type(module).__name__} was not found in its file")
-    return function
+@contextmanager
+def _unwatched() -> Iterator[None]:
+    """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
+    watchers, _eager.watchers[:] = _eager.watchers[:], []
+    try:
+        with torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        _eager.watchers[:] = watchers

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ...normalizers import Normalizer, Sink, Softmax, SoftmaxN
+from .._eager import watchers
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Sink as LearnedSink
 from .._rows import row_scales, row_weights
@@ -141,8 +142,14 @@ def attend_with_dropout(
         As for :func:`attnscale.torch.attention`. A window or a soft-cap goes with a number as the scale and a
         softmax; the layers of models have no other kind.
     """
-    options = {"scale": scale, "attn_mask": attn_mask, "causal": causal, "backend": backend}
+    options: dict[str, Any] = {"scale": scale, "attn_mask": attn_mask, "causal": causal, "backend": backend}
     form: dict[str, Any] = {"softcap": softcap, "enable_gqa": query.shape[-3] != key.shape[-3]}
+    if watchers:
+        given: dict[str, Any] = {**options, "normalizer": normalizer, "window": window, "softcap": softcap}
+        more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, "of_distance": of_distance}
+        computed = partial(attend_with_dropout, query, key, value, **given, **more)
+        found: AttentionStatistics = watchers[-1].around(query, key, given | form, computed)
+        return found
     is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink, LearnedSink))
     wanted = tuple(dict.fromkeys((*statistics, "lse") if is_softmax else statistics))
     found = AttentionStatistics()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One call of attention that a model made, and the statistics of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...laws import Law
+from .._functional import attention_entropy, attention_statistics
+from .._learned import Sink
+
+__all__ = ["Call", "Place"]
+
+
+class Place(NamedTuple):
+    """Where a call was made.
+
+    Attributes
+    ----------
+    module : str
+        The module, as the model's ``named_modules()`` has it.
+    number : int
+        Counts the calls of the module within one pass of the model, from 0.
+    """
+
+    module: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.module}#{self.number}" if self.number else self.module
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of attention, detached from autograd.
+
+    Attributes
+    ----------
+    place : Place
+    way : str
+        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
+        where it wrote the softmax over its scores out.
+    kind : {"self", "cross"}
+    key_heads : int
+        Heads of keys, which grouped queries share.
+    query : Tensor or None, shape (batch, heads, n_queries, head_dim)
+    key : Tensor or None, shape (batch, heads or key_heads, n_keys, head_dim)
+    options : mapping or None
+        Options of :func:`attnscale.torch.attention_statistics` that give the rows of query and key. All three
+        are None where the model wrote its softmax out over scores that are no product which is known here.
+    scores : Tensor or None, shape (batch, heads, n_queries, n_keys + sinks)
+        What the model gave to its own softmax, where it wrote one out.
+    sinks : int
+        How many of the last columns of the scores are sinks, which are outcomes and no keys.
+    real : Tensor of bool or None, shape (batch, n_queries)
+        Which rows are of a text and not of padding; None: all.
+    documents : Tensor of int64 or None, shape (batch, n_keys)
+        Which text each key is of, where laws count positions in the key's own text; None: one text.
+    """
+
+    place: Place
+    way: str
+    kind: str
+    key_heads: int
+    query: Tensor | None = None
+    key: Tensor | None = None
+    options: Mapping[str, Any] | None = None
+    scores: Tensor | None = None
+    sinks: int = 0
+    real: Tensor | None = None
+    documents: Tensor | None = None
+
+    @property
+    def rows_shape(self) -> tuple[int, int, int]:
+        """The numbers of texts, heads and queries."""
+        whole = self.query if self.scores is None else self.scores
+        assert whole is not None
+        batch, heads, n_queries = whole.shape[:3]
+        return batch, heads, n_queries
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys there are, seen or hidden."""
+        if self.scores is not None:
+            return self.scores.shape[-1] - self.sinks
+        assert self.key is not None
+        return self.key.shape[-2]
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether a sink is an outcome beside the keys."""
+        return bool(self.sinks) or isinstance((self.options or {}).get("normalizer"), Sink)
+
+    def statistics(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Statistics of each row, (batch, heads, n_queries), of what the model itself computed."""
+        asked = tuple(dict.fromkeys(names))
+        query, key, options = self._measured()
+        with torch.no_grad():
+            found = attention_statistics(query, key, statistics=asked, **options)
+        return {name: getattr(found, name) for name in asked}
+
+    def _measured(self) -> tuple[Tensor, Tensor, Mapping[str, Any]]:
+        """What the statistics are measured on: scores that are there are a mask on products of 0."""
+        if self.scores is None:
+            assert self.query is not None
+            assert self.key is not None
+            return self.query, self.key, self.options or {}
+        batch, heads, n_queries = self.rows_shape
+        wide = self.scores if self.scores.dtype == torch.float64 else self.scores.float()
+        query = wide.new_zeros(batch, heads, n_queries, 1)
+        options: dict[str, Any] = {"attn_mask": wide[..., : self.n_keys], "scale": 1.0}
+        if self.sinks:
+            logits = wide[..., self.n_keys :].double().logsumexp(-1)
+            options["normalizer"] = Sink(logits.clamp(min=torch.finfo(torch.float32).min))
+        return query, wide.new_zeros(batch, heads, self.n_keys, 1), options
+
+    def entropy_under(self, law: Law) -> Tensor:
+        """Entropy of each row, (batch, heads, n_queries), with the law as a factor on the model's own scale.
+
+        Raises
+        ------
+        NotImplementedError
+            If the model's scale is not known, or is a law itself.
+        """
+        if self.query is None or self.key is None or self.options is None:
+            raise NotImplementedError(
+                f"{str(self.place) or 'the model'} writes its softmax out over scores that are more than one "
+                f"product of queries and keys, so that what law {law.spelling} multiplies is not known"
+            )
+        own = self.options.get("scale")
+        if not (own is None or isinstance(own, (int, float))):
+            raise NotImplementedError(
+                f"{str(self.place) or 'the model'} has the law {own} as its scale, which law {law.spelling} "
+                "cannot multiply"
+            )
+        factor = 1.0 if own is None else own * math.sqrt(self.query.shape[-1])
+        options = {**self.options, "scale": law}
+        if self.documents is not None:
+            options["document_ids"] = self.documents
+        with torch.no_grad():
+            return attention_entropy(self.query * factor, self.key, **options)
+
+    def some(self, rows: int | None) -> Call:
+        """The call with some of the real queries of its first text, evenly spread and with the last one.
+
+        None takes all queries of all texts.
+        """
+        if rows is None:
+            return self
+        whole = self.query if self.scores is None else self.scores
+        assert whole is not None
+        n_queries, device = whole.shape[2], whole.device
+        real = None if self.real is None else self.real[:1]
+        places = torch.arange(n_queries, device=device) if real is None else real[0].nonzero()[:, 0]
+        if rows < len(places):
+            places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
+        options = None if self.options is None else self._options_of(places)
+        of_rows: dict[str, Any] = {"real": None if real is None else real[:, places], "options": options}
+        of_rows["documents"] = None if self.documents is None else self.documents[:1]
+        for name in ("query", "scores"):
+            whole = getattr(self, name)
+            of_rows[name] = None if whole is None else whole[:1, :, places]
+        return replace(self, key=None if self.key is None else self.key[:1], **of_rows)
+
+    def _options_of(self, places: Tensor) -> dict[str, Any]:
+        """The options for some queries of the first text, whose places among the keys a mask then says."""
+        found = {name: _of_first_text(option) for name, option in (self.options or {}).items()}
+        n_queries, n_keys = self.rows_shape[2], self.n_keys
+        if len(places) == n_queries:
+            return found
+        causal = found.pop("causal", None)
+        bottom = (n_keys - n_queries) * (causal == "bottom_right")
+        is_causal = found.pop("is_causal", False) or causal is not None
+        left, right = found.pop("window", None) or (None, None)
+        ahead = torch.arange(n_keys, device=places.device) - (places + bottom)[:, None]
+        seen = torch.ones_like(ahead, dtype=torch.bool)
+        if is_causal:
+            seen &= ahead <= 0
+        if left is not None:
+            seen &= ahead >= -left
+        if right is not None:
+            seen &= ahead <= right
+        mask = found.get("attn_mask")
+        if mask is None:
+            found["attn_mask"] = seen
+        else:
+            mask = mask[..., places, :] if mask.shape[-2] > 1 else mask
+            hidden = mask.dtype != torch.bool
+            found["attn_mask"] = mask.masked_fill(~seen, -torch.inf) if hidden else mask & seen
+        if isinstance(sink := found.get("normalizer"), Sink) and sink.logits.ndim == 3:
+            found["normalizer"] = Sink(sink.logits[..., places])
+        return found
+
+
+def _of_first_text(option: Any) -> Any:
+    """The option for the first text of the batch alone."""
+    if isinstance(option, Sink):
+        return Sink(option.logits[:1]) if option.logits.ndim == 3 else option
+    return option[:1] if isinstance(option, Tensor) and option.ndim == 4 else option

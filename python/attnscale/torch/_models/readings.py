@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How each way to call attention is read: as queries, keys and options, or as scores."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...laws import Law, get
+from .._learned import Sink
+from .products import Scores, Weights
+
+__all__ = ["OWN_OPTIONS", "Reading", "key_heads", "of_flex", "of_own", "of_sdpa", "of_weights"]
+
+_SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_FLEX = (
+    "query",
+    "key",
+    "value",
+    "score_mod",
+    "block_mask",
+    "scale",
+    "kernel_options",
+    "score_buffers",
+    "mask_buffers",
+)
+#: Options of this package's attention in the order in which its calls are shown.
+OWN_OPTIONS = (
+    *("scale", "is_causal", "enable_gqa", "normalizer", "layout"),
+    *("attn_mask", "causal", "window", "key_lengths", "document_ids", "distance_scale", "distance_bias"),
+    *("softcap", "qk_norm", "num_threads", "backend"),
+)
+#: How far scores that were made again may be from the model's own, in parts of the largest.
+_NEAR = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+#: Query, key and options of scores.
+_Known = tuple[Tensor, Tensor, dict[str, Any]] | tuple[None, None, None]
+_NOT_KNOWN: _Known = (None, None, None)
+
+
+class Reading(NamedTuple):
+    """The part of a :class:`Call` that the function's arguments say; its shapes have four axes."""
+
+    way: str
+    query: Tensor | None
+    key: Tensor | None
+    options: dict[str, Any] | None
+    scores: Tensor | None = None
+    sinks: int = 0
+
+
+def key_heads(key: Tensor) -> int:
+    """How many heads of keys differ: models repeat what grouped queries share before they attend."""
+    heads, n_keys = key.shape[1:3]
+    some = key[0, :, [0, n_keys // 2, -1]] if n_keys else key[0]
+    alike = (some[1:] == some[:-1]).flatten(1).all(1) & some[1:].flatten(1).any(1)
+    groups = [size for size in range(heads, 1, -1) if heads % size == 0]
+    for size in groups:
+        if bool(alike[[i for i in range(heads - 1) if (i + 1) % size]].all()):
+            return heads // size
+    return heads
+
+
+def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
+    """A call of PyTorch's ``scaled_dot_product_attention``."""
+    given = dict(zip(_SDPA, args, strict=False)) | kwargs
+    query, key, mask = given["query"].detach(), given["key"].detach(), given.get("attn_mask")
+    form = _Form(query.shape[:-1], heads)
+    if mask is not None:
+        mask = mask.detach()
+        if query.ndim != 4:
+            mask = form.of(mask.expand(*query.shape[:-1], key.shape[-2]))
+    scale = given.get("scale")
+    options = {
+        "scale": query.shape[-1] ** -0.5 if scale is None else float(scale),
+        "is_causal": bool(given.get("is_causal", False)),
+        "attn_mask": mask,
+        "enable_gqa": bool(given.get("enable_gqa", False)),
+    }
+    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), options)
+
+
+def of_own(heads: int | None, query: Tensor, key: Tensor, options: dict[str, Any]) -> Reading:
+    """A call of this package's attention."""
+    known = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items() if x is not None}
+    known.pop("num_threads", None)
+    if known.pop("layout", "bhsd") == "bshd":
+        query, key = query.transpose(-2, -3), key.transpose(-2, -3)
+    query, key = query.detach(), key.detach()
+    form = _Form(query.shape[:-1], heads)
+    scale = known.get("scale", "standard")
+    if isinstance(scale, (str, Law)) and (law := get(scale)).n_means == "not used":
+        scale = float(law.scale(1, query.shape[-1]))
+    known["scale"] = scale
+    return Reading("attnscale", form.of(query), form.of(key), known)
+
+
+def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
+    """A call of PyTorch's ``flex_attention``, whose functions of scores and masks are carried out."""
+    from torch._higher_order_ops.flex_attention import _math_attention_inner
+
+    given = dict(zip(_FLEX, args, strict=False)) | kwargs
+    query, key, value = (given[name].detach() for name in _FLEX[:3])
+    groups = query.shape[1] // key.shape[1]
+    wide = (x.repeat_interleave(groups, 1) for x in (key, value))
+    _, scores = _math_attention_inner(query, *wide, *(given.get(name, ()) for name in _FLEX[3:]))
+    hidden = torch.zeros_like(scores).masked_fill(scores == -torch.inf, -torch.inf)
+    note = Scores(query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden)
+    query, key, options = _of_product(note, _Form(scores.shape[:-1], None), scores.shape, scores)
+    return Reading("flex_attention", query, key, options, scores)
+
+
+def of_weights(heads: int | None, weights: Weights) -> Reading:
+    """Weights that the model computed by a softmax over its own scores."""
+    note, scores = weights.scores, weights.values
+    if note.shift is not None:
+        scores = scores - note.shift
+    form = _Form(scores.shape[:-1], heads)
+    whole = form.of(scores)
+    query, key, options = _of_product(note, form, scores.shape, whole)
+    return Reading("softmax", query, key, options, whole, note.sinks)
+
+
+def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) -> _Known:
+    """Queries, keys and options that give the scores; None where the scores are more than that."""
+    if note.query is None or note.key is None or note.in_cap:
+        return _NOT_KNOWN
+    n_keys = shape[-1] - note.sinks
+    try:
+        query = form.of(_spread(note.query, (*shape[:-1], note.query.shape[-1])))
+        key = form.of(_spread(note.key, (*shape[:-2], n_keys, note.key.shape[-1])))
+        bias = note.bias
+        if bias is not None:
+            bias = bias.expand(*shape[:-1], n_keys) if len(shape) == 4 and bias.ndim < 2 else bias
+            bias = bias if len(shape) == 4 else form.of(bias.expand(*shape[:-1], n_keys))
+    except RuntimeError:  # what was expanded has other axes
+        return _NOT_KNOWN
+    options = {"scale": note.scale, "softcap": note.softcap, "attn_mask": bias}
+    if not _is_near(query, key, note, bias, scores[..., :n_keys]):
+        return _NOT_KNOWN
+    if note.sinks:
+        logits = scores[..., n_keys:].double().logsumexp(-1)
+        options["normalizer"] = Sink(logits.clamp(min=torch.finfo(torch.float32).min))
+    return query, key, {name: x for name, x in options.items() if x is not None}
+
+
+def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return x.expand(shape) if x.ndim == len(shape) else x.reshape(shape)
+
+
+def _is_near(query: Tensor, key: Tensor, note: Scores, bias: Tensor | None, scores: Tensor) -> bool:
+    """Whether the first and the last row of scores are what the factors and the steps behind them give."""
+    for place in ((0, 0, 0), (-1, -1, -1)):
+        made = note.scale * (key[place[:2]].double() @ query[place].double())
+        if note.softcap is not None:
+            made = note.softcap * (made / note.softcap).tanh()
+        if bias is not None:
+            made = made + bias.expand(scores.shape)[place]
+        seen = scores[place].double()
+        there = (seen > -1e4) | (made > -1e4)
+        if not there.any():
+            continue
+        size = float(seen[seen.isfinite()].abs().clamp(max=1e4).max()) + 1
+        near = _NEAR.get(query.dtype, 0.05)
+        if not bool(((made - seen)[there].abs() <= near * size).all()):
+            return False
+    return True
+
+
+class _Form:
+    """The axes (batch, heads) of a call whose rows have a shape of any number of axes.
+
+    Parameters
+    ----------
+    rows : torch.Size, shape (..., n_queries)
+    heads : int or None
+        How many heads the module says it has.
+    """
+
+    def __init__(self, rows: torch.Size, heads: int | None) -> None:
+        self._swapped = len(rows) == 3 and heads not in (None, rows[1]) and rows[2] == heads
+        self._folded = len(rows) == 2 and heads is not None and rows[0] % heads == 0
+        self._heads = heads
+
+    def of(self, x: Tensor) -> Tensor:
+        """The tensor (..., rows, columns) as (batch, heads, rows, columns)."""
+        if x.ndim == 4:
+            return x.transpose(1, 2) if self._swapped else x
+        if x.ndim == 3:
+            return x.unflatten(0, (-1, self._heads)) if self._folded else x[:, None]
+        return x[None, None] if x.ndim == 2 else x.flatten(0, -4)

@@ -128,23 +128,27 @@ class Call:
         NotImplementedError
             If the model's scale is not known, or is a law itself.
         """
-        if self.query is None or self.key is None or self.options is None:
-            raise NotImplementedError(
-                f"{str(self.place) or 'the model'} writes its softmax out over scores that are more than one "
-                f"product of queries and keys, so that what law {law.spelling} multiplies is not known"
-            )
-        own = self.options.get("scale")
-        if not (own is None or isinstance(own, (int, float))):
+        query, key, known = self.product(f"law {law.spelling} multiplies")
+        own = known["scale"]
+        if not isinstance(own, (int, float)):
             raise NotImplementedError(
                 f"{str(self.place) or 'the model'} has the law {own} as its scale, which law {law.spelling} "
                 "cannot multiply"
             )
-        factor = 1.0 if own is None else own * math.sqrt(self.query.shape[-1])
-        options = {**self.options, "scale": law}
-        if self.documents is not None:
+        options = {**known, "scale": law}
+        if self.documents is not None and (law.meaning.is_position or law.meaning.name == "row size"):
             options["document_ids"] = self.documents
         with torch.no_grad():
-            return attention_entropy(self.query * factor, self.key, **options)
+            return attention_entropy(query * (own * math.sqrt(query.shape[-1])), key, **options)
+
+    def product(self, purpose: str) -> tuple[Tensor, Tensor, Mapping[str, Any]]:
+        """Query, key and options, where the scores are known to be one product of them."""
+        if self.query is None or self.key is None or self.options is None:
+            raise NotImplementedError(
+                f"{str(self.place) or 'the model'} writes its softmax out over scores that are more than one "
+                f"product of queries and keys, so that what {purpose} is not known"
+            )
+        return self.query, self.key, self.options
 
     def some(self, rows: int | None) -> Call:
         """The call with some of the real queries of its first text, evenly spread and with the last one.

@@ -15,6 +15,8 @@ from ..._report.make import Group
 from .._arguments import sink_of_array
 from .._learned import Sink
 from .._tensors import array
+from .by_name import differing
+from .calls import Call
 
 __all__ = ["groups_of", "kept_rows", "on_host"]
 
@@ -26,12 +28,12 @@ def on_host(option: Any) -> Any:
     return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
 
 
-def kept_rows(query: torch.Tensor, key: torch.Tensor, options: Mapping[str, Any]) -> Length:
+def kept_rows(call: Call) -> Length:
     """A copy of the queries and keys of one call; the query is such that 1/sqrt(head_dim) is its own scale.
 
-    The tensors have the shape (batch, heads, n, head_dim), and the options are those of attention. The copy
-    is in the memory of the CPU.
+    The copy is in the memory of the CPU.
     """
+    query, key, options = call.product("keep_heads keeps")
     own = options["scale"] * math.sqrt(query.shape[-1])
     causal = options.get("is_causal") or options.get("causal") is not None
     names = ("attn_mask", "window", "softcap", "normalizer")
@@ -45,38 +47,48 @@ def kept_rows(query: torch.Tensor, key: torch.Tensor, options: Mapping[str, Any]
     return Length(*rows, form | known)
 
 
-def groups_of(passes: Sequence[Mapping[int, Length]]) -> list[Group]:
-    """The heads of each layer with their rows at every length: one for each pass, the later of two alike."""
-    by_length = {}
+def groups_of(passes: Sequence[Mapping[str, Length | None]], numbers: Sequence[int]) -> list[Group]:
+    """The heads of each call with their rows at every length: one for each pass, the later of two alike.
+
+    Parameters
+    ----------
+    passes : sequence of mapping of str to Length
+        By the name of the call.
+    numbers : sequence of int
+        A number for each call of the last pass, which the page shows.
+    """
+    by_length: dict[int, dict[str, Length]] = {}
     for each in passes:
-        for layer, rows in each.items():
-            _check(layer, rows)
-        by_length[next(iter(each.values())).query.shape[-2]] = each
-    layers = sorted(next(iter(by_length.values())))
-    if any(sorted(each) != layers for each in by_length.values()):
+        whole = {name: rows for name, rows in each.items() if rows is not None}
+        for name, rows in whole.items():
+            _check(name, rows)
+        lengths = {name: rows.query.shape[-2] for name, rows in whole.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(differing("a report", "the number of tokens", lengths))
+        by_length[next(iter(lengths.values()))] = whole
+    names = list(passes[-1])
+    if any(list(each) != names for each in by_length.values()):
         raise ValueError("a report needs passes through the same layers")
-    if any(rows.query.shape[-2] != n for n, each in by_length.items() for rows in each.values()):
-        raise ValueError("a report needs layers that all see the same number of tokens in a pass")
     groups: list[Group] = []
-    for layer in layers:
-        found = {n: _one(by_length[n][layer]) for n in sorted(by_length)}
+    for number, name in zip(numbers, names, strict=True):
+        found = {n: _one(by_length[n][name]) for n in sorted(by_length)}
         n_heads = len(next(iter(found.values())).query)
-        groups.append((found, [(layer, head) for head in range(n_heads)]))
+        groups.append((found, [(number, head) for head in range(n_heads)]))
     return groups
 
 
-def _check(layer: int, rows: Length) -> None:
+def _check(name: str, rows: Length) -> None:
     """Refuse what is not one text that sees itself."""
     batch, n_queries, n_keys = rows.query.shape[0], rows.query.shape[-2], rows.key.shape[-2]
     if batch != 1:
-        raise ValueError(f"a report needs passes with one text, got a batch of {batch} in layer {layer}")
+        raise ValueError(f"a report needs passes with one text, got a batch of {batch} in {name}")
     if n_queries != n_keys or n_queries < 2:
         raise ValueError(
             "a report needs passes over whole texts, with as many queries as keys, "
-            f"got {n_queries} and {n_keys} in layer {layer}"
+            f"got {n_queries} and {n_keys} in {name}"
         )
     if np.ndim(getattr(rows.options.get("normalizer"), "logits", 0.0)) > 1:
-        raise ValueError(f"a report needs one sink for each head, got one for each row in layer {layer}")
+        raise ValueError(f"a report needs one sink for each head, got one for each row in {name}")
 
 
 def _one(rows: Length) -> Length:

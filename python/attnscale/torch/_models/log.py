@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
+from ..._checks import shown
 from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
+from ..._tables.text import counted
 from ...laws import get
-from .._functional import attention_entropy
+from .by_name import ByName, Rows, differing, layer_numbers, towers_of
 from .heads import groups_of, kept_rows, on_host
 
 if TYPE_CHECKING:
@@ -25,14 +27,57 @@ if TYPE_CHECKING:
 
     from ..._calibrate.fit import Length
     from ..._report.result import Report
-    from ..._results import AttentionStatistics
     from ...laws import Law
+    from .calls import Call
 
-__all__ = ["AttentionLog"]
+__all__ = ["AttentionLog", "LoggedCall"]
+
+
+class LoggedCall(NamedTuple):
+    """What a log says of one call of attention, besides its rows.
+
+    Attributes
+    ----------
+    kind : {"self", "cross"}
+    way : str
+        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
+        where it writes the softmax over its scores out.
+    heads, key_heads : int
+        Grouped queries share key heads.
+    tower : str
+        The part of the model that the module is in, as the start of its name; "" in a model of one tower.
+    """
+
+    kind: str
+    way: str
+    heads: int
+    key_heads: int
+    tower: str
+
+
+class _Logged(NamedTuple):
+    """One call in the memory of the CPU."""
+
+    kind: str
+    way: str
+    key_heads: int
+    n_keys: int
+    has_sink: bool
+    real: NDArray[np.bool_]  # which rows are of a text, shape (batch, queries)
+    arrays: ByName[NDArray[Any]]  # by statistic, shape (batch, heads, queries)
+    kept: Length | None  # queries and keys
+
+    @property
+    def heads(self) -> int:
+        return int(next(iter(self.arrays.values())).shape[1])
 
 
 class AttentionLog(Tabled):
     """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.
+
+    Everything is keyed by the name of the module that calls attention, as the model's ``named_modules()`` has
+    it. A module that is called again within one pass of the model has a "#" and the number of the call behind
+    its name: "layer", "layer#1", "layer#2".
 
     Attributes
     ----------
@@ -40,121 +85,154 @@ class AttentionLog(Tabled):
         What is recorded: names of fields of :class:`attnscale.AttentionStatistics`.
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
-    modules : dict of int to str
-        The name of each layer's attention in the model, as its ``named_modules()`` has it.
-    key_heads : dict of int to int
-        The number of key heads of each layer, which grouped queries share.
 
     Notes
     -----
-    A forward pass ends where a layer that was seen comes again. The arrays are those of the last
-    pass. Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
+    ``log["entropy"]``, or another statistic, has the arrays of the last pass by name, with all rows. It is
+    one array (layers, batch, heads, queries) as well, where the layers agree in shape; where they do not,
+    ``select`` gives a log of some of them. Means are over the rows of texts: ``rows`` says which are padding.
+
+    Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
     and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic
     "sink_weight", the entropy over the keys alone is (entropy + w ln w + (1 - w) ln(1 - w)) / (1 - w).
     """
 
     def __init__(
-        self,
-        statistics: tuple[str, ...],
-        laws: Mapping[str, Law],
-        *,
-        names: Mapping[int, str] | None = None,
-        keep_heads: bool = False,
+        self, statistics: tuple[str, ...], laws: Mapping[str, Law], *, keep_heads: bool = False
     ) -> None:
         self.statistics = statistics
         self.laws = dict(laws)
-        self.modules: dict[int, str] = {}
-        self.key_heads: dict[int, int] = {}
-        self._names = dict(names or {})  # of the model's modules, by id()
-        self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
-        self._kept: list[dict[int, Length]] | None = [] if keep_heads else None  # beside the passes
-        self._with_sink: set[int] = set()
-        self._most_keys = 1  # largest number of keys in a call; entropies reach up to its logarithm
+        self._keeps_heads = keep_heads
+        self._passes: list[dict[str, _Logged]] = []
+        self._begins = True  # whether the next call is the first one of a pass
+        self._towers: Mapping[str, str] | None = None  # of the log that this one was selected from
 
     def __len__(self) -> int:
-        return len(self.passes)
+        return len(self._passes)
 
-    def add(
-        self, module: Any, rows: AttentionStatistics, query: Any, key: Any, options: Mapping[str, Any]
-    ) -> None:
-        """Add the statistics of one call of one layer: arrays, and the tensors and options of the call."""
-        found = {name: getattr(rows, name) for name in self.statistics}
-        self._most_keys = max(self._most_keys, int(key.shape[-2]))
+    def begin_pass(self) -> None:
+        """Say that the calls which follow are of a new pass; one without calls leaves nothing in the log."""
+        self._begins = True
+
+    def add(self, call: Call) -> None:
+        """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
+        found = {name: np.asarray(on_host(rows)) for name, rows in call.statistics(self.statistics).items()}
         for name, law in self.laws.items():
-            found[f"entropy under {name}"] = _under_law(law, query, key, options)
-        layer = self._layer(module)
-        if not self.passes or layer in self.passes[-1]:
-            self.passes.append({})
-            if self._kept is not None:
-                self._kept.append({})
-        self.passes[-1][layer] = found
-        if self._kept is not None:
-            self._kept[-1][layer] = kept_rows(query, key, options)
-        self.modules[layer] = self._names.get(id(module), f"layer {layer}")
-        self.key_heads[layer] = int(key.shape[-3])
-        if "normalizer" in options:
-            self._with_sink.add(layer)
+            found[f"entropy under {name}"] = np.asarray(on_host(call.entropy_under(law)))
+        batch, _, n_queries = call.rows_shape
+        real = np.ones((batch, n_queries), bool) if call.real is None else np.array(on_host(call.real), bool)
+        kept = kept_rows(call) if self._keeps_heads else None
+        logged = _Logged(
+            *(call.kind, call.way, call.key_heads, call.n_keys, call.has_sink, real, ByName(found), kept)
+        )
+        name = str(call.place)
+        if self._begins:
+            self._passes.append({})
+            self._begins = False
+        if name in self._passes[-1]:
+            raise ValueError(f"the call of {name} must be recorded once in a pass, got it again")
+        self._passes[-1][name] = logged
 
-    def _layer(self, module: Any) -> int:
-        number = getattr(module, "layer_idx", None)
-        if isinstance(number, int):
-            return number
-        # Modules without a number are counted in the order of their first call.
-        self._order: list[int] = getattr(self, "_order", [])
-        if id(module) not in self._order:
-            self._order.append(id(module))
-        return self._order.index(id(module))
+    # ---- what was recorded
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Names of the modules in the last pass, in the order of their calls."""
+        return tuple(self._last())
+
+    @property
+    def calls(self) -> ByName[LoggedCall]:
+        """Kind, way, heads, key heads and tower of each call of the last pass."""
+        towers = towers_of(self._last()) if self._towers is None else self._towers
+        return ByName(
+            (name, LoggedCall(each.kind, each.way, each.heads, each.key_heads, towers.get(name, "")))
+            for name, each in self._last().items()
+        )
+
+    @property
+    def kinds(self) -> ByName[str]:
+        """Whether each call is "self" attention, or "cross" attention to keys of other rows."""
+        return ByName((name, each.kind) for name, each in self._last().items())
+
+    @property
+    def key_heads(self) -> ByName[int]:
+        """The number of key heads of each call, which grouped queries share."""
+        return ByName((name, each.key_heads) for name, each in self._last().items())
+
+    @property
+    def ways(self) -> ByName[str]:
+        """What the model called for each: where its attention was seen."""
+        return ByName((name, each.way) for name, each in self._last().items())
+
+    @property
+    def rows(self) -> Rows:
+        """Which rows are of a text and not of padding, shape (batch, queries) for each call."""
+        return Rows("rows", {name: each.real for name, each in self._last().items()})
+
+    @property
+    def passes(self) -> list[ByName[ByName[NDArray[Any]]]]:
+        """The arrays of each pass: ``log.passes[0][module][statistic]``, shape (batch, heads, queries)."""
+        return [ByName((name, each.arrays) for name, each in one.items()) for one in self._passes]
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Numbers of the layers in the last pass."""
-        return tuple(sorted(self._last()))
+        """A number for each of ``modules``: one in its name that tells all apart, or else 0, 1, 2, ..."""
+        return layer_numbers(self.modules)
 
     @property
     def sink_layers(self) -> tuple[int, ...]:
         """Numbers of the layers that have a sink, which their entropy counts."""
-        return tuple(sorted(self._with_sink))
+        return tuple(n for n, each in zip(self.layers, self._last().values(), strict=True) if each.has_sink)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """A statistic of the last pass, shape (layers, batch, heads, queries)."""
+    def __getitem__(self, name: str) -> Rows:
+        """A statistic of the last pass: the arrays by module, and one array where layers agree in shape."""
         last = self._last()
-        arrays = [last[layer].get(name) for layer in self.layers]
-        if any(each is None for each in arrays):
-            known = ", ".join(last[self.layers[0]])
-            raise KeyError(f"{name!r} was not recorded; there is {known}")
-        shapes = {each.shape for each in arrays if each is not None}
-        if len(shapes) > 1:
-            raise ValueError(f"layers differ in shape ({sorted(shapes)}); passes[-1] has them one by one")
-        return np.stack([each for each in arrays if each is not None])
+        if any(name not in each.arrays for each in last.values()):
+            known = ", ".join(next(iter(last.values())).arrays)
+            raise KeyError(f"{name!r} was not recorded; there is {known}, each by the names in log.modules")
+        return Rows(name, {module: each.arrays[name] for module, each in last.items()})
 
     @property
     def entropy(self) -> NDArray[Any]:
         """Entropy of each row in nats, shape (layers, batch, heads, queries)."""
-        return self["entropy"]
+        return np.asarray(self["entropy"])
 
     @property
     def effective_keys(self) -> NDArray[Any]:
         """The number of effective keys of each row, exp(entropy)."""
-        keys: NDArray[Any] = np.exp(self["entropy"])
+        keys: NDArray[Any] = np.exp(self.entropy)
         return keys
 
     @property
     def lse(self) -> NDArray[Any]:
         """Natural log-sum-exp of the scores, and of the sink's logit where the layer has one."""
-        return self["lse"]
+        return np.asarray(self["lse"])
 
     @property
     def max_score(self) -> NDArray[Any]:
         """Largest score of each row."""
-        return self["max_score"]
+        return np.asarray(self["max_score"])
 
     def mean_entropy(self, law: str | float | Law | None = None) -> NDArray[np.float64]:
-        """Mean entropy over batch and queries, (layers, heads), of the model itself or under a law.
+        """Mean entropy over the rows of texts, (layers, heads), of the model itself or under a law.
 
-        A law is given by any of its spellings, or by the name that ``record(laws={...})`` gave it.
+        A law is given by any of its spellings, or by the name that ``record(laws={...})`` gave it. A layer
+        without such rows has NaN.
         """
-        name = "entropy" if law is None else f"entropy under {self._called(law)}"
-        return np.asarray(self[name].astype(np.float64).mean(axis=(1, 3)))
+        return self.mean("entropy" if law is None else f"entropy under {self._called(law)}")
+
+    def mean(self, statistic: str) -> NDArray[np.float64]:
+        """Mean of a statistic over the rows of texts, without padding, shape (layers, heads)."""
+        found = self._means(statistic)
+        heads = {name: f"{len(each)} heads" for name, each in found.items()}
+        if len(set(heads.values())) > 1:
+            raise ValueError(differing(f"the mean of {statistic}", "their heads", heads))
+        return np.stack(list(found.values()))
+
+    def _means(self, statistic: str) -> dict[str, NDArray[np.float64]]:
+        """The mean of each head over real rows, by name."""
+        rows = self[statistic]
+        return {name: _mean(rows[name], each.real) for name, each in self._last().items()}
 
     def _called(self, law: str | float | Law) -> str:
         """The name under which the law was recorded; its own spelling where it was not."""
@@ -166,14 +244,58 @@ class AttentionLog(Tabled):
             return str(law)
         return next((name for name, each in self.laws.items() if each == wanted), wanted.spelling)
 
+    def select(self, kind: str | None = None, modules: str | Iterable[str] | None = None) -> AttentionLog:
+        """A log of some of the calls alone.
+
+        Parameters
+        ----------
+        kind : {"self", "cross"}, optional
+            Self-attention, or attention to keys of other rows.
+        modules : str or iterable of str, optional
+            Patterns of names, where ``*`` stands for anything: "encoder.*", "*.self_attn".
+
+        Returns
+        -------
+        AttentionLog
+            Of all passes that have such calls.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If kind is another one, a pattern is no str, or no call is left.
+        """
+        if kind not in (None, "self", "cross"):
+            raise ValueError(f"kind must be 'self' or 'cross', got {kind!r}")
+        patterns = [modules] if isinstance(modules, str) else None if modules is None else list(modules)
+        if patterns is not None and not all(isinstance(each, str) for each in patterns):
+            raise TypeError(f"modules must be a pattern of names or several, got {shown(modules)}")
+
+        def is_wanted(name: str, each: _Logged) -> bool:
+            named = patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+            return named and kind in (None, each.kind)
+
+        found = AttentionLog(self.statistics, self.laws, keep_heads=self._keeps_heads)
+        parts = [{name: each for name, each in one.items() if is_wanted(name, each)} for one in self._passes]
+        found._passes = [part for part in parts if part]
+        if not found._passes:
+            there = ", ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
+            asked = [f"kind={kind!r}"] * (kind is not None) + [f"modules={modules!r}"] * (modules is not None)
+            raise ValueError(f"{' and '.join(asked)} must leave a call, got none of {there}")
+        found._towers = {name: each.tower for name, each in self.calls.items()}
+        return found
+
+    # ---- how it shows itself
+
     def _variables(self) -> dict[str, Labelled]:
         axes = ("layer", "batch", "head", "query")
-        names = list(self._last()[self.layers[0]])
+        names = list(next(iter(self._last().values())).arrays)
         kinds = {name: "nat" if name in self._entropies() else "" for name in names}
         found = {name: Labelled(axes, self[name], kind) for name, kind in kinds.items()}
         if "entropy" in names:
             found["effective_keys"] = Labelled(axes, self.effective_keys)
-        return found
+        found["real"] = Labelled(("layer", "batch", "query"), self.rows)
+        found["module"] = Labelled(("layer",), list(self.modules))
+        return {**found, "kind": Labelled(("layer",), list(self.kinds.values()))}
 
     def _coordinates(self) -> dict[str, Any]:
         return {"layer": list(self.layers)}
@@ -185,32 +307,56 @@ class AttentionLog(Tabled):
         return {"entropy", *(f"entropy under {name}" for name in self.laws)}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        if not self.passes:
+        if not self._passes:
             return Sheet("AttentionLog: nothing was recorded yet")
         last = self._last()
-        names = list(last[self.layers[0]])
+        names = list(next(iter(last.values())).arrays)
         size = {name: nats if name in self._entropies() else 1.0 for name in names}
+        means = {name: self._means(name) for name in names}
+        with_kind = len(set(self.kinds.values())) > 1
         rows = [
             (
-                str(layer),
-                " x ".join(map(str, np.shape(next(iter(last[layer].values()), ())))),
-                *(f"{np.mean(last[layer][name], dtype=np.float64) / size[name]:.4g}" for name in names),
+                module,
+                *([each.kind] if with_kind else []),
+                " x ".join(map(str, next(iter(each.arrays.values())).shape)),
+                *(f"{means[name][module].mean() / size[name]:.4g}" for name in names),
             )
-            for layer in self.layers
+            for module, each in last.items()
         ]
         units = (f"{name} ({unit})" if name in self._entropies() else name for name in names)
+        header = ("module", *(["kind"] if with_kind else []), "batch x heads x queries", *units)
         title = f"AttentionLog: {len(self)} pass{'es' * (len(self) > 1)}; means over the last one"
-        return Sheet(title, ("layer", "batch x heads x queries", *units), rows)
+        return Sheet(title, header, rows, tuple(f"  {note}" for note in self._notes()))
+
+    def _notes(self) -> list[str]:
+        """What is worth saying of the last pass: rows that were left out, and several ways of measuring."""
+        last = self._last().values()
+        padding = Counter((int((~each.real).sum()), each.real.size) for each in last)
+        several = len(padding) > 1
+        parts = [
+            f"{left_out} of {counted(total, 'row')}" + f" in {counted(layers, 'module')}" * several
+            for (left_out, total), layers in padding.items()
+            if left_out
+        ]
+        found = [f"left out of the means as padding: {', '.join(parts)}"] if parts else []
+        ways = Counter(each.way for each in last)
+        if len(ways) > 1:
+            parts = [f"{way} in {counted(layers, 'module')}" for way, layers in ways.items()]
+            found.append(f"measured at: {', '.join(parts)}")
+        return found
 
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
         """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
 
-        The unit is "nats" or "bits".
+        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white.
         """
         from ... import plot
 
-        modules = [self.modules[layer] for layer in self.layers]
-        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, modules=modules, ax=ax, unit=unit)
+        means = self._means("entropy").values()
+        most = max(map(len, means))
+        grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
+        n_keys = max(each.n_keys for one in self._passes for each in one.values())
+        return plot.head_map(grid, n_keys=n_keys, modules=list(self.modules), ax=ax, unit=unit)
 
     def report(
         self,
@@ -251,12 +397,14 @@ class AttentionLog(Tabled):
         ValueError
             If queries and keys were not kept, or a pass was not one whole text: a batch, a step with a cache.
         """
-        if self._kept is None:
+        if not self._keeps_heads:
             raise ValueError("a report needs queries and keys: record(model, keep_heads=True) keeps them")
         self._last()
         if path is not None:
             check_free(path, overwrite=overwrite)
-        groups = groups_of(self._kept)
+        groups = groups_of(
+            [{name: each.kept for name, each in one.items()} for one in self._passes], self.layers
+        )
         wanted = laws if laws is not None or not self.laws else self.laws.values()
         causal = {rows.options["causal"] is not None for each, _ in groups for rows in each.values()}
         said = "some layers" if len(causal) > 1 else "yes" if True in causal else "no"
@@ -267,15 +415,13 @@ class AttentionLog(Tabled):
             found.save(path, overwrite=overwrite)
         return found
 
-    def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
-        if not self.passes:
+    def _last(self) -> dict[str, _Logged]:
+        if not self._passes:
             raise ValueError("nothing was recorded: run the model inside the with block")
-        return self.passes[-1]
+        return self._passes[-1]
 
 
-def _under_law(law: Law, query: Any, key: Any, options: Mapping[str, Any]) -> NDArray[Any]:
-    """Entropy of each row with the law as a factor on the model's own scale."""
-    own = options["scale"] * math.sqrt(query.shape[-1])
-    with torch.no_grad():
-        found = attention_entropy(query * query.new_tensor(own), key, **{**options, "scale": law})
-    return np.asarray(on_host(found))
+def _mean(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Mean of each head, shape (heads,), over the rows (batch, heads, queries) that are of texts."""
+    chosen = np.moveaxis(rows, 1, -1)[real].astype(np.float64)
+    return chosen.mean(axis=0) if len(chosen) else np.full(rows.shape[1], np.nan)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from ..._results import statistic_names
 from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import counted, to_csv
 from .alarm import Alarm, Limits, told
-from .some_rows import some_rows
+from .calls import Call
 from .tally import Tally
 from .trainers import attach
 from .watch import Watch
@@ -34,8 +34,8 @@ class Monitor(Tabled):
     Parameters
     ----------
     model : torch.nn.Module
-        A model of transformers, or a module that has one inside and is itself called in the training. It
-        computes as before, with its own attention: the rows are computed once more, beside it.
+        Any model that :func:`record` can watch. It computes as before, with its own attention: the rows are
+        computed once more, beside it.
     every : int, default 100
         Steps 0, every, 2 every, ... are recorded.
     statistics : str or sequence of str, default ("entropy", "max_score")
@@ -43,7 +43,7 @@ class Monitor(Tabled):
         needs is recorded, too.
     rows : int or None, default 16
         How many queries of each head are measured in each forward pass: evenly spread over the first text of
-        the batch, the last query among them. None: all queries of all texts, for the largest score of all.
+        the batch, without its padding, the last query among them. None: all queries of all texts, for the largest score of all.
     min_entropy : float or None, default 0.001
         A head whose rows have a mean entropy below this, in nats, is called out: such a row gives one key
         99.99 % of its weight. Sharp heads that work have been seen down to 0.003. None: no head is.
@@ -58,7 +58,8 @@ class Monitor(Tabled):
     steps : list of int
         The steps that were recorded.
     modules : list of str
-        The layers, as the model's ``named_modules()`` has them.
+        The layers, as the model's ``named_modules()`` has them; where one is called again in a pass, "#" and
+        the number of the call are behind its name.
     alarms : list of Alarm
         All that were called out. A head is called out again only after it came back.
 
@@ -67,17 +68,16 @@ class Monitor(Tabled):
     TypeError
         If the model is no module, or an argument is of another kind.
     ValueError
-        If no layer of the model calls the attention interface of transformers, a statistic is not known or
-        has no mean over rows, or a number is out of range.
+        If a statistic is not known or has no mean over rows, or a number is out of range; at the end of a step,
+        if no attention was seen in it.
 
     Notes
     -----
-    Rows that see no key do not count. Over the rows and forward passes of a step, ``max_score`` is the
+    Rows of padding and rows that see no key do not count. Over the rows and forward passes of a step, ``max_score`` is the
     largest and the other statistics are means. A layer's sink is one more outcome in its entropy.
 
-    Forward passes are seen where the model itself is called (``model(...)``), not one of its parts. Under
-    gradient checkpointing what is computed again is not recorded again. In training on several machines each
-    of them records its own batches.
+    Under gradient checkpointing what is computed again is not recorded again. In training on several machines
+    each of them records its own batches.
 
     Examples
     --------
@@ -120,10 +120,10 @@ class Monitor(Tabled):
         self.steps: list[int] = []
         self.modules: list[str] = []
         self.alarms: list[Alarm] = []
-        self._model, self._watch = model, Watch(model, self._see)
+        self._model, self._watch = model, Watch(model, self._see, self._begin_pass)
         self._tally = Tally()
         self._recorded: list[dict[str, dict[str, NDArray[np.float64]]]] = []
-        self._hooks: list[Any] = []
+        self._is_recording, self._trained, self._counts = False, False, True
         self._next = 0
 
     def step(self, number: int | None = None) -> AbstractContextManager[None]:
@@ -144,29 +144,19 @@ class Monitor(Tabled):
         With ``trained=True`` only those that have a gradient: a validation between them is none.
         """
         self.cancel()
-        model = self._model
-
-        def before(*_: object) -> None:
-            if torch.is_grad_enabled() or not trained:
-                self._watch.open()
-
-        self._hooks = [
-            model.register_forward_pre_hook(before),
-            # First of all hooks, so that of two monitors the one that opened last closes first.
-            model.register_forward_hook(lambda *_: self._watch.close(), prepend=True, always_call=True),
-        ]
+        self._trained = trained
+        self._watch.open()
+        self._is_recording = True
 
     def cancel(self) -> None:
         """Stop to record, and forget what was recorded of this step."""
-        for hook in self._hooks:
-            hook.remove()
         self._watch.close()
-        self._hooks, self._tally = [], Tally()
+        self._is_recording, self._tally = False, Tally()
 
     @property
     def is_recording(self) -> bool:
         """Whether forward passes are being recorded."""
-        return bool(self._hooks)
+        return self._is_recording
 
     def end(self, number: int) -> None:
         """Keep what was recorded as the step of this number, and call out the heads that passed a limit."""
@@ -174,11 +164,11 @@ class Monitor(Tabled):
         self.cancel()
         if not found:
             raise ValueError(
-                f"no attention of {type(self._model).__name__} was recorded in step {number}: "
-                "the model itself, and not a part of it, must be called in the step"
+                f"no attention of {type(self._model).__name__} was recorded in step {number}: the model must run "
+                "in the step, and have some that is a softmax over products of queries and keys"
             )
         known = {name: place for place, (name, _) in enumerate(self._model.named_modules())}
-        self.modules = sorted({*self.modules, *found}, key=lambda name: known.get(name, len(known)))
+        self.modules = sorted({*self.modules, *found}, key=lambda name: _place_in(known, name))
         self.steps.append(number)
         self._recorded.append(found)
         alarms = self._limits.check(number, found)
@@ -188,12 +178,16 @@ class Monitor(Tabled):
         elif alarms and self.on_alarm is not None:
             self.on_alarm(alarms)
 
-    def _see(self, name: str, module: Any, query: Any, key: Any, mask: Any, given: dict[str, Any]) -> None:
+    def _begin_pass(self) -> None:
+        """A pass without a gradient is a validation, where the passes of training are recorded."""
+        self._counts = torch.is_grad_enabled() or not self._trained
+
+    def _see(self, call: Call) -> None:
         """Measure some rows of a call of the model."""
-        wanted = tuple(dict.fromkeys((*self.statistics, "n_visible")))
-        given = {each: value for each, value in given.items() if each != "dropout"}
-        rows = some_rows(module, query, key, mask, given, rows=self.rows, statistics=wanted)
-        self._tally.add(name, rows, self.statistics)
+        if self._counts:
+            some = call.some(self.rows)
+            rows = some.statistics((*self.statistics, "n_visible"))
+            self._tally.add(str(call.place), rows, self.statistics, some.real)
 
     def attach(self, trainer: Any, *, by: str = "layer") -> Any:
         """Let a Trainer of transformers or of Lightning record its steps, and log what was recorded.
@@ -318,6 +312,12 @@ class _Step:
             self._monitor.end(self._number)
         else:
             self._monitor.cancel()
+
+
+def _place_in(known: Mapping[str, int], name: str) -> tuple[int, int]:
+    """Where the module of a call is in the model, and the number of the call."""
+    module, _, number = name.partition("#")
+    return known.get(module, len(known)), int(number or 0)
 
 
 def _limit(name: str, value: float) -> float:

@@ -9,7 +9,7 @@ router's softmax is over no product of two tensors, and a loss over one multipli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -95,13 +95,18 @@ class Weights:
 
     scores: Scores
     values: Tensor
-    confirmed: bool = False
+    confirmed: set[int] = field(default_factory=set)  # for whom they have multiplied values
 
 
 def follow(
-    function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    function: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: Any,
+    watcher: int,
 ) -> Weights | None:
-    """Note what a function has made of scores or weights.
+    """Note what a function has made of scores or weights, for one of those who watch.
 
     Returns
     -------
@@ -117,8 +122,8 @@ def follow(
     if isinstance(note, Weights):
         if name not in _PRODUCTS:
             _mark(out, note)
-        elif not note.confirmed and _has_values(noted, args, kwargs):
-            note.confirmed = True
+        elif watcher not in note.confirmed and _has_values(noted, args, kwargs):
+            note.confirmed.add(watcher)
             return note
         return None
     if name in _SOFTMAX:

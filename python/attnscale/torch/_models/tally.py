@@ -16,6 +16,8 @@ __all__ = ["EXTREMES", "Tally"]
 
 #: Statistics of which the extreme counts, not the mean, and what combines them.
 EXTREMES = {"max_score": torch.maximum, "min_score": torch.minimum}
+#: What rows that do not count have instead of the extreme.
+_NONE = {"max_score": -torch.inf, "min_score": torch.inf}
 _EXTREME_OF = {"max_score": torch.amax, "min_score": torch.amin}
 
 
@@ -26,17 +28,28 @@ class Tally:
         self._found: dict[str, dict[str, torch.Tensor]] = {}
         self._counts: dict[str, torch.Tensor] = {}
 
-    def add(self, layer: str, rows: Mapping[str, torch.Tensor], statistics: Iterable[str]) -> None:
-        """Add the rows of one call: tensors of the shape (batch, heads, rows), with their n_visible."""
+    def add(
+        self,
+        layer: str,
+        rows: Mapping[str, torch.Tensor],
+        statistics: Iterable[str],
+        real: torch.Tensor | None = None,
+    ) -> None:
+        """Add the rows of one call: tensors of the shape (batch, heads, rows), with their n_visible.
+
+        Rows that are not `real`, shape (batch, rows), do not count.
+        """
         seen = rows["n_visible"] > 0
+        if real is not None:
+            seen &= real[:, None]
         before = self._found.get(layer)
         count = seen.sum(dim=(0, 2))
         self._counts[layer] = count if before is None else self._counts[layer] + count
         found = {}
         for name in statistics:
             values = rows[name].double()
-            if name in EXTREMES:  # that of a row without keys is infinite, on the side that does not count
-                now = _EXTREME_OF[name](values, dim=(0, 2))
+            if name in EXTREMES:
+                now = _EXTREME_OF[name](torch.where(seen, values, _NONE[name]), dim=(0, 2))
                 found[name] = now if before is None else EXTREMES[name](before[name], now)
             else:
                 now = torch.where(seen, values, 0.0).sum(dim=(0, 2))

@@ -78,7 +78,8 @@ class Watch:
         for module in self._names:
             self._hooks += [
                 module.register_forward_pre_hook(self._enter, with_kwargs=True),
-                module.register_forward_hook(self._leave, always_call=True),
+                # First of all hooks, so that of two watches the one that opened last closes first.
+                module.register_forward_hook(self._leave, prepend=True, always_call=True),
             ]
 
     def close(self) -> None:
@@ -134,9 +135,8 @@ class Watch:
             whole = found.query if found.scores is None else found.scores
             assert whole is not None
             n_keys = found.key.shape[-2] if found.key is not None else whole.shape[-1] - found.sinks
-            context = context_of(
-                self._running, whole.shape[0], whole.shape[2], n_keys, found.query, found.key
-            )
+            rows = whole.shape[0], whole.shape[2], n_keys
+            context = context_of(self._running, rows, found.query, found.key)
             heads = whole.shape[1] if found.key is None else key_heads(found.key)
             self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
 
@@ -169,7 +169,7 @@ class _Mode(TorchFunctionMode):
         elif name == "__get__":
             name = function.__self__.__name__
         out = function(*args, **kwargs)
-        if name in FOLLOWED and (weights := follow(function, name, args, kwargs, out)) is not None:
+        if name in FOLLOWED and (weights := follow(function, name, args, kwargs, out, id(self))) is not None:
             self._watch.seen(of_weights, weights)
         return out
 
@@ -199,7 +199,8 @@ class _OwnCalls:
 
     def around(self, query: Tensor, key: Tensor, options: dict[str, Any], compute: Callable[[], _T]) -> _T:
         """Show a call with these options, and compute it."""
-        self._watch.seen(of_own, query, key, options)
+        for each in _eager.watchers:
+            each._watch.seen(of_own, query, key, options)
         with _unwatched():
             return compute()
 

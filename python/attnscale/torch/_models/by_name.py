@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,12 +26,12 @@ class ByName(dict[str, _Value]):
         raise KeyError(_missing(key, tuple(self)))
 
 
-class Rows(Mapping[str, "NDArray[Any]"]):
+class Rows(NDArrayOperatorsMixin, Mapping[str, "NDArray[Any]"]):
     """One statistic of all calls: an array of each by the name of its module, and of all where they agree.
 
     A name gives the array of one call, shape (batch, heads, queries). NumPy takes the whole as an array with
-    the layers in front, and so do other indices than names (``rows[0]``, ``rows[:, 0]``) and the attributes
-    of an array (``rows.shape``, ``rows.mean()``).
+    the layers in front, and so do operators, other indices than names (``rows[0]``, ``rows[:, 0]``) and the
+    attributes of an array (``rows.shape``, ``rows.mean()``).
     """
 
     def __init__(self, statistic: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -55,6 +56,10 @@ class Rows(Mapping[str, "NDArray[Any]"]):
             raise ValueError("the arrays of several layers become one only by a copy")
         whole = self._stacked()
         return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = (x._stacked() if isinstance(x, Rows) else x for x in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

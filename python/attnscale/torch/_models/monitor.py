@@ -43,7 +43,8 @@ class Monitor(Tabled):
         needs is recorded, too.
     rows : int or None, default 16
         How many queries of each head are measured in each forward pass: evenly spread over the first text of
-        the batch, without its padding, the last query among them. None: all queries of all texts, for the largest score of all.
+        the batch, without its padding, the last query among them. None: all queries of all texts, for the
+        largest score of all.
     min_entropy : float or None, default 0.001
         A head whose rows have a mean entropy below this, in nats, is called out: such a row gives one key
         99.99 % of its weight. Sharp heads that work have been seen down to 0.003. None: no head is.
@@ -68,13 +69,13 @@ class Monitor(Tabled):
     TypeError
         If the model is no module, or an argument is of another kind.
     ValueError
-        If a statistic is not known or has no mean over rows, or a number is out of range; at the end of a step,
-        if no attention was seen in it.
+        If a statistic is not known or has no mean over rows, or a number is out of range; at the end of a
+        step, if no attention was seen in it.
 
     Notes
     -----
-    Rows of padding and rows that see no key do not count. Over the rows and forward passes of a step, ``max_score`` is the
-    largest and the other statistics are means. A layer's sink is one more outcome in its entropy.
+    Rows of padding and rows that see no key do not count. Over the rows and forward passes of a step,
+    ``max_score`` is the largest and the other statistics are means. A layer's sink is one more outcome in its entropy.
 
     Under gradient checkpointing what is computed again is not recorded again. In training on several machines
     each of them records its own batches.
@@ -164,8 +165,8 @@ class Monitor(Tabled):
         self.cancel()
         if not found:
             raise ValueError(
-                f"no attention of {type(self._model).__name__} was recorded in step {number}: the model must run "
-                "in the step, and have some that is a softmax over products of queries and keys"
+                f"no attention of {type(self._model).__name__} was recorded in step {number}: the model must "
+                "run in the step, and have some that is a softmax over products of queries and keys"
             )
         known = {name: place for place, (name, _) in enumerate(self._model.named_modules())}
         self.modules = sorted({*self.modules, *found}, key=lambda name: _place_in(known, name))

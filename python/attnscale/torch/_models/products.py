@@ -26,10 +26,14 @@ def _named(text: str) -> frozenset[str]:
 
 _PRODUCTS = _named("matmul __matmul__ bmm baddbmm baddbmm_ einsum")
 _SOFTMAX = _named("softmax _softmax")
-#: Functions whose result has the entries of one tensor, in another order, shape or type.
+#: Functions whose result has the entries of one tensor, in another order or shape.
 _SHAPES = _named("""
-    view reshape view_as permute transpose swapaxes movedim contiguous clone to float double half bfloat16
-    type type_as unsqueeze squeeze flatten unflatten expand expand_as detach dropout mT nan_to_num
+    view reshape view_as permute transpose swapaxes movedim unsqueeze squeeze flatten unflatten expand
+    expand_as mT
+""")
+#: Functions whose result has the entries of one tensor as they are, but for their type.
+_SAME = _named("""
+    to float double half bfloat16 type type_as clone contiguous detach dropout nan_to_num
 """)
 _FACTORS = _named("mul mul_ __mul__ __rmul__ __imul__ multiply div div_ __truediv__ __itruediv__ divide")
 _SUMS = _named("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __isub__")
@@ -43,7 +47,9 @@ _MIXES = _named("""
     conv1d conv2d scatter index_copy_ repeat neg min minimum tril triu diagonal flip sum narrow slice
 """)
 #: The names of all functions that :func:`follow` wants to hear of.
-FOLLOWED = _PRODUCTS | _SOFTMAX | _SHAPES | _FACTORS | _SUMS | _FILLS | _LIMITS | _JOINS | _MIXES | {"tanh"}
+FOLLOWED = (
+    _PRODUCTS | _SOFTMAX | _SHAPES | _SAME | _FACTORS | _SUMS | _FILLS | _LIMITS | _JOINS | _MIXES | {"tanh"}
+)
 
 #: What is filled in below this number hides a key, as far as its weight goes.
 _FAR = -1e4
@@ -135,7 +141,10 @@ def follow(
         if isinstance(out, Tensor) and out.shape == first.shape:  # not the largest of each row
             _mark(out, note)
     elif name not in _PRODUCTS:
-        _mark(out, _STEPS[name](note, function, name, args, kwargs))
+        try:
+            _mark(out, _STEPS[name](note, function, name, args, kwargs))
+        except RuntimeError:  # what was added before has axes that the step is not for
+            _mark(out, note.mixed)
     elif name == "baddbmm":  # scores that are added to a product of others
         _mark(out, note.mixed)
     return None
@@ -223,16 +232,15 @@ def _reshaped(
     note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Scores:
     """The note of scores in another shape, which what was added to them takes, too."""
+    if name in _SAME:
+        return note
+    if note.sinks:
+        return note.mixed
     old = args[0].shape
 
     def alike(x: Any) -> Any:
-        if (
-            not isinstance(x, Tensor)
-            or x.ndim == 0
-            or name in ("to", "float", "type", "clone", "contiguous", "dropout")
-        ):
-            return x
-        return function(x.expand(old), *args[1:], **kwargs)
+        is_spread = isinstance(x, Tensor) and x.ndim > 0
+        return function(x.expand(old), *args[1:], **kwargs) if is_spread else x
 
     return replace(note, bias=alike(note.bias), shift=alike(note.shift))
 
@@ -309,7 +317,7 @@ def _capped(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
 
 
 _STEPS: dict[str, Callable[..., Scores]] = {
-    **dict.fromkeys(_SHAPES, _reshaped),
+    **dict.fromkeys(_SHAPES | _SAME, _reshaped),
     **dict.fromkeys(_FACTORS, _scaled),
     **dict.fromkeys(_SUMS, _added),
     **dict.fromkeys(_FILLS, _filled),

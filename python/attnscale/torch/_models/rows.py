@@ -22,10 +22,10 @@ _PADDED = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")
 
 
 class Running(NamedTuple):
-    """A module that runs, its name in the model, and what it was called with."""
+    """A module that runs, its name in the model, None in no one's, and what it was called with."""
 
     module: torch.nn.Module
-    name: str
+    name: str | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from .. import _eager
@@ -101,7 +102,7 @@ class Watch:
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         first = not self._running
-        self._running.append(Running(module, self._names.get(module, ""), args, kwargs))
+        self._running.append(Running(module, self._names[module], args, kwargs))
         if first and torch._C._current_graph_task_id() == -1:  # not what a backward pass computes again
             self._calls.clear()
             if self._begin_pass is not None:
@@ -109,8 +110,22 @@ class Watch:
             self._looking = ExitStack()
             if "torch._dynamo" in sys.modules:
                 self._looking.enter_context(torch.compiler.set_stance("force_eager"))
+            for hook in (
+                register_module_forward_pre_hook(self._enter_other),
+                register_module_forward_hook(self._leave_other, always_call=True),
+            ):
+                self._looking.callback(hook.remove)
             self._looking.enter_context(_OwnCalls(self))
             self._looking.enter_context(_Mode(self))
+
+    def _enter_other(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        """A module that the model does not have runs inside: what it attends to is not the model's."""
+        if module not in self._names:
+            self._running.append(Running(module, None, args, {}))
+
+    def _leave_other(self, module: torch.nn.Module, args: Any, out: Any) -> None:
+        if module not in self._names and self._running and self._running[-1].module is module:
+            self._running.pop()
 
     def _leave(self, module: torch.nn.Module, args: Any, out: Any) -> None:
         if self._running and self._running[-1].module is module:
@@ -127,9 +142,11 @@ class Watch:
 
     def seen(self, read: Callable[..., Reading], *args: Any, **kwargs: Any) -> None:
         """Show a call of attention of the module that runs now."""
+        module = self._running[-1].name
+        if module is None:
+            return
         with torch.no_grad(), _unwatched():
             found = read(self._attribute(_HEADS), *args, **kwargs)
-            module = self._running[-1].name
             place = Place(module, self._calls[module])
             self._calls[module] += 1
             whole = found.query if found.scores is None else found.scores
@@ -169,8 +186,11 @@ class _Mode(TorchFunctionMode):
         elif name == "__get__":
             name = function.__self__.__name__
         out = function(*args, **kwargs)
-        if name in FOLLOWED and (weights := follow(function, name, args, kwargs, out, id(self))) is not None:
-            self._watch.seen(of_weights, weights)
+        if name in FOLLOWED:
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                weights = follow(function, name, args, kwargs, out, id(self))
+            if weights is not None:
+                self._watch.seen(of_weights, weights)
         return out
 
 

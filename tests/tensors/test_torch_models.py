@@ -247,7 +247,13 @@ def test_what_is_recorded() -> None:
     assert isinstance(data, xarray.Dataset)
     assert data.entropy.dims == ("layer", "batch", "head", "query")
     assert {"entropy", "lse", "max_score", "effective_keys", "entropy under log_n"} <= set(data)
-    assert log.passes[0][0]["entropy"].shape == (1, 4, 20)
+    assert log.modules == tuple(f"layers.{i}.self_attn" for i in range(4))
+    assert log["entropy"]["layers.2.self_attn"].shape == (1, 4, 60)
+    assert log.passes[0]["layers.0.self_attn"]["entropy"].shape == (1, 4, 20)
+    with pytest.raises(
+        KeyError, match=r"0: layers are keyed by the name of their module, here 'layers.0.self"
+    ):
+        _ = log.passes[0][0]
     with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
         _ = log["argmax"]
 
@@ -297,10 +303,17 @@ def test_bad_use_is_a_clear_error() -> None:
     with pytest.raises(ValueError, match="nothing was recorded"):
         _ = at.torch.AttentionLog((), {}).entropy
     with (
-        pytest.raises(TypeError, match="model must be a transformers model"),
-        at.torch.record(torch.nn.Linear(2, 2)),
+        pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got 3"),
+        at.torch.record(3),
     ):
         pass
+    flash = torch.nn.Identity()
+    flash.config = SimpleNamespace(_attn_implementation="flash_attention_2")
+    with pytest.raises(NotImplementedError, match=r"Identity has .*'flash_att"), at.torch.record(flash):
+        pass
+    linear = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="no attention of Linear was recorded"), at.torch.record(linear):
+        linear(torch.ones(2))
     with pytest.raises(ValueError, match="statistics"), at.torch.record(model, statistics=("entropie",)):
         pass
     with pytest.raises(ValueError, match="law"), at.torch.record(model, laws=["lig_n"]):
@@ -332,28 +345,34 @@ def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
 
 
 def test_the_log_shows_itself() -> None:
+    from attnscale.torch._models import calls
+
     log = at.torch.AttentionLog(("entropy", "max_score"), {})
     assert repr(log) == "AttentionLog: nothing was recorded yet"
-    rows = at.AttentionStatistics(entropy=np.full((1, 2, 3), np.log(8)), max_score=np.ones((1, 2, 3)))
-    for layer in (torch.nn.Module(), torch.nn.Module()):
-        log.add(layer, rows, np.zeros((1, 2, 3, 4)), np.zeros((1, 2, 8, 4)), {})
+    zeros = {"query": torch.zeros(1, 2, 3, 4), "key": torch.zeros(1, 2, 8, 4), "options": {"scale": 1.0}}
+    for layer in range(2):
+        place = calls.Place(f"layers.{layer}", 0)
+        real = torch.tensor([[True, True, layer == 0]])
+        log.add(calls.Call(place, "scaled_dot_product_attention", "self", 2, **zeros, real=real))
     assert repr(log).splitlines() == [
         "AttentionLog: 1 pass; means over the last one",
-        "  layer  batch x heads x queries  entropy (nats)  max_score",
-        "      0  1 x 2 x 3                         2.079          1",
-        "      1  1 x 2 x 3                         2.079          1",
+        "  module    batch x heads x queries  entropy (nats)  max_score",
+        "  layers.0  1 x 2 x 3                         2.079          0",
+        "  layers.1  1 x 2 x 3                         2.079          0",
+        "  left out of the means as padding: 1 of 3 rows in 1 module",
     ]
-    assert log.table(unit="bits").splitlines()[-1].split()[-2:] == ["3", "1"]
+    assert log.table(unit="bits").splitlines()[-2].split()[-2:] == ["3", "0"]
     assert "<td>2.079</td>" in log._repr_html_()
     frame = log.to_pandas(unit="bits")
+    places = ["layer", "batch", "head", "query"]
     assert list(frame.columns) == [
-        "layer",
-        "batch",
-        "head",
-        "query",
+        *places,
         "entropy",
         "max_score",
         "effective_keys",
+        "real",
+        "module",
+        "kind",
     ]
     assert len(frame) == 12
     np.testing.assert_allclose(frame["entropy"], 3)

@@ -75,7 +75,8 @@ class Monitor(Tabled):
     Notes
     -----
     Rows of padding and rows that see no key do not count. Over the rows and forward passes of a step,
-    ``max_score`` is the largest and the other statistics are means. A layer's sink is one more outcome in its entropy.
+    ``max_score`` is the largest and the other statistics are means. A layer's sink is one more outcome in
+    its entropy.
 
     Under gradient checkpointing what is computed again is not recorded again. In training on several machines
     each of them records its own batches.

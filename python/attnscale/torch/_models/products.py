@@ -69,8 +69,8 @@ class Scores:
         Broadcasts to the scores.
     shift : Tensor, float or None
         One number for each row at most, which changes no weight.
-    sinks : int
-        How many columns are behind those of the keys.
+    sink : Tensor or None, shape (..., n_queries, sinks)
+        The columns behind those of the keys.
     in_cap : bool
         Whether the last factor of a soft-cap is still to come.
     """
@@ -81,18 +81,23 @@ class Scores:
     softcap: float | None = None
     bias: Tensor | None = None
     shift: Tensor | float | None = None
-    sinks: int = 0
+    sink: Tensor | None = None
     in_cap: bool = False
 
     @property
     def is_bare(self) -> bool:
         """Whether the scores are a multiple of the product and nothing else."""
-        return self.bias is None and self.softcap is None and not self.in_cap and not self.sinks
+        return self.bias is None and self.softcap is None and not self.in_cap and self.sink is None
 
     @property
     def mixed(self) -> Scores:
         """Scores of which it is only known that they are some."""
-        return Scores(sinks=self.sinks, shift=self.shift)
+        return Scores(sink=self.sink, shift=self.shift)
+
+    @property
+    def sinks(self) -> int:
+        """How many columns are behind those of the keys."""
+        return 0 if self.sink is None else self.sink.shape[-1]
 
 
 @dataclass
@@ -309,7 +314,8 @@ def _joined(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     is_sink = all(x.shape[-1] == 1 for x in behind) and dim in (-1, parts[0].ndim - 1)
     if not (hasattr(parts[0], _NOTE) and is_sink):
         return note.mixed
-    return replace(note, sinks=note.sinks + len(behind))
+    columns = [x.detach() for x in behind]
+    return replace(note, sink=torch.cat(columns if note.sink is None else [note.sink, *columns], -1))
 
 
 def _capped(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...laws import Law, get
 from .._learned import Sink
+from .._tensors import shows
 from .products import Scores, Weights
 
 __all__ = ["OWN_OPTIONS", "Reading", "key_heads", "of_flex", "of_own", "of_sdpa", "of_weights"]
@@ -80,7 +81,7 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "attn_mask": mask,
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
-    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), options)
+    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), _with_causal(options))
 
 
 def of_own(heads: int | None, query: Tensor, key: Tensor, options: dict[str, Any]) -> Reading:
@@ -141,10 +142,26 @@ def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) ->
     options = {"scale": note.scale, "softcap": note.softcap, "attn_mask": bias}
     if not _is_near(query, key, note, bias, scores[..., :n_keys]):
         return _NOT_KNOWN
-    if note.sinks:
-        logits = scores[..., n_keys:].double().logsumexp(-1)
-        options["normalizer"] = Sink(logits.clamp(min=torch.finfo(torch.float32).min))
-    return query, key, {name: x for name, x in options.items() if x is not None}
+    if note.sink is not None:
+        columns = form.of(note.sink.expand(*shape[:-1], note.sinks))
+        logits = columns.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
+        of_heads = logits[0, :, 0]
+        options["normalizer"] = Sink(of_heads if bool((logits == of_heads[:, None]).all()) else logits)
+    return query, key, {name: x for name, x in _with_causal(options).items() if x is not None}
+
+
+def _with_causal(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with ``is_causal`` where the mask says so, without a mask that says nothing else."""
+    mask = options.get("attn_mask")
+    if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
+        return options
+    seen = shows(mask)
+    if bool(seen.triu(1).any()):
+        return options
+    lower = torch.ones_like(seen).tril()
+    added = mask.dtype != torch.bool and bool(mask.where(seen, 0).any())
+    says_nothing_else = not added and bool((seen == lower).all())
+    return {**options, "is_causal": True, "attn_mask": None if says_nothing_else else mask}
 
 
 def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:

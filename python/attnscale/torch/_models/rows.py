@@ -70,10 +70,10 @@ def context_of(
         Those of the call.
     """
     extent = _Extent(*rows)
-    kind, inside = _kind_of(stack, extent, {_memory_of(x) for x in (query, key) if x is not None})
-    # What a module of cross-attention has as its mask is that of the keys, which are of another text.
-    around = stack[:inside] if kind == "cross" else stack
-    mask = _padding(around, extent)
+    memory, inside = _memory_of(stack, extent, {_storage(x) for x in (query, key) if x is not None})
+    kind = "self" if memory is None else "cross"
+    around = stack[:inside]
+    mask = _padding(around, extent, memory)
     real = None if mask is None else mask[:, -extent.n_queries :]
     if real is not None and bool(real.all()):
         real = None
@@ -81,15 +81,15 @@ def context_of(
     return Context(kind, real, documents)
 
 
-def _memory_of(x: Tensor) -> int:
+def _storage(x: Tensor) -> int:
     return x.untyped_storage().data_ptr() if x.device.type != "meta" else id(x)
 
 
-def _kind_of(stack: Sequence[Running], extent: _Extent, projected: set[int]) -> tuple[str, int]:
-    """The kind of attention, and the place in the stack of the module that says so.
+def _memory_of(stack: Sequence[Running], extent: _Extent, projected: set[int]) -> tuple[Tensor | None, int]:
+    """What a call attends to besides its own rows, and how many modules are around the one that says so.
 
     A module says so whose input has the rows of the queries and is not yet projected: where it has a second
-    input with the rows of the keys, its attention is to that.
+    input with the rows of the keys, its attention is to that. A module of self-attention is one of those.
     """
     for place in range(len(stack) - 1, -1, -1):
         inputs = {
@@ -100,22 +100,26 @@ def _kind_of(stack: Sequence[Running], extent: _Extent, projected: set[int]) -> 
             and x.ndim in (2, 3)
             and not _NO_ROWS.search(name)
         }
-        if not inputs or any(_memory_of(x) in projected for x in inputs.values()):
+        if not inputs or any(_storage(x) in projected for x in inputs.values()):
             continue
         first, *others = inputs.values()
         if extent.n_queries not in first.shape[:-1]:
             continue
-        if any(x is not first and x.ndim == first.ndim and extent.n_keys in x.shape[:-1] for x in others):
-            return "cross", place
-        return "self", place
-    return "self", len(stack)
+        for x in others:
+            if x is not first and x.ndim == first.ndim and extent.n_keys in x.shape[:-1]:
+                return x, place
+        return None, len(stack)
+    return None, len(stack)
 
 
-def _masks(stack: Sequence[Running]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _masks(stack: Sequence[Running], memory: Tensor | None) -> Iterator[tuple[dict[str, Any], Any]]:
     """The arguments of each module that has a padding mask, from the inside, and the mask, True for texts."""
     for running in reversed(stack):
         given = running.given()
-        if "attention_mask" in given:
+        # The one mask of a module that attends to something else is that of what it attends to.
+        of_memory = memory is not None and any(x is memory for x in given.values())
+        has_another = any("encoder" in name and "mask" in name for name in given)
+        if "attention_mask" in given and (has_another or not of_memory):
             # At the top of an encoder and a decoder the plain name is that of the encoder's mask.
             yield given, given["attention_mask"]
         for name in _PADDED:
@@ -125,9 +129,9 @@ def _masks(stack: Sequence[Running]) -> Iterator[tuple[dict[str, Any], Any]]:
                 break
 
 
-def _padding(stack: Sequence[Running], extent: _Extent) -> Tensor | None:
+def _padding(stack: Sequence[Running], extent: _Extent, memory: Tensor | None) -> Tensor | None:
     """Which keys of each text are real, (batch, n_keys or n_queries), by the innermost mask; None: all."""
-    for given, mask in _masks(stack):
+    for given, mask in _masks(stack, memory):
         if mask is None or "decoder_attention_mask" in given:
             return None
         if not isinstance(mask, Tensor) or mask.ndim != 2:

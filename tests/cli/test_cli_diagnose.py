@@ -14,6 +14,7 @@ import pytest
 from attnscale import plot
 from attnscale.cli import main
 from attnscale.cli._diagnose_figure import Measured, draw
+from attnscale.cli._reader import Reader
 from attnscale.cli.diagnose import _table, measure
 
 torch = pytest.importorskip("torch")
@@ -155,7 +156,7 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
     """Uniform rows stand on the line: the mean of ln(i + 1), or of ln(min(i + 1, window)), not ln n."""
     lengths = [8, 32]
     model = causal_model(sliding_window=window)
-    found = measure(model, list(range(40)), lengths, {"standard": at.laws.get("standard")})
+    found = measure(Reader(model, [[*range(40)]]), lengths, {"standard": at.laws.get("standard")})
     for index, n in enumerate(lengths):
         seen = np.minimum(np.arange(1, n + 1), window or n)
         np.testing.assert_allclose(found.equal[index], np.log(seen).mean(), rtol=1e-12)
@@ -167,7 +168,7 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
 
 def test_the_table_in_bits() -> None:
     lengths = [8, 32]
-    found = measure(causal_model(), list(range(40)), lengths, {"log_n": at.laws.get("log_n")})
+    found = measure(Reader(causal_model(), [[*range(40)]]), lengths, {"log_n": at.laws.get("log_n")})
     nats, bits = _table(lengths, found), _table(lengths, found, "bits")
     assert "Mean entropy (bits) of the heads; keys: 2^entropy." in bits
     for before, after in zip(nats.splitlines()[4:], bits.splitlines()[4:], strict=True):
@@ -179,7 +180,7 @@ def test_the_table_in_bits() -> None:
 def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     laws = {"standard": at.laws.get("standard"), "log_n": at.laws.get("log_n")}
-    found = measure(causal_model(), list(range(40)), [8, 32], laws)
+    found = measure(Reader(causal_model(), [[*range(40)]]), [8, 32], laws)
     draw(found, [8, 32], figure, about="a model")
     lines, *maps, bar = figure.get_axes()
     assert lines.get_title() == "a model"
@@ -198,7 +199,11 @@ def test_no_title_of_a_map_lies_on_another() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.ones((4, 2, 2))
     laws = {"as it is": entropy, "1.2 * log_n(base=131072)": entropy}
-    draw(Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"]), [64, 4096, 8192, 131072], figure)
+    draw(
+        Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"], ["self"] * 2, (0, 1)),
+        [64, 4096, 8192, 131072],
+        figure,
+    )
     figure.canvas.draw()
     texts = [text for ax in figure.subfigs[1].axes for text in (ax.title, ax._left_title) if text.get_text()]
     for text in texts:  # the line of a row's name stands alone above those of the lengths
@@ -213,7 +218,9 @@ def test_nothing_of_the_figure_is_cut_off(layers: int, heads: int, lengths: int)
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.random.default_rng(0).uniform(0, 4, (lengths, layers, heads))
     names = [f"encoder.layer.{layer}.attention.self" for layer in range(layers)]
-    found = Measured({"standard": entropy}, np.full((lengths, layers), 4.5), (), names)
+    found = Measured(
+        {"standard": entropy}, np.full((lengths, layers), 4.5), (), names, ["self"] * layers, (0, 1)
+    )
     draw(found, [64, 128][:lengths], figure)
     figure.draw_without_rendering()
     drawn = figure.get_tightbbox()

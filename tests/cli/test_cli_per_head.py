@@ -16,6 +16,7 @@ import pytest
 from attnscale.cli import main
 from attnscale.cli._budget import Budget, bits_by_head, mean_renyi2, read_budget, tokens_by_head
 from attnscale.cli._per_head import head_rows, head_table
+from attnscale.cli._reader import Reader
 from attnscale.cli.diagnose import measure
 
 torch = pytest.importorskip("torch")
@@ -141,7 +142,7 @@ def grouped(window: int | None = None) -> Any:
 
 def test_heads_that_share_keys_share_their_part_of_the_budget() -> None:
     laws = {"standard": at.laws.get("standard")}
-    found = measure(grouped(), list(range(40)), [8, 32], laws, by_head=True)
+    found = measure(Reader(grouped(), [[*range(40)]]), [8, 32], laws, by_head=True)
     rows = head_rows([8, 32], found, found.heads, [], Budget(bits=4, tokens=5))
     assert [row["key_head"] for row in rows] == [0, 0, 1, 1] * 4
     at_32 = [row for row in rows if row["n"] == 32]
@@ -157,7 +158,7 @@ def test_heads_that_share_keys_share_their_part_of_the_budget() -> None:
 
 def test_no_head_keeps_more_tokens_than_its_window_shows() -> None:
     laws = {"standard": at.laws.get("standard")}
-    found = measure(grouped(window=6), list(range(40)), [32], laws, by_head=True)
+    found = measure(Reader(grouped(window=6), [[*range(40)]]), [32], laws, by_head=True)
     rows = head_rows([32], found, found.heads, [], Budget(tokens=20))
     assert {row["tokens"] for row in rows} == {6}
     assert "tokens: to keep in the cache, 20 tokens on average" in head_table(rows, "nats", Budget(tokens=20))

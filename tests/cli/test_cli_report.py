@@ -195,23 +195,14 @@ def test_a_text_that_is_too_short_and_a_model_that_cannot_be_recorded(
     start = ("report", minilm, "--text", "text.txt")
     assert "--lengths must be at most 7, the tokens of text.txt, got 64" in fail(*start, *SMALL)
 
-    class Other:
-        """A model whose attention nobody can replace."""
-
-        config: Any
-
-        def named_modules(self) -> list[Any]:
-            return []
-
-    def load(name: str, text: Path, *place: Any) -> tuple[list[int], Any]:
+    def load(*given: Any, **more: Any) -> Any:
         from attnscale.cli._model import load
 
-        tokens, model = load(name, text, *place)
-        other = Other()
-        other.config = model.config
-        return tokens, other
+        reader = load(*given, **more)
+        reader.model.config._attn_implementation = "flash_attention_2"
+        return reader
 
     monkeypatch.setattr("attnscale.cli.report.load", load)
     said = fail(*start, "--lengths", "4")
-    assert "model must be a transformers model that can change its attention, got Other" in said
+    assert "BertModel has attn_implementation='flash_attention_2', a kernel that nobody sees into" in said
     assert sorted(os.listdir()) == ["heads.npz", "text.txt"]

@@ -86,5 +86,5 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
         json.dumps({"auto_map": {"AutoTokenizer": ["code.X", None]}})
     )
     with pytest.raises(InputError, match="MODEL"):
-        load(str(folder), text)
+        load(str(folder), [text])
     assert not trap.exists()

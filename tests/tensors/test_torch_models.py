@@ -94,6 +94,7 @@ def test_sinks_of_heads_and_of_rows() -> None:
 
 def test_the_entropy_over_the_keys_alone() -> None:
     """What the documentation of the log says about the sink's share; diagnose says where there is one."""
+    from attnscale.cli._reader import Reader
     from attnscale.cli.diagnose import _report, _table, measure
 
     model, _ = oracle.build("gpt_oss", sliding_window=16)
@@ -104,10 +105,10 @@ def test_the_entropy_over_the_keys_alone() -> None:
     alone = (log.entropy + w * np.log(w) + (1 - w) * np.log1p(-w)) / (1 - w)
     keys = weights / weights.sum(-1, keepdim=True)
     np.testing.assert_allclose(alone, entropy_of(keys), rtol=0, atol=2e-4)
-    found = measure(model, IDS[0].tolist(), [20], {"standard": at.laws.get("standard")})
+    found = measure(Reader(model, IDS.tolist()), [20], {"standard": at.laws.get("standard")})
     layers = ", ".join(map(str, log.layers))
     assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], found)
-    options = SimpleNamespace(model="tiny", text="text.txt")
+    options = SimpleNamespace(model="tiny", text=["text.txt"])
     report = _report(options, at.audit.resolve(model.config), [20], found)
     assert all(row["entropy_counts_sink"] for row in report["rows"])
 

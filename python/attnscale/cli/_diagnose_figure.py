@@ -21,10 +21,14 @@ _LINES = 3.2  # inches of the axes with lines
 class Measured(NamedTuple):
     """What the layers did at each length."""
 
-    entropy: dict[str, NDArray[np.float64]]  # under each law, shape (lengths, layers, heads)
+    entropy: dict[
+        str, NDArray[np.float64]
+    ]  # under each law, shape (lengths, layers, heads); NaN: no such head
     equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
     modules: list[str]  # the name of each layer's attention in the model
+    kinds: list[str]  # "self" or "cross" attention, of each layer
+    padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
     heads: Any = None  # more of every head, where it was asked for
 
 
@@ -49,10 +53,13 @@ def draw(
     figure.set_size_inches(width, _LINES + height)
     top, below = figure.subfigures(2, 1, height_ratios=[_LINES, height])
     ax = top.subplots()
-    heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
-    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), labels=labels, unit=unit)
+    there = ~np.isnan(found.entropy[next(iter(found.entropy))]).all(axis=0)
+    heads = {law: values[:, there] for law, values in found.entropy.items()}
+    plot.entropy_vs_length(
+        heads, lengths, ax=ax, uniform=np.nanmean(found.equal, axis=1), labels=labels, unit=unit
+    )
     ax.set_xlabel("tokens, $n$")
     subtitle(ax, about)
     titles = [f"$n = {lengths[index]}$" for index in shown]
-    most = float(found.equal.max())
+    most = float(np.nanmax(found.equal))
     draw_head_maps(below, maps, titles, most=most, modules=found.modules, unit=unit)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from .. import audit
 from .._io import InputError, check_is_file, read_text
 from ._output import bad_input
+from ._reader import Reader, pixels_for
 
 __all__ = ["load", "plan_of"]
 
@@ -20,13 +23,19 @@ _PATIENCE = 10.0  # seconds for the one question whether a name leads to a model
 
 
 def load(
-    name: str, text_file: Path, device: str | None = None, dtype: str | None = None
-) -> tuple[list[int], Any]:
-    """Token numbers of the text, and the model; None: on the CPU, in float32."""
-    check_is_file(text_file, "--text")
-    text = read_text(text_file)
-    if not text.strip():
-        raise InputError(f"--text {text_file}: there is no word in it")
+    name: str,
+    text_files: Sequence[Path],
+    device: str | None = None,
+    dtype: str | None = None,
+    *,
+    decoder_text: Path | None = None,
+    images: Path | None = None,
+) -> Reader:
+    """The model, and what it reads; device and type None: on the CPU, in float32."""
+    texts = [_words(each, "--text") for each in text_files]
+    for_decoder = None if decoder_text is None else _words(decoder_text, "--decoder-text")
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images}: must be a folder with images")
     if Path(name).is_file():
         raise InputError(f"MODEL {name}: is a file; give the folder that holds the model")
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
@@ -51,13 +60,53 @@ def load(
     getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
     try:
         # Left open, transformers would ask at the terminal whether to run code that comes with the model.
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if texts else None
         model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
         raise InputError(f"MODEL {name}: {rule} ({first})") from None
-    return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
+
+    def numbers(text: str) -> list[int]:
+        return list(tokenizer(text, truncation=False, verbose=False)["input_ids"])
+
+    if for_decoder is not None and not getattr(model.config, "is_encoder_decoder", False):
+        raise InputError(
+            f"--decoder-text {decoder_text}: {type(model).__name__} has no decoder beside its encoder"
+        )
+    padding = getattr(tokenizer, "pad_token_id", None) or 0
+    found = Reader(model, [*map(numbers, texts)], padding, numbers(for_decoder) if for_decoder else [])
+    _see(found, name, images)
+    return found
+
+
+def _words(file: Path, option: str) -> str:
+    check_is_file(file, option)
+    text = read_text(file)
+    if not text.strip():
+        raise InputError(f"{option} {file}: there is no word in it")
+    return text
+
+
+def _see(found: Reader, name: str, images: Path | None) -> None:
+    """Give a model its images: one that has no text, or that does not run on text alone."""
+    model = found.model
+    if "pixel_values" not in inspect.signature(model.forward).parameters:
+        if images is not None:
+            raise InputError(f"--images {images}: {type(model).__name__} looks at no images")
+        if not found.texts:
+            raise InputError(f"MODEL {name}: reads a text, which --text FILE gives")
+        return
+    if images is None and found.texts and model.main_input_name == "input_ids":
+        try:
+            found.run(1)
+        except (ValueError, TypeError, AttributeError, RuntimeError):  # it wants images as well
+            pass
+        else:
+            found.notes.append("the model read the text alone, without images")
+            return
+    found.pixels, note = pixels_for(model, images)
+    found.notes.append(note)
 
 
 def _check_reachable(name: str) -> None:

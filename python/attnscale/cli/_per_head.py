@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ from .._tables.text import counted, to_text
 from ._budget import Budget, bits_by_head, mean_renyi2, of_key_heads, tokens_by_head
 from ._diagnose_figure import Measured
 
-__all__ = ["SCHEMA", "STATISTICS", "Heads", "head_rows", "head_table", "heads_of", "joined"]
+if TYPE_CHECKING:
+    from ..torch import AttentionLog
+
+__all__ = ["SCHEMA", "STATISTICS", "Heads", "head_rows", "head_table", "heads_of", "joined", "side_by_side"]
 
 #: The "schema" of what the command prints as JSON; its fields are in diagnose.schema.json beside this file.
 SCHEMA = "attnscale.diagnose/1"
@@ -33,13 +36,29 @@ class Heads(NamedTuple):
     key_heads: list[int]  # of each layer
 
 
-def heads_of(log: Any) -> Heads:
+def heads_of(log: AttentionLog) -> Heads:
     """The heads of a model that was recorded at one length, with STATISTICS."""
-    rows = {name: log[name].astype(np.float64) for name in STATISTICS}
-    values = {name: rows[name].mean(axis=(1, 3))[None] for name in ("entropy", "renyi2", "max_weight")}
-    values["max_score"] = rows["max_score"].max(axis=(1, 3))[None]
-    most = log["n_visible"].max(axis=(1, 2, 3))[None]
-    return Heads(values, most, [log.key_heads[layer] for layer in log.layers])
+    values = {name: side_by_side(log.means(name))[None] for name in ("entropy", "renyi2", "max_weight")}
+    largest = {name: _of_texts(log, "max_score", name).max(axis=0) for name in log.modules}
+    values["max_score"] = side_by_side(largest)[None]
+    most = np.array([[_of_texts(log, "n_visible", name).max() for name in log.modules]])
+    return Heads(values, most, [*log.key_heads.values()])
+
+
+def _of_texts(log: AttentionLog, statistic: str, name: str) -> NDArray[Any]:
+    """The rows of a call that are of texts, shape (rows, heads)."""
+    found: NDArray[Any] = np.moveaxis(log[statistic][name], 1, -1)[log.rows[name]]
+    return found
+
+
+def side_by_side(layers: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The heads of all layers, shape (layers, heads), with NaN where a layer has no such head."""
+    most = max(map(len, layers.values()))
+    rows = [
+        np.pad(each.astype(np.float64), (0, most - len(each)), constant_values=np.nan)
+        for each in layers.values()
+    ]
+    return np.stack(rows)
 
 
 def joined(parts: Sequence[Heads]) -> Heads:
@@ -53,10 +72,10 @@ def head_rows(
 ) -> list[dict[str, Any]]:
     """One row for each length, layer and head; entropies in nats."""
     rows = []
-    n_heads = heads.values["entropy"].shape[2]
     for index, n in enumerate(lengths):
         shares = _shares(heads, index, budget)
         for layer, module in enumerate(found.modules):
+            n_heads = int((~np.isnan(heads.values["entropy"][index, layer])).sum())
             for head in range(n_heads):
                 where = (index, layer, head)
                 values = {name: float(array[where]) for name, array in heads.values.items()}
@@ -80,7 +99,8 @@ def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[
 
     def gathered(name: str, how: Any) -> NDArray[np.float64]:
         layers = zip(heads.values[name][index], heads.key_heads, strict=True)
-        return np.concatenate([of_key_heads(values, count, how) for values, count in layers])
+        there = [(values[~np.isnan(values)], count) for values, count in layers]
+        return np.concatenate([of_key_heads(values, count, how) for values, count in there])
 
     if budget.bits is not None:
         found["bits"] = np.split(bits_by_head(gathered("renyi2", mean_renyi2), budget.bits), ends)

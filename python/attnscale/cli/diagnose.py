@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,13 @@ from ._interrupt import finished
 from ._measure import KEYS
 from ._model import load, plan_of
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer
-from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined
+from ._output import Answer, bad_input
+from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined, side_by_side
+from ._reader import Reader
 from ._spelling import read_law, read_laws
+
+if TYPE_CHECKING:
+    from ..torch import AttentionLog
 
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
@@ -37,7 +42,9 @@ that each query of the layer sees: the mean of their logarithm.
 weight of a row and the largest score. --budget bits=B gives a key head B + (H - H_2) / 4 bits, with H_2 its
 renyi2 in bits and H the mean over the key heads; --budget tokens=N shares out N tokens a key head by
 effective keys.
-MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory.
+MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory. Of an encoder
+and a decoder the encoder reads the text, and the decoder its start token or --decoder-text; where a model has
+several towers, --kind and --modules choose among them.
 """
 
 
@@ -49,7 +56,16 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("model", metavar="MODEL")
-    add_option(parser, "--text", required=True)
+    add_option(
+        parser,
+        "--text",
+        nargs="+",
+        help="texts in UTF-8; shorter ones are padded, and padding does not count",
+    )
+    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
+    add_option(parser, "--images", help="what a model of images looks at (default: random pixels)")
+    add_option(parser, "--kind", choices=("self", "cross"), help="self-attention, or attention to an encoder")
+    add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
     usual = " ".join(map(str, _LENGTHS))
@@ -67,13 +83,22 @@ def run(options: argparse.Namespace) -> Answer:
     laws = read_laws(options.laws)
     budget = read_budget(options.budget or ())
     by_head = options.per_head or options.budget is not None
-    tokens, model = load(options.model, options.text, options.device, options.dtype)
-    plan = plan_of(model)
-    positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
-    asked = _read_lengths(options, len(tokens), positions)
+    if options.per_head and not options.text:
+        raise InputError("--per-head needs a model that reads a text, which --text FILE gives")
+    reader = load(
+        *(options.model, options.text or [], options.device, options.dtype),
+        decoder_text=options.decoder_text,
+        images=options.images,
+    )
+    plan = plan_of(reader.model)
+    positions = None
+    if plan.learned_positions:
+        positions = getattr(reader.model.config, "max_position_embeddings", None)
+    asked = _read_lengths(options, reader.longest, positions) if reader.texts else [0]
+    chosen = _Chosen(tuple(options.kind or ("self", "cross")), options.modules)
     measured, interrupted = finished(
         asked,
-        lambda n: measure(model, tokens, [n], laws, by_head=by_head),
+        lambda n: measure(reader, [n], laws, by_head=by_head, chosen=chosen),
         work=float,
         name=lambda n: f"n = {n}",
     )
@@ -86,47 +111,77 @@ def run(options: argparse.Namespace) -> Answer:
         table = head_table(rows, options.unit, budget)
         shared = {name: value for name, value in budget._asdict().items() if value is not None}
         report |= {"heads": rows, "budget": shared}
-    text = f"{plan.explain()}\n\n{table}"
-    names = [name.replace("$", r"\$") for name in (Path(options.model).name, options.text.name)]
-    about = f"{names[0]}, first $n$ tokens of {names[1]}"
+    notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_said_of_padding(found))]
+    text = "\n".join([plan.explain(), "", *notes, *([""] if notes else []), table])
+    names = [each.replace("$", r"\$") for each in (Path(options.model).name, *_names(options))]
+    about = f"{names[0]}, first $n$ tokens of {', '.join(names[1:])}" if options.text else names[0]
     labels = _labels(laws)
     drawing = Drawing(lambda figure: draw(found, lengths, figure, options.unit, labels, about), panels=None)
     return Answer(text, rows, report, drawing, interrupted=interrupted)
 
 
-def measure(
-    model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law], *, by_head: bool = False
-) -> Measured:
-    """Run the model on each prefix of the text; more is measured where each head has a row."""
-    import torch
+class _Chosen(NamedTuple):
+    """Which calls of attention are measured."""
 
+    kinds: tuple[str, ...] = ("self", "cross")
+    modules: Sequence[str] | None = None
+
+    def of(self, log: AttentionLog) -> AttentionLog:
+        """The part of a log that was chosen."""
+        with bad_input():
+            return log.select(self.kinds[0] if len(set(self.kinds)) == 1 else None, self.modules)
+
+
+def measure(
+    reader: Reader,
+    lengths: list[int],
+    laws: dict[str, Law],
+    *,
+    by_head: bool = False,
+    chosen: _Chosen | None = None,
+) -> Measured:
+    """Run the model on each prefix of its texts; more is measured where each head has a row."""
     from ..torch import record
 
     found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in laws}
     equal, heads = [], []
     statistics = STATISTICS if by_head else ("entropy", "n_visible")
     for n in lengths:
-        with torch.no_grad(), record(model, statistics=statistics, laws=laws) as log:
-            model(input_ids=torch.tensor([tokens[:n]], device=model.device))
+        refused = bad_input(f"MODEL {type(reader.model).__name__}", NotImplementedError)
+        with refused, record(reader.model, statistics=statistics, laws=laws) as whole:
+            reader.run(n)
+        log = (chosen or _Chosen()).of(whole)
         for name in laws:
-            found[name].append(log.mean_entropy(name))
-        equal.append(np.log(np.maximum(log["n_visible"], 1)).mean(axis=(1, 2, 3)))
+            found[name].append(side_by_side(log.means(f"entropy under {name}")))
+        visible = log.means("n_visible", lambda rows: np.log(np.maximum(rows, 1)))
+        equal.append(np.array([each.mean() for each in visible.values()]))
         heads += [heads_of(log)] if by_head else []
     entropy = {name: np.stack(values) for name, values in found.items()}
-    modules = [log.modules[layer] for layer in log.layers]
-    return Measured(entropy, np.stack(equal), log.sink_layers, modules, joined(heads) if heads else None)
+    rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]
+    padding = int((~rows[0]).sum()), rows[0].size
+    parts = log.sink_layers, list(log.modules), list(log.kinds.values()), padding
+    return Measured(entropy, np.stack(equal), *parts, joined(heads) if heads else None)
+
+
+def _said_of_padding(found: Measured) -> list[str]:
+    left_out, rows = found.padding
+    return [f"{left_out} of {rows} rows are padding, and no part of any number"] if left_out else []
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    return [each.name for each in options.text or ()]
 
 
 def _joined(parts: list[Measured]) -> Measured:
     """The measurements of several lengths, one length after another."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
     heads = None if parts[0].heads is None else joined([part.heads for part in parts])
-    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[0][2:4], heads)
+    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[-1][2:-1], heads)
 
 
 def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
     """The lengths that were asked for, checked; by default those of _LENGTHS that text and model have."""
-    limits = [(tokens, f"the tokens of {options.text}")]
+    limits = [(tokens, f"the tokens of {', '.join(map(str, options.text))}")]
     limits += [] if positions is None else [(positions, "the positions of the model")]
     most, what = min(limits)
     if options.n is None:
@@ -139,14 +194,20 @@ def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | Non
 def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
     """One row for each length and layer, then the mean of the layers."""
     rows, nats = [], nats_per(unit)
+    names = [*map(str, range(len(found.modules)))] if _is_one_tower(found) else found.modules
     for index, n in enumerate(lengths):
         for layer in [*range(found.equal.shape[1]), None]:
             where = index if layer is None else (index, layer)
-            means = [values[where].mean() for values in found.entropy.values()]
+            means = [np.nanmean(values[where]) for values in found.entropy.values()]
             cells = [cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
-            name = "mean" if layer is None else str(layer)
-            rows.append([str(n), name, f"{found.equal[where].mean() / nats:.3f}", *cells])
-    header = ["n", "layer", "equal", *(title for law in found.entropy for title in (law, "keys"))]
+            name = "mean" if layer is None else names[layer]
+            rows.append([str(n or "-"), name, f"{np.nanmean(found.equal[where]) / nats:.3f}", *cells])
+    header = [
+        "n",
+        "layer" if _is_one_tower(found) else "module",
+        "equal",
+        *(title for law in found.entropy for title in (law, "keys")),
+    ]
     note = (
         f"Mean entropy ({unit}) of the heads; keys: {KEYS[unit]}. A law multiplies the model's own scale.\n"
         "equal: of equal weights on the keys that each query sees."
@@ -155,6 +216,13 @@ def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
         layers = ", ".join(map(str, found.sinks))
         note += f"\nThe entropy counts the sink as one more outcome in the layers {layers}."
     return f"{note}\n\n{to_text(header, rows)}"
+
+
+def _is_one_tower(found: Measured) -> bool:
+    """Whether the number of a layer says enough: of one tower, with one kind of attention."""
+    from ..torch._models.by_name import towers_of
+
+    return len(set(found.kinds)) == 1 and len(set(towers_of(found.modules).values())) == 1
 
 
 def _report(
@@ -166,7 +234,7 @@ def _report(
     return {
         "schema": SCHEMA,
         "model": options.model,
-        "text": str(options.text),
+        "text": ", ".join(map(str, options.text or ())),
         "unit": "nat",
         "plan": plan.to_dict(),
         "rows": [
@@ -174,10 +242,11 @@ def _report(
                 "n": n,
                 "layer": layer,
                 "module": found.modules[layer],
+                "kind": found.kinds[layer],
                 "law": law,
                 "entropy_counts_sink": layer in found.sinks,
-                "entropy_by_head": values[index, layer].tolist(),
-                "entropy": float(values[index, layer].mean()),
+                "entropy_by_head": values[index, layer][~np.isnan(values[index, layer])].tolist(),
+                "entropy": float(np.nanmean(values[index, layer])),
                 "uniform_entropy": float(found.equal[index, layer]),
             }
             for index, n in enumerate(lengths)
@@ -190,7 +259,7 @@ def _report(
 def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each head, as CSV has them."""
     return [
-        {name: row[name] for name in ("n", "layer", "law")}
+        {name: row[name] for name in ("n", "layer", "module", "kind", "law")}
         | {"head": head, "entropy": entropy, "uniform_entropy": row["uniform_entropy"]}
         for row in rows
         for head, entropy in enumerate(row["entropy_by_head"])

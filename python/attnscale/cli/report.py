@@ -16,6 +16,7 @@ from .._report.result import Report, ReportPair
 from ._model import load, plan_of
 from ._options import add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
+from ._reader import Reader
 from ._spelling import read_laws
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_option(parser, "--text", help="what a model reads, in UTF-8")
+    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
+    add_option(
+        parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
+    )
+    kinds = {"choices": ("self", "cross"), "default": ["self"], "nargs": 1}
+    add_option(parser, "--kind", help="self-attention, or attention to an encoder", **kinds)
+    add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
@@ -93,9 +101,10 @@ def _check_use(options: argparse.Namespace) -> None:
     files = [_is_file(each) for each in options.inputs]
     if options.text is not None and all(files):
         raise InputError(f"--text {options.text}: only a model reads a text, got files of queries and keys")
-    for flag in ("device", "dtype"):
+    for flag in ("device", "dtype", "modules", "images", "decoder_text"):
         if all(files) and (given := getattr(options, flag)) is not None:
-            raise InputError(f"--{flag} {given}: only a model has one, got files of queries and keys")
+            option = flag.replace("_", "-")
+            raise InputError(f"--{option} {given}: only a model has one, got files of queries and keys")
     if options.causal and not any(files):
         raise InputError("--causal is for files of queries and keys; a model says itself what is causal")
 
@@ -135,39 +144,41 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
 
 def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     tell(f"report: loading {name}")
-    tokens, model = load(name, options.text, options.device, options.dtype)
+    reader = load(
+        *(name, [options.text], options.device, options.dtype),
+        decoder_text=options.decoder_text,
+        images=options.images,
+    )
+    model = reader.model
     plan = plan_of(model)
-    most, what = len(tokens), f"the tokens of {options.text}"
+    most, what = reader.longest, f"the tokens of {options.text}"
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     if positions is not None and positions < most:
         most, what = positions, "the positions of the model"
     _check_lengths(options, most, what)
-    return _record(
-        name, model, tokens, options.lengths or default_lengths(most), options, plan.explain(), tell
-    )
+    return _record(name, reader, options.lengths or default_lengths(most), options, plan.explain(), tell)
 
 
 def _record(
     name: str,
-    model: Any,
-    tokens: list[int],
+    reader: Reader,
     lengths: list[int],
     options: argparse.Namespace,
     plan: str,
     tell: Callable[[str], object],
 ) -> Report:
-    import torch
-
     from ..torch import record
 
-    kind = type(model).__name__
+    kind = type(reader.model).__name__
     with bad_input(f"MODEL {name}", NotImplementedError):
-        with torch.no_grad(), record(model, statistics="entropy", keep_heads=True) as log:
+        with record(reader.model, statistics="entropy", keep_heads=True) as log:
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens")
-                model(input_ids=torch.tensor([tokens[:n]], device=model.device))
+                reader.run(n)
         about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text)}
-        return log.report(
+        if reader.notes:
+            about["note"] = "; ".join(reader.notes)
+        return log.select(options.kind[0], options.modules).report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )
 

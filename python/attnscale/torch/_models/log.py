@@ -223,16 +223,21 @@ class AttentionLog(Tabled):
 
     def mean(self, statistic: str) -> NDArray[np.float64]:
         """Mean of a statistic over the rows of texts, without padding, shape (layers, heads)."""
-        found = self._means(statistic)
+        found = self.means(statistic)
         heads = {name: f"{len(each)} heads" for name, each in found.items()}
         if len(set(heads.values())) > 1:
             raise ValueError(differing(f"the mean of {statistic}", "their heads", heads))
         return np.stack(list(found.values()))
 
-    def _means(self, statistic: str) -> dict[str, NDArray[np.float64]]:
-        """The mean of each head over real rows, by name."""
+    def means(
+        self, statistic: str, function: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
+    ) -> ByName[NDArray[np.float64]]:
+        """As :meth:`mean`, but by name, shape (heads,), of layers that may differ in their heads.
+
+        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them.
+        """
         rows = self[statistic]
-        return {name: _mean(rows[name], each.real) for name, each in self._last().items()}
+        return ByName((name, _mean(function(rows[name]), each.real)) for name, each in self._last().items())
 
     def _called(self, law: str | float | Law) -> str:
         """The name under which the law was recorded; its own spelling where it was not."""
@@ -312,7 +317,7 @@ class AttentionLog(Tabled):
         last = self._last()
         names = list(next(iter(last.values())).arrays)
         size = {name: nats if name in self._entropies() else 1.0 for name in names}
-        means = {name: self._means(name) for name in names}
+        means = {name: self.means(name) for name in names}
         with_kind = len(set(self.kinds.values())) > 1
         rows = [
             (
@@ -352,7 +357,7 @@ class AttentionLog(Tabled):
         """
         from ... import plot
 
-        means = self._means("entropy").values()
+        means = self.means("entropy").values()
         most = max(map(len, means))
         grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
         n_keys = max(each.n_keys for one in self._passes for each in one.values())

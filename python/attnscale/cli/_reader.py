@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a model reads when a command runs it: texts, a start for its decoder, images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._io import InputError
+
+__all__ = ["Reader", "pixels_for"]
+
+
+@dataclass
+class Reader:
+    """A model and what it reads.
+
+    Attributes
+    ----------
+    model : transformers.PreTrainedModel
+    texts : sequence of list of int
+        Numbers of the tokens of each text; none for a model of images alone.
+    padding : int
+        The number of the token that fills shorter texts.
+    decoder : list of int
+        What the decoder reads, in a model that has one.
+    pixels : Tensor or None, shape (images, channels, height, width)
+    notes : list of str
+        What a reader of the results should know.
+    """
+
+    model: Any
+    texts: Sequence[list[int]] = ()
+    padding: int = 0
+    decoder: list[int] = field(default_factory=list)
+    pixels: Any = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest text."""
+        return max(map(len, self.texts), default=0)
+
+    def run(self, n: int) -> None:
+        """Run the model on the first n tokens of each text."""
+        import torch
+
+        with torch.no_grad():
+            self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})
+
+    def inputs(self, n: int) -> dict[str, Any]:
+        """The arguments of the model for the first n tokens of each text; shorter ones are padded behind."""
+        import torch
+
+        given: dict[str, Any] = {}
+        rows = [tokens[:n] for tokens in self.texts]
+        width = max(map(len, rows), default=0)
+        if rows:
+            given["input_ids"] = torch.tensor([row + [self.padding] * (width - len(row)) for row in rows])
+        if any(len(row) < width for row in rows):
+            given["attention_mask"] = torch.tensor(
+                [[i < len(row) for i in range(width)] for row in rows]
+            ).long()
+        if getattr(self.model.config, "is_encoder_decoder", False):
+            start = self.model.config.decoder_start_token_id
+            first = next((each for each in (start, self.model.config.bos_token_id) if each is not None), 0)
+            given["decoder_input_ids"] = torch.tensor([self.decoder or [first]] * max(len(rows), 1))
+        if self.pixels is not None:
+            images = self.pixels.to(self.model.dtype)
+            given["pixel_values"] = images[[i % len(images) for i in range(len(rows) or len(images))]]
+        return given
+
+
+def pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:
+    """Images as the model's config wants them, and what is said about them; random ones without a folder."""
+    import torch
+
+    sizes = dict(_numbers(model.config, ("image_size", "num_channels")))
+    side = sizes.get("image_size", 224)
+    height, width = side if isinstance(side, (list, tuple)) else (side, side)
+    if folder is None:
+        generator = torch.Generator().manual_seed(0)
+        random = torch.randn(1, sizes.get("num_channels", 3), height, width, generator=generator)
+        return random, "the model looked at random pixels: --images FOLDER gives it images"
+    from PIL import Image
+
+    names = sorted(
+        each for each in folder.iterdir() if each.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
+    )
+    if not names:
+        raise InputError(f"--images {folder}: must have images (.png, .jpg, .webp), got none")
+    arrays = [
+        np.asarray(Image.open(each).convert("RGB").resize((width, height)), np.float32) for each in names
+    ]
+    pixels = torch.from_numpy(np.stack(arrays)).movedim(-1, 1) / 127.5 - 1
+    return pixels, f"images: {len(names)} of {folder}, as {width} x {height} pixels from -1 to 1"
+
+
+def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """The values that a config or a part of it has under the names."""
+    for part in (getattr(config, "vision_config", None), config):
+        for name in names:
+            if (value := getattr(part, name, None)) is not None:
+                yield name, value

@@ -106,7 +106,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--points", "number of points", "N", whole(2)),
     Option("--dim", "coordinates of a point", "D", whole(1)),
     Option("--k", "dimensions to project to", "K", whole(1), several=True),
-    Option("--kind", "entries of the projection", kind=str, several=True),
+    Option("--kind", "entries of the projection; self-attention or cross-attention", kind=str, several=True),
     Option("--eps", "tolerances for squared distances", "E", real, several=True),
     Option("--heads", "queries and keys of a model: a file as for entropy", "FILE", Path, several=True),
     Option("--query", "queries, a .npy file, with --key instead of FILE", "FILE", Path),
@@ -115,7 +115,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--causal", "query i sees the keys 0 ... i", kind=None),
     Option("--demo", "the shipped heads instead of FILE", kind=None),
     Option("--export", "only write files there that the other commands read", "DIR", written),
-    Option("--text", "a text in UTF-8", "FILE", Path),
+    Option("--text", "texts in UTF-8", "FILE", Path, several=True),
     Option("--decoder-text", "what the decoder of a model reads, behind its encoder", "FILE", Path),
     Option("--images", "what a model looks at", "FOLDER", Path),
     Option(

@@ -59,7 +59,6 @@ def add(commands: Any) -> None:
     add_option(
         parser,
         "--text",
-        nargs="+",
         help="texts in UTF-8; shorter ones are padded, and padding does not count",
     )
     add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")

@@ -41,13 +41,15 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
-    add_option(parser, "--text", help="what a model reads, in UTF-8")
+    add_option(parser, "--text", help="what a model reads, one text in UTF-8")
     add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
     add_option(
         parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
     )
-    kinds = {"choices": ("self", "cross"), "default": ["self"], "nargs": 1}
-    add_option(parser, "--kind", help="self-attention, or attention to an encoder", **kinds)
+    kinds = ("self", "cross")
+    add_option(
+        parser, "--kind", choices=kinds, default=["self"], help="self-attention, or attention to an encoder"
+    )
     add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
@@ -89,7 +91,7 @@ def _target(options: argparse.Namespace) -> Path:
         target = check_free(options.output, overwrite=True)
     except (OSError, ValueError) as error:
         raise InputError(f"--output {error}") from None
-    for source in (*map(Path, options.inputs), *([options.text] if options.text is not None else [])):
+    for source in (*map(Path, options.inputs), *(options.text or [])):
         if target.exists() and source.exists() and target.samefile(source):
             raise InputError(f"--output {target}: the command reads this file, it would be lost")
     return target
@@ -100,7 +102,11 @@ def _check_use(options: argparse.Namespace) -> None:
     read_laws(options.laws or (), train_length=_ANY_LENGTH)
     files = [_is_file(each) for each in options.inputs]
     if options.text is not None and all(files):
-        raise InputError(f"--text {options.text}: only a model reads a text, got files of queries and keys")
+        raise InputError(
+            f"--text {options.text[0]}: only a model reads a text, got files of queries and keys"
+        )
+    if options.text is not None and len(options.text) > 1:
+        raise InputError(f"--text must be one text, got {len(options.text)}: a page shows heads on one")
     for flag in ("device", "dtype", "modules", "images", "decoder_text"):
         if all(files) and (given := getattr(options, flag)) is not None:
             option = flag.replace("_", "-")
@@ -145,13 +151,13 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
 def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     tell(f"report: loading {name}")
     reader = load(
-        *(name, [options.text], options.device, options.dtype),
+        *(name, options.text, options.device, options.dtype),
         decoder_text=options.decoder_text,
         images=options.images,
     )
     model = reader.model
     plan = plan_of(model)
-    most, what = reader.longest, f"the tokens of {options.text}"
+    most, what = reader.longest, f"the tokens of {options.text[0]}"
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     if positions is not None and positions < most:
         most, what = positions, "the positions of the model"
@@ -175,12 +181,17 @@ def _record(
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens")
                 reader.run(n)
-        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text)}
+        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text[0])}
         if reader.notes:
             about["note"] = "; ".join(reader.notes)
-        return log.select(options.kind[0], options.modules).report(
+        return log.select(_one_kind(options.kind), options.modules).report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )
+
+
+def _one_kind(kinds: list[str]) -> str | None:
+    """The kind that is shown, None for both."""
+    return kinds[0] if len(set(kinds)) == 1 else None
 
 
 def _check_lengths(options: argparse.Namespace, most: int, what: str) -> None:

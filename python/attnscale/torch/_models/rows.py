@@ -82,7 +82,8 @@ def context_of(
 
 
 def _storage(x: Tensor) -> int:
-    return x.untyped_storage().data_ptr() if x.device.type != "meta" else id(x)
+    """Whose memory a tensor has, a number that views share; also on devices without addresses."""
+    return x.untyped_storage()._cdata
 
 
 def _memory_of(stack: Sequence[Running], extent: _Extent, projected: set[int]) -> tuple[Tensor | None, int]:

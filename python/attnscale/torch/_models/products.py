@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["FOLLOWED", "Scores", "Weights", "follow"]
+__all__ = ["FOLLOWED", "Scores", "Weights", "follow", "watching"]
 
 _NOTE = "_attnscale_note"
 
@@ -100,13 +100,22 @@ class Scores:
         return 0 if self.sink is None else self.sink.shape[-1]
 
 
+#: Who watches now.
+watching: set[int] = set()
+
+
 @dataclass
 class Weights:
-    """Weights that are the softmax of `values`, which are made of `scores`."""
+    """Weights that are the softmax of `values`, which are made of `scores`; None where all have seen them."""
 
-    scores: Scores
-    values: Tensor
+    scores: Scores | None
+    values: Tensor | None
     confirmed: set[int] = field(default_factory=set)  # for whom they have multiplied values
+
+    def let_go(self) -> None:
+        """Keep no scores that nobody asks for: weights live on until a backward pass."""
+        if watching <= self.confirmed:
+            self.scores = self.values = None
 
 
 def follow(

@@ -117,6 +117,8 @@ def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
 def of_weights(heads: int | None, weights: Weights) -> Reading:
     """Weights that the model computed by a softmax over its own scores."""
     note, scores = weights.scores, weights.values
+    assert note is not None
+    assert scores is not None
     if note.shift is not None:
         scores = scores - note.shift
     form = _Form(scores.shape[:-1], heads)

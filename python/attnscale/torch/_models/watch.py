@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from .. import _eager
 from .._functional import attention_statistics
 from .calls import Call, Place
-from .products import FOLLOWED, follow
+from .products import FOLLOWED, follow, watching
 from .readings import OWN_OPTIONS, Reading, key_heads, of_flex, of_own, of_sdpa, of_weights
 from .rows import Running, context_of
 
@@ -71,25 +71,26 @@ class Watch:
         self._names = {module: name for name, module in model.named_modules()}
         self._running: list[Running] = []
         self._calls: Counter[str] = Counter()
-        self._hooks: list[Any] = []
+        self._open = ExitStack()
         self._looking: ExitStack | None = None
 
     def open(self) -> None:
         """Look at every pass that begins from now on."""
+        if "torch._dynamo" in sys.modules:
+            self._open.enter_context(torch.compiler.set_stance("force_eager"))
         for module in self._names:
-            self._hooks += [
+            for hook in (
                 module.register_forward_pre_hook(self._enter, with_kwargs=True),
                 # First of all hooks, so that of two watches the one that opened last closes first.
                 module.register_forward_hook(self._leave, prepend=True, always_call=True),
-            ]
+            ):
+                self._open.callback(hook.remove)
 
     def close(self) -> None:
         """Leave the model alone."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        self._running.clear()
         self._stop()
+        self._open.close()
+        self._running.clear()
 
     def __enter__(self) -> Watch:
         self.open()
@@ -102,21 +103,22 @@ class Watch:
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         first = not self._running
-        self._running.append(Running(module, self._names[module], args, kwargs))
+        self._running.append(Running(module, self._names.get(module), args, kwargs))
         if first and torch._C._current_graph_task_id() == -1:  # not what a backward pass computes again
             self._calls.clear()
             if self._begin_pass is not None:
                 self._begin_pass()
             self._looking = ExitStack()
-            if "torch._dynamo" in sys.modules:
-                self._looking.enter_context(torch.compiler.set_stance("force_eager"))
             for hook in (
                 register_module_forward_pre_hook(self._enter_other),
                 register_module_forward_hook(self._leave_other, always_call=True),
             ):
                 self._looking.callback(hook.remove)
             self._looking.enter_context(_OwnCalls(self))
-            self._looking.enter_context(_Mode(self))
+            mode = _Mode(self)
+            watching.add(id(mode))
+            self._looking.callback(watching.discard, id(mode))
+            self._looking.enter_context(mode)
 
     def _enter_other(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         """A module that the model does not have runs inside: what it attends to is not the model's."""
@@ -191,6 +193,7 @@ class _Mode(TorchFunctionMode):
                 weights = follow(function, name, args, kwargs, out, id(self))
             if weights is not None:
                 self._watch.seen(of_weights, weights)
+                weights.let_go()
         return out
 
 
@@ -230,7 +233,7 @@ def _unwatched() -> Iterator[None]:
     """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
     watchers, _eager.watchers[:] = _eager.watchers[:], []
     try:
-        with torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False):
+        with torch._C.DisableTorchFunction():
             yield
     finally:
         _eager.watchers[:] = watchers

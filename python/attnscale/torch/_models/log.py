@@ -6,18 +6,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._checks import shown
+from ..._checks import choose, shown
 from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
 from ...laws import get
 from .by_name import ByName, Rows, differing, layer_numbers, towers_of
-from .heads import groups_of, kept_rows, on_host
+from .heads import groups_of
+from .logged import Logged, LoggedCall, mean_of_texts, measured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,51 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from ..._calibrate.fit import Length
     from ..._report.result import Report
     from ...laws import Law
     from .calls import Call
 
-__all__ = ["AttentionLog", "LoggedCall"]
-
-
-class LoggedCall(NamedTuple):
-    """What a log says of one call of attention, besides its rows.
-
-    Attributes
-    ----------
-    kind : {"self", "cross"}
-    way : str
-        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
-        where it writes the softmax over its scores out.
-    heads, key_heads : int
-        Grouped queries share key heads.
-    tower : str
-        The part of the model that the module is in, as the start of its name; "" in a model of one tower.
-    """
-
-    kind: str
-    way: str
-    heads: int
-    key_heads: int
-    tower: str
-
-
-class _Logged(NamedTuple):
-    """One call in the memory of the CPU."""
-
-    kind: str
-    way: str
-    key_heads: int
-    n_keys: int
-    has_sink: bool
-    real: NDArray[np.bool_]  # which rows are of a text, shape (batch, queries)
-    arrays: ByName[NDArray[Any]]  # by statistic, shape (batch, heads, queries)
-    kept: Length | None  # queries and keys
-
-    @property
-    def heads(self) -> int:
-        return int(next(iter(self.arrays.values())).shape[1])
+__all__ = ["AttentionLog"]
 
 
 class AttentionLog(Tabled):
@@ -103,7 +64,7 @@ class AttentionLog(Tabled):
         self.statistics = statistics
         self.laws = dict(laws)
         self._keeps_heads = keep_heads
-        self._passes: list[dict[str, _Logged]] = []
+        self._passes: list[dict[str, Logged]] = []
         self._begins = True  # whether the next call is the first one of a pass
         self._towers: Mapping[str, str] | None = None  # of the log that this one was selected from
 
@@ -116,22 +77,13 @@ class AttentionLog(Tabled):
 
     def add(self, call: Call) -> None:
         """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
-        found = {name: np.asarray(on_host(rows)) for name, rows in call.statistics(self.statistics).items()}
-        for name, law in self.laws.items():
-            found[f"entropy under {name}"] = np.asarray(on_host(call.entropy_under(law)))
-        batch, _, n_queries = call.rows_shape
-        real = np.ones((batch, n_queries), bool) if call.real is None else np.array(on_host(call.real), bool)
-        kept = kept_rows(call) if self._keeps_heads else None
-        logged = _Logged(
-            *(call.kind, call.way, call.key_heads, call.n_keys, call.has_sink, real, ByName(found), kept)
-        )
         name = str(call.place)
         if self._begins:
             self._passes.append({})
             self._begins = False
         if name in self._passes[-1]:
             raise ValueError(f"the call of {name} must be recorded once in a pass, got it again")
-        self._passes[-1][name] = logged
+        self._passes[-1][name] = measured(call, self.statistics, self.laws, keep_heads=self._keeps_heads)
 
     # ---- what was recorded
 
@@ -237,7 +189,9 @@ class AttentionLog(Tabled):
         A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them.
         """
         rows = self[statistic]
-        return ByName((name, _mean(function(rows[name]), each.real)) for name, each in self._last().items())
+        return ByName(
+            (name, mean_of_texts(function(rows[name]), each.real)) for name, each in self._last().items()
+        )
 
     def _called(self, law: str | float | Law) -> str:
         """The name under which the law was recorded; its own spelling where it was not."""
@@ -269,13 +223,13 @@ class AttentionLog(Tabled):
         TypeError, ValueError
             If kind is another one, a pattern is no str, or no call is left.
         """
-        if kind not in (None, "self", "cross"):
-            raise ValueError(f"kind must be 'self' or 'cross', got {kind!r}")
+        if kind is not None:
+            choose("kind", kind, ("self", "cross"))
         patterns = [modules] if isinstance(modules, str) else None if modules is None else list(modules)
         if patterns is not None and not all(isinstance(each, str) for each in patterns):
             raise TypeError(f"modules must be a pattern of names or several, got {shown(modules)}")
 
-        def is_wanted(name: str, each: _Logged) -> bool:
+        def is_wanted(name: str, each: Logged) -> bool:
             named = patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
             return named and kind in (None, each.kind)
 
@@ -420,13 +374,7 @@ class AttentionLog(Tabled):
             found.save(path, overwrite=overwrite)
         return found
 
-    def _last(self) -> dict[str, _Logged]:
+    def _last(self) -> dict[str, Logged]:
         if not self._passes:
             raise ValueError("nothing was recorded: run the model inside the with block")
         return self._passes[-1]
-
-
-def _mean(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Mean of each head, shape (heads,), over the rows (batch, heads, queries) that are of texts."""
-    chosen = np.moveaxis(rows, 1, -1)[real].astype(np.float64)
-    return chosen.mean(axis=0) if len(chosen) else np.full(rows.shape[1], np.nan)

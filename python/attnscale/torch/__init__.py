@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on tensors of PyTorch, with gradients, also for models of transformers. Needs torch.
+"""Attention on tensors of PyTorch, with gradients, and what models of PyTorch attend to. Needs torch.
 
 >>> import attnscale as at, torch
 >>> q, k, v = torch.ones(3, 2, 20, 8).requires_grad_()  # each (heads, n, head_dim)
 >>> at.torch.attention(q, k, v, is_causal=True).shape
 torch.Size([2, 20, 8])
 
-The functions that read models of transformers need that package, too:
+Any model is recorded as it runs, here one of transformers; only ``register`` needs that package:
 
 >>> from transformers import BertConfig, BertModel
 >>> sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, vocab_size=50)
@@ -75,7 +75,7 @@ __all__ = [
     "ssd",
 ]
 
-#: The names that need transformers, and the module that has each.
+#: The names for models, and the module that has each: to read them all takes a second, most of it transformers.
 _OF_MODELS = {
     "NAME": "interface",
     "AttentionLog": "log",

@@ -75,7 +75,7 @@ __all__ = [
     "ssd",
 ]
 
-#: The names for models, and the module that has each: to read them all takes a second, most of it transformers.
+#: The names for models, and the module that has each, which are read when they are wanted.
 _OF_MODELS = {
     "NAME": "interface",
     "AttentionLog": "log",

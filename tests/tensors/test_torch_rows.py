@@ -120,6 +120,84 @@ def test_a_module_by_itself_is_given_two_texts_or_one() -> None:
     np.testing.assert_array_equal(log.rows[""], MASK.bool().numpy())
 
 
+def test_an_image_of_as_many_rows_as_the_text_beside_it_attends_to_has_no_padding() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
+    text = {**sizes, "vocab_size": 99, "max_position_embeddings": 16, "encoder_hidden_size": 32}
+    image = {**sizes, "image_size": 33, "patch_size": 11}
+    config = transformers.BlipConfig(text_config=text, vision_config=image, projection_dim=16)
+    model = transformers.BlipForConditionalGeneration(config)
+    ids, mask = IDS[:, :10], MASK[:, :10]
+    log = recorded(model, input_ids=ids, attention_mask=mask, pixel_values=torch.randn(2, 3, 33, 33))
+    assert [*log.kinds.values()] == ["self", "self", "cross"]
+    for name in log.modules:
+        want = torch.ones_like(mask) if name.startswith("vision") else mask
+        np.testing.assert_array_equal(log.rows[name], want.bool().numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("memory", ["whole", "padded"])
+@pytest.mark.parametrize("own", ["whole", "padded", "none"])
+def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> None:
+    config = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
+    mask = {"whole": torch.ones_like(IDS), "padded": DECODED, "none": None}[own]
+    of_memory = MASK if memory == "padded" else torch.ones_like(MASK)
+    log = recorded(
+        transformers.BertModel(config),
+        input_ids=IDS,
+        attention_mask=mask,
+        encoder_hidden_states=torch.randn(2, 12, 32),
+        encoder_attention_mask=of_memory,
+    )
+    assert [*log.kinds.values()] == ["self", "cross"] * 2
+    want = torch.ones_like(IDS) if mask is None else mask
+    for name in log.modules:
+        np.testing.assert_array_equal(log.rows[name], want.bool().numpy(), err_msg=name)
+
+
+def test_queries_that_are_parameters_attend_to_themselves_and_to_an_image() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    config = transformers.Blip2QFormerConfig(**sizes, encoder_hidden_size=24)
+    model = transformers.Blip2QFormerModel(config)
+    log = recorded(model, query_embeds=torch.randn(2, 10, 32), encoder_hidden_states=torch.randn(2, 10, 24))
+    crosses = ["cross" if "crossattention" in name else "self" for name in log.modules]
+    assert [*log.kinds.values()] == crosses
+    assert {*crosses} == {"self", "cross"}
+
+
+def test_sums_with_positions_are_one_text_and_values_say_nothing() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: Any, y: Any, positions: Any) -> Any:
+            return self.attention(x + positions, y + positions, y)[0]
+
+    x, y, positions = torch.randn(3, 2, 12, 32)
+    assert recorded(Positions(), x, x, positions).kinds["attention"] == "self"
+    assert recorded(Positions(), x, y, positions).kinds["attention"] == "cross"
+
+
+def test_steps_of_generation_behind_padding() -> None:
+    """One query of each head, whose keys are of the padding and of the text, as for the text alone."""
+    sizes = {**SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).double().eval()
+    mask = torch.ones_like(IDS[:, :8])
+    mask[0, :3] = 0
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    laws = ["log_n", "ssmax", "llama4_temperature(floor=4)", "annealed"]
+    with torch.no_grad():
+        with at.torch.record(model, laws=laws) as log:
+            model.generate(input_ids=IDS[:, :8], attention_mask=mask, **options)
+        with at.torch.record(model, laws=laws) as alone:
+            model.generate(input_ids=IDS[:1, 3:8], **options)
+    name = "model.layers.0.self_attn"
+    np.testing.assert_array_equal(log.passes[0][name]["entropy"].shape, (2, 4, 8))
+    for whole, text in zip(log.passes[1:], alone.passes[1:], strict=True):
+        assert whole[name]["entropy"].shape == (2, 4, 1)
+        for each in ("entropy", *(f"entropy under {law}" for law in log.laws)):
+            np.testing.assert_allclose(whole[name][each][:1], text[name][each], atol=1e-9, err_msg=each)
+
+
 @pytest.mark.parametrize("how", ["left", "packed"])
 def test_laws_count_from_the_beginning_of_each_text(how: str) -> None:
     """Behind padding and behind another text, as for the text alone."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...laws import Law
 from .._functional import attention_entropy, attention_statistics
 from .._learned import Sink
+from .._tensors import shows
 
 __all__ = ["Call", "Place"]
 
@@ -126,7 +127,8 @@ class Call:
         Raises
         ------
         NotImplementedError
-            If the model's scale is not known, or is a law itself.
+            If the model's scale is not known, or is a law itself, or it is not known where the queries stand
+            among the keys, which the law's n depends on.
         """
         query, key, known = self.product(f"law {law.spelling} multiplies")
         own = known["scale"]
@@ -135,11 +137,54 @@ class Call:
                 f"{str(self.place) or 'the model'} has the law {own} as its scale, which law {law.spelling} "
                 "cannot multiply"
             )
-        options = {**known, "scale": law}
-        if self.documents is not None and (law.meaning.is_position or law.meaning.name == "row size"):
-            options["document_ids"] = self.documents
         with torch.no_grad():
+            key, options = self._placed(law, key, {**known, "scale": law})
             return attention_entropy(query * (own * math.sqrt(query.shape[-1])), key, **options)
+
+    def _placed(self, law: Law, key: Tensor, options: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        """Keys and options with which the law's n counts in the text of the query."""
+        meaning, n_queries = law.meaning, self.rows_shape[2]
+        by_place = meaning.is_position or meaning.is_distance
+        if not (by_place or meaning.name == "row size"):
+            return key, options
+        mask = options.get("attn_mask")
+        seen = None if mask is None else shows(mask)
+        is_last = n_queries < self.n_keys and not (options.get("is_causal") or options.get("causal"))
+        if self.kind == "cross":
+            if meaning.is_distance or (by_place and (n_queries == 1 or not self._begins_with_text())):
+                raise NotImplementedError(self._refusal(law, "the places of its queries are not known"))
+            return key, options if by_place else options | _lengths(seen)
+        if is_last and seen is not None:  # behind the keys that no row sees is room for later ones
+            filled = int(_some_row(seen).flatten(0, -2).any(0).nonzero().max()) + 1
+            key, seen = key[..., :filled, :], seen[..., :filled]
+            options["attn_mask"] = options["attn_mask"][..., :filled]
+        n_keys = key.shape[-2]
+        if is_last and (n_queries == 1 or (seen is not None and not seen.triu(n_keys - n_queries + 1).any())):
+            options["causal"] = "bottom_right"
+        elif by_place and n_queries != n_keys and is_last:
+            raise NotImplementedError(self._refusal(law, "its queries are not the last of its keys"))
+        if self.documents is not None and not meaning.is_distance:
+            options["document_ids"] = self.documents[:, :n_keys]
+            if self._sees_other_texts(options, seen, n_keys):
+                raise NotImplementedError(self._refusal(law, "its rows see keys of other texts"))
+        return key, options
+
+    def _refusal(self, law: Law, why: str) -> str:
+        name, n_means = str(self.place) or "the model", law.meaning.name
+        return f"law {law.spelling} counts n as {n_means}, which is not known in {name}: {why}"
+
+    def _begins_with_text(self) -> bool:
+        return self.real is None or bool(self.real[:, 0].all())
+
+    def _sees_other_texts(self, options: Mapping[str, Any], seen: Tensor | None, n_keys: int) -> bool:
+        """Whether a real row sees a key of another text than its own."""
+        documents, n_queries = options["document_ids"], self.rows_shape[2]
+        other = documents[:, None, -n_queries:, None] != documents[:, None, None]
+        if self.real is not None:
+            other &= self.real[:, None, :, None]
+        if options.get("is_causal") or options.get("causal"):
+            other = other.tril(n_keys - n_queries)
+        return bool((other if seen is None else other & seen).any())
 
     def product(self, purpose: str) -> tuple[Tensor, Tensor, Mapping[str, Any]]:
         """Query, key and options, where the scores are known to be one product of them."""
@@ -200,6 +245,19 @@ class Call:
         if isinstance(sink := found.get("normalizer"), Sink) and sink.logits.ndim == 3:
             found["normalizer"] = Sink(sink.logits[..., places])
         return found
+
+
+def _some_row(seen: Tensor) -> Tensor:
+    """Which keys a head or row of each text sees, (batch, 1, n_keys)."""
+    return seen[(None,) * (4 - seen.ndim)].flatten(1, 2).any(1, keepdim=True)
+
+
+def _lengths(seen: Tensor | None) -> dict[str, Any]:
+    """The option of lengths for keys of another text, behind which its padding is."""
+    if seen is None:
+        return {}
+    places = torch.arange(1, seen.shape[-1] + 1, device=seen.device)
+    return {"key_lengths": (_some_row(seen) * places).amax(-1)[:, 0]}
 
 
 def _of_first_text(option: Any) -> Any:

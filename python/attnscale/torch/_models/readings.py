@@ -13,7 +13,7 @@ from .._learned import Sink
 from .._tensors import shows
 from .products import Scores, Weights
 
-__all__ = ["OWN_OPTIONS", "Reading", "key_heads", "of_flex", "of_own", "of_sdpa", "of_weights"]
+__all__ = ["OWN_OPTIONS", "Reading", "key_heads", "of_flex", "of_own", "of_sdpa", "of_weights", "unpacked"]
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _FLEX = (
@@ -82,6 +82,22 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
     return Reading("scaled_dot_product_attention", form.of(query), form.of(key), _with_causal(options))
+
+
+def unpacked(found: Reading) -> Reading:
+    """The call of one query for each head, where query heads that share keys stand as the rows of one head.
+
+    transformers writes a step of generation so where a mask is given.
+    """
+    query, key, options = found.query, found.key, found.options or {}
+    mask = options.get("attn_mask")
+    if query is None or key is None or mask is None or query.shape[1] != key.shape[1] or key.shape[1] == 1:
+        return found
+    if mask.shape[-2] > 1:
+        mask = mask.reshape(len(mask), -1, 1, mask.shape[-1])
+    return found._replace(
+        query=query.flatten(1, 2)[:, :, None], options={**options, "attn_mask": mask, "enable_gqa": True}
+    )
 
 
 def of_own(heads: int | None, query: Tensor, key: Tensor, options: dict[str, Any]) -> Reading:

@@ -5,24 +5,33 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Context", "Running", "context_of"]
+__all__ = ["Context", "Running", "context_of", "is_one_row"]
 
-#: Names of parameters that are no rows of a sequence: masks, positions and what is added to scores.
-_NO_ROWS = re.compile(r"mask|pos|bias|rotary|rel_|relative|alibi|cos|sin|freq|temb|time|length|scale")
+#: Names of parameters that are no rows of a sequence: masks, positions, what is added to scores, caches.
+_NO_ROWS = re.compile(
+    r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|point|past|cache"
+    r"|(^|_)(rel|relative|cos|sin|sine|mems|emb|embed)(_|$)"
+)
+_QUERIES = re.compile(r"(^|_)q(uery|ueries)?(_|$)")
+_KEYS = re.compile(r"(^|_)k(eys?)?(_|$)")
+_VALUES = re.compile(r"(^|_)v(alues?)?(_|$)")
 _CUMULATED = re.compile(r"cu_seq_?len")
-#: Parameters of a padding mask of PyTorch's own modules, where True is padding.
-_PADDED = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")
+#: Names of padding masks. In those of PyTorch's modules True is padding, in the others a text.
+_OF_PYTORCH = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")
+_MASKS = (*_OF_PYTORCH, "attention_mask")
+#: A float mask that is added to scores has no key at or below this.
+_HIDDEN = -1e3
 
 
 class Running(NamedTuple):
-    """A module that runs, its name in the model, None in no one's, and what it was called with."""
+    """A module that runs, its name in the model, and what it was called with."""
 
     module: torch.nn.Module
     name: str | None
@@ -30,9 +39,10 @@ class Running(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def given(self) -> dict[str, Any]:
-        """The arguments by name; a parameter that was not given is not there."""
-        names = _parameters(type(self.module).forward)
-        return dict(zip(names, self.args, strict=False)) | dict(self.kwargs)
+        """The arguments by name in the order of the parameters, with the defaults of those not given."""
+        names, defaults = _parameters(type(self.module).forward)
+        given = {**defaults, **dict(zip(names, self.args, strict=False)), **self.kwargs}
+        return {name: given[name] for name in (*names, *given) if name in given}
 
 
 class Context(NamedTuple):
@@ -48,11 +58,24 @@ class _Extent(NamedTuple):
     n_queries: int
     n_keys: int
 
+    def lengths(self, x: Tensor) -> set[int]:
+        """How many rows a sequence has, (rows, width), (batch, rows, width) or (rows, batch, width)."""
+        if x.ndim == 2:
+            return {x.shape[0]}
+        first, second = x.shape[:2]
+        return {second} if first == self.batch else {first} if second == self.batch else {first, second}
+
 
 @lru_cache(maxsize=1024)
-def _parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
+def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the parameters in their order, and the defaults."""
+    try:
+        found = [*inspect.signature(forward).parameters.values()][1:]
+    except (TypeError, ValueError):  # compiled code has no signature
+        return (), {}
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in inspect.signature(forward).parameters.values() if p.kind in kinds)[1:]
+    names = tuple(each.name for each in found if each.kind in kinds)
+    return names, {each.name: each.default for each in found if each.default is not each.empty}
 
 
 def context_of(
@@ -70,15 +93,23 @@ def context_of(
         Those of the call.
     """
     extent = _Extent(*rows)
-    memory, inside = _memory_of(stack, extent, {_storage(x) for x in (query, key) if x is not None})
-    kind = "self" if memory is None else "cross"
-    around = stack[:inside]
-    mask = _padding(around, extent, memory)
-    real = None if mask is None else mask[:, -extent.n_queries :]
+    given = [running.given() for running in stack]
+    place = _place_of_memory(given, extent, {_storage(x) for x in (query, key) if x is not None})
+    if place is None:
+        mask = _padding(given, extent, is_cross=False)
+        documents = _documents(given, extent, mask)
+    else:  # The mask of the module itself is that of the keys, which are of another text.
+        mask, documents = _padding(given[:place], extent, is_cross=True), None
+    real = None if mask is None else mask[:, -extent.n_queries :].expand(extent.batch, -1)
     if real is not None and bool(real.all()):
         real = None
-    documents = _documents(around, extent, mask) if kind == "self" else None
-    return Context(kind, real, documents)
+    return Context("self" if place is None else "cross", real, documents)
+
+
+def is_one_row(running: Running) -> bool:
+    """Whether a module was given a single row of each text."""
+    inputs = _sequences(running.given())
+    return bool(inputs) and inputs[0].ndim == 3 and inputs[0].shape[1] == 1
 
 
 def _storage(x: Tensor) -> int:
@@ -86,79 +117,154 @@ def _storage(x: Tensor) -> int:
     return x.untyped_storage()._cdata
 
 
-def _memory_of(stack: Sequence[Running], extent: _Extent, projected: set[int]) -> tuple[Tensor | None, int]:
-    """What a call attends to besides its own rows, and how many modules are around the one that says so.
+# ---- the kind --------------------------------------------------------------------------------------
 
-    A module says so whose input has the rows of the queries and is not yet projected: where it has a second
-    input with the rows of the keys, its attention is to that. A module of self-attention is one of those.
+
+def _place_of_memory(given: Sequence[dict[str, Any]], extent: _Extent, projected: set[int]) -> int | None:
+    """The place of the module that was given what the call attends to, if that is not its own rows.
+
+    The innermost module says so whose input has the rows of the queries and is not yet projected: where it
+    has a second input with the rows of the keys, its attention is to that.
     """
-    for place in range(len(stack) - 1, -1, -1):
-        inputs = {
-            name: x
-            for name, x in stack[place].given().items()
-            if isinstance(x, Tensor)
-            and x.is_floating_point()
-            and x.ndim in (2, 3)
-            and not _NO_ROWS.search(name)
-        }
-        if not inputs or any(_storage(x) in projected for x in inputs.values()):
+    for place in range(len(given) - 1, -1, -1):
+        inputs = _sequences(given[place])
+        if not inputs or any(_storage(x) in projected for x in inputs):
             continue
-        first, *others = inputs.values()
-        if extent.n_queries not in first.shape[:-1]:
-            continue
-        for x in others:
-            if x is not first and x.ndim == first.ndim and extent.n_keys in x.shape[:-1]:
-                return x, place
-        return None, len(stack)
-    return None, len(stack)
-
-
-def _masks(stack: Sequence[Running], memory: Tensor | None) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The arguments of each module that has a padding mask, from the inside, and the mask, True for texts."""
-    for running in reversed(stack):
-        given = running.given()
-        # The one mask of a module that attends to something else is that of what it attends to.
-        of_memory = memory is not None and any(x is memory for x in given.values())
-        has_another = any("encoder" in name and "mask" in name for name in given)
-        if "attention_mask" in given and (has_another or not of_memory):
-            # At the top of an encoder and a decoder the plain name is that of the encoder's mask.
-            yield given, given["attention_mask"]
-        for name in _PADDED:
-            if name in given:
-                mask = given[name]
-                yield given, mask if mask is None else ~mask if mask.dtype == torch.bool else mask == 0
-                break
-
-
-def _padding(stack: Sequence[Running], extent: _Extent, memory: Tensor | None) -> Tensor | None:
-    """Which keys of each text are real, (batch, n_keys or n_queries), by the innermost mask; None: all."""
-    for given, mask in _masks(stack, memory):
-        if mask is None or "decoder_attention_mask" in given:
-            return None
-        if not isinstance(mask, Tensor) or mask.ndim != 2:
-            continue
-        if mask.shape in ((extent.batch, extent.n_queries), (extent.batch, extent.n_keys)):
-            return mask > 0
+        if extent.n_queries in extent.lengths(inputs[0]):
+            return place if _has_memory(inputs, extent) else None
     return None
 
 
-def _documents(stack: Sequence[Running], extent: _Extent, mask: Tensor | None) -> Tensor | None:
-    """Which text each key is of: from positions that begin again, from lengths, or from padding in front."""
-    if extent.n_queries != extent.n_keys:
-        return None
-    n = extent.n_keys
-    for running in reversed(stack):
-        for name, x in running.given().items():
+def _sequences(given: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments that are rows of vectors, the queries first; values that have keys say nothing more."""
+    found = {
+        name: x
+        for name, x in given.items()
+        if isinstance(x, Tensor) and x.is_floating_point() and x.ndim in (2, 3) and not _NO_ROWS.search(name)
+    }
+    if any(_KEYS.search(name) for name in found):
+        found = {name: x for name, x in found.items() if _KEYS.search(name) or not _VALUES.search(name)}
+    first = next((name for name in found if _QUERIES.search(name)), None)
+    return [] if not found else [found.pop(first or next(iter(found))), *found.values()]
+
+
+def _has_memory(inputs: Sequence[Tensor], extent: _Extent) -> bool:
+    """Whether a second sequence has the rows of the keys, or those that the keys have beside the queries."""
+    first, *others = inputs
+
+    def is_memory(x: Tensor) -> bool:
+        is_beside = x.shape[0] == extent.batch and x.shape[1] == extent.n_keys - extent.n_queries > 0
+        return (is_beside or extent.n_keys in extent.lengths(x)) and not _is_same(x, first)
+
+    return any(x.ndim == first.ndim and is_memory(x) for x in others)
+
+
+def _is_same(x: Tensor, y: Tensor) -> bool:
+    """Whether two inputs are one: a sum that was made twice, as with positions, is."""
+    if x is y or x.shape != y.shape:
+        return x is y
+    return x.device == y.device and x.device.type != "meta" and torch.equal(x, y)
+
+
+# ---- the rows of padding ---------------------------------------------------------------------------
+
+
+def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -> Tensor | None:
+    """Which places of each text are real, the queries at their end, by the innermost mask; None: all."""
+    is_decoder = is_cross
+    is_open = False  # whether modules that also attend to something else were given no mask of their own
+    for arguments in reversed(given):
+        inputs = _sequences(arguments)
+        crosses = is_cross and bool(inputs) and _has_memory(inputs, extent)
+        name = _name_of_mask(arguments, is_decoder)
+        is_decoder |= any(each.startswith(("encoder_", "memory")) for each in arguments)
+        if (is_open and not crosses) or (name is None and _is_map(arguments, extent)):
+            return None
+        of_masks = [each for each in arguments if "mask" in each]
+        if name is None or (crosses and len(of_masks) == 1):  # the one mask is that of the memory
+            continue
+        mask = arguments[name]
+        if mask is not None:
+            is_open = False
+            if _fits(mask, arguments, extent):
+                return _texts(name, mask)
+        elif crosses:
+            is_open = True
+        elif not any(isinstance(arguments[each], Tensor) for each in of_masks):
+            return None
+    return None
+
+
+def _name_of_mask(arguments: Mapping[str, Any], is_decoder: bool) -> str | None:
+    """The parameter that is the padding mask of the rows, where a module has one."""
+    if is_decoder and "decoder_attention_mask" in arguments:  # the plain name is that of the encoder's
+        return "decoder_attention_mask"
+    return next((each for each in _MASKS if each in arguments), None)
+
+
+def _is_map(arguments: Mapping[str, Any], extent: _Extent) -> bool:
+    """Whether a module was given an image or a sound alone, of which a mask of texts knows nothing."""
+    tensors = [x for x in arguments.values() if isinstance(x, Tensor)]
+    is_text = any(x.ndim < 4 or extent.n_queries in x.shape[1:] for x in tensors)
+    return bool(tensors) and not is_text
+
+
+def _fits(mask: Any, arguments: Mapping[str, Any], extent: _Extent) -> bool:
+    """Whether a mask has a number for each query, behind those of a cache if there is one."""
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] not in (1, extent.batch):
+        return False
+    if mask.shape[1] == extent.n_queries:
+        return True
+    if not extent.n_queries < min(mask.shape[1], extent.n_keys):
+        return False
+    words = (x for name, x in arguments.items() if isinstance(x, Tensor) and name.endswith("input_ids"))
+    lengths = {x.shape[-1] for x in words}.union(*map(extent.lengths, _sequences(arguments)[:1]))
+    return extent.n_queries in lengths
+
+
+def _texts(name: str, mask: Tensor) -> Tensor:
+    """Where a padding mask has a text."""
+    if mask.is_floating_point() and (name in _OF_PYTORCH or not bool((mask > 0).any() & (mask >= 0).all())):
+        return mask > _HIDDEN
+    return mask == 0 if name in _OF_PYTORCH else mask > 0
+
+
+# ---- texts -----------------------------------------------------------------------------------------
+
+
+def _documents(given: Sequence[dict[str, Any]], extent: _Extent, mask: Tensor | None) -> Tensor | None:
+    """Which text each key is of; None: one text from its beginning, as far as is known."""
+    packed = _packed(given, extent, mask is not None) if extent.n_queries == extent.n_keys else None
+    if packed is not None or mask is None or mask.shape[1] > extent.n_keys or bool(mask.all()):
+        return packed
+    # Padding in front of a text and behind it is as another text, and so is what a cache has not filled yet.
+    mask = torch.nn.functional.pad(mask, (0, extent.n_keys - mask.shape[1]))
+    begun = mask.cumsum(-1) > 0
+    ended = mask.flip(-1).cumsum(-1).flip(-1) == 0
+    return (begun.long() + ended).expand(extent.batch, -1)
+
+
+def _packed(given: Sequence[dict[str, Any]], extent: _Extent, has_mask: bool) -> Tensor | None:
+    """Texts in one row, from their lengths, their numbers or positions that begin again.
+
+    Positions say so where no mask was given: this is when transformers reads them so.
+    """
+    n, has_positions = extent.n_keys, has_mask
+    for arguments in reversed(given):
+        for name, x in arguments.items():
             if not isinstance(x, Tensor) or x.is_floating_point():
                 continue
-            if name == "position_ids" and x.ndim == 2 and x.shape[-1] == n and mask is None:
+            if _CUMULATED.match(name) and x.ndim == 1 and extent.batch == 1 and int(x[-1]) == n:
+                places = torch.arange(n, device=x.device)
+                return torch.searchsorted(x[1:].long().contiguous(), places, right=True)[None]
+            if x.ndim != 2 or x.shape[1] != n or x.shape[0] not in (1, extent.batch):
+                continue
+            if name == "seq_idx":
+                return x.long().expand(extent.batch, n)
+            if name == "position_ids" and not has_positions:
+                has_positions = True
                 begins = x[:, 1:] != x[:, :-1] + 1
                 if bool(begins.any()):
                     ids = torch.nn.functional.pad(begins.long().cumsum(-1), (1, 0))
                     return ids.expand(extent.batch, n)
-            if _CUMULATED.match(name) and x.ndim == 1 and extent.batch == 1 and int(x[-1]) == n:
-                places = torch.arange(n, device=x.device)
-                return torch.searchsorted(x[1:].long().contiguous(), places, right=True)[None]
-    if mask is not None and not bool(mask[:, 0].all()):
-        return (mask.long().cumsum(-1) > 0).long()
     return None

@@ -21,8 +21,8 @@ from .. import _eager
 from .._functional import attention_statistics
 from .calls import Call, Place
 from .products import FOLLOWED, follow, watching
-from .readings import OWN_OPTIONS, Reading, key_heads, of_flex, of_own, of_sdpa, of_weights
-from .rows import Running, context_of
+from .readings import OWN_OPTIONS, Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
+from .rows import Running, context_of, is_one_row
 
 __all__ = ["Watch"]
 
@@ -149,6 +149,8 @@ class Watch:
             return
         with torch.no_grad(), _unwatched():
             found = read(self._attribute(_HEADS), *args, **kwargs)
+            if read is of_sdpa and is_one_row(self._running[-1]):
+                found = unpacked(found)
             place = Place(module, self._calls[module])
             self._calls[module] += 1
             whole = found.query if found.scores is None else found.scores

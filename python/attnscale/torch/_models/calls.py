@@ -15,6 +15,7 @@ from ...laws import Law
 from .._functional import attention_entropy, attention_statistics
 from .._learned import Sink
 from .._tensors import shows
+from .readings import with_causal
 
 __all__ = ["Call", "Place"]
 
@@ -147,6 +148,8 @@ class Call:
         by_place = meaning.is_position or meaning.is_distance
         if not (by_place or meaning.name == "row size"):
             return key, options
+        if self.kind == "self":
+            options = with_causal(options)
         mask = options.get("attn_mask")
         seen = None if mask is None else shows(mask)
         is_last = n_queries < self.n_keys and not (options.get("is_causal") or options.get("causal"))

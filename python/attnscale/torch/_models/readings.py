@@ -13,7 +13,17 @@ from .._learned import Sink
 from .._tensors import shows
 from .products import Scores, Weights
 
-__all__ = ["OWN_OPTIONS", "Reading", "key_heads", "of_flex", "of_own", "of_sdpa", "of_weights", "unpacked"]
+__all__ = [
+    "OWN_OPTIONS",
+    "Reading",
+    "key_heads",
+    "of_flex",
+    "of_own",
+    "of_sdpa",
+    "of_weights",
+    "unpacked",
+    "with_causal",
+]
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _FLEX = (
@@ -81,7 +91,7 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "attn_mask": mask,
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
-    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), _with_causal(options))
+    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), with_causal(options))
 
 
 def unpacked(found: Reading) -> Reading:
@@ -165,10 +175,10 @@ def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) ->
         logits = columns.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
         of_heads = logits[0, :, 0]
         options["normalizer"] = Sink(of_heads if bool((logits == of_heads[:, None]).all()) else logits)
-    return query, key, {name: x for name, x in _with_causal(options).items() if x is not None}
+    return query, key, {name: x for name, x in with_causal(options).items() if x is not None}
 
 
-def _with_causal(options: dict[str, Any]) -> dict[str, Any]:
+def with_causal(options: dict[str, Any]) -> dict[str, Any]:
     """The options with ``is_causal`` where the mask says so, without a mask that says nothing else."""
     mask = options.get("attn_mask")
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:

@@ -139,7 +139,7 @@ def _as(rows: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _real(inputs: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """Which rows of a call of this shape are of a text: those of a mask of as many rows, before any padding."""
+    """Which rows of a call of this shape are of a text, by a mask of so many rows or less."""
     mask = inputs.get("attention_mask")
     n = 0 if mask is None else mask.shape[1]
     padded_inside = shape[2] > n and not shape[2] % 256

@@ -74,7 +74,8 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     needed = ("BertModel", "BartModel", "LlamaModel", "ViTModel", "MODEL_MAPPING")
-    assert all(hasattr(transformers, name) for name in needed) and attnscale.torch.record
+    assert all(hasattr(transformers, name) for name in needed)
+    assert attnscale.torch.record
     audit_oracle._parts()
     transformers.logging.set_verbosity(50)
     all_types()

@@ -183,7 +183,9 @@ class NoAttention(nn.Module):
         routed = gates @ torch.randn(2, 12, 32)
         logits = (x @ x.transpose(1, 2)).softmax(-1)
         pooled = (self.query @ x.transpose(1, 2)).softmax(-1) @ x
-        return routed + pooled + logits.sum()
+        mixed = x + x.mT.mT @ torch.randn(32, 32)  # a product, which goes on as a hidden state
+        streams = self.router(mixed).unflatten(-1, (3, 4)).softmax(-1)
+        return routed + pooled + logits.sum() + (streams @ torch.randn(4, 32)).sum(-2)
 
 
 def test_other_softmaxes_are_no_attention() -> None:

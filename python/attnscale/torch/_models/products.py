@@ -18,6 +18,8 @@ from torch import Tensor
 __all__ = ["FOLLOWED", "Scores", "Weights", "follow", "watching"]
 
 _NOTE = "_attnscale_note"
+#: What a parameter has become in another type.
+_LEARNED = "_attnscale_learned"
 
 
 def _named(text: str) -> frozenset[str]:
@@ -41,10 +43,12 @@ _FILLS = _named("masked_fill masked_fill_ where")
 #: Functions that keep all scores but those too far below zero to have a weight.
 _LIMITS = _named("clamp clamp_ max maximum")
 _JOINS = _named("cat concat concatenate")
+#: Layers that mix heads of scores, or vectors.
+_LAYERS = _named("linear conv2d conv1d")
 #: Functions behind which scores are still scores, though no longer of one known product.
-_MIXES = _named("""
-    __getitem__ __setitem__ index_select gather chunk split unbind stack pad as_strided copy_ roll linear
-    conv1d conv2d scatter index_copy_ repeat neg min minimum tril triu diagonal flip sum narrow slice
+_MIXES = _LAYERS | _named("""
+    __getitem__ __setitem__ index_select gather chunk split unbind stack pad as_strided copy_ roll
+    scatter index_copy_ repeat neg min minimum tril triu diagonal flip sum narrow slice
 """)
 #: The names of all functions that :func:`follow` wants to hear of.
 FOLLOWED = (
@@ -61,6 +65,8 @@ class Scores:
 
     Attributes
     ----------
+    width : int
+        How many columns the product had.
     query, key : Tensor or None
         Factors of the product, (..., n_queries, head_dim) and (..., n_keys, head_dim); None: not known.
     scale : float
@@ -75,6 +81,7 @@ class Scores:
         Whether the last factor of a soft-cap is still to come.
     """
 
+    width: int
     query: Tensor | None = None
     key: Tensor | None = None
     scale: float = 1.0
@@ -92,7 +99,7 @@ class Scores:
     @property
     def mixed(self) -> Scores:
         """Scores of which it is only known that they are some."""
-        return Scores(sink=self.sink, shift=self.shift)
+        return Scores(width=self.width, sink=self.sink, shift=self.shift)
 
     @property
     def sinks(self) -> int:
@@ -136,7 +143,7 @@ def follow(
     noted = [x for x in _tensors(args) if hasattr(x, _NOTE)]
     if not noted:
         if name in _PRODUCTS and isinstance(out, Tensor):
-            _mark(out, _product(name, args, kwargs))
+            _mark(out, _product(name, args, kwargs, out.shape[-1]))
         return None
     first, note = noted[0], getattr(noted[0], _NOTE)
     if isinstance(note, Weights):
@@ -149,6 +156,8 @@ def follow(
     if name in _SOFTMAX:
         if isinstance(out, Tensor) and out.shape[-1] > 1 and _is_last_axis(args, kwargs, out.ndim):
             _mark(out, Weights(note, first.detach()))
+    elif name in _LAYERS and note.width not in out.shape[: -1 if name == "linear" else None]:
+        return None  # a layer for vectors: they were no scores
     elif len(noted) > 1 or name in _MIXES:
         _mark(args[0] if name in ("__setitem__", "copy_") else out, note.mixed)
     elif name in _LIMITS:
@@ -202,34 +211,34 @@ def _is_last_axis(args: tuple[Any, ...], kwargs: dict[str, Any], ndim: int) -> b
 # ---- the product -----------------------------------------------------------------------------------
 
 
-def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores | None:
+def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], width: int) -> Scores | None:
     """The note of a product, None where it can be no scores: of a parameter, or of one row of numbers."""
     tensors = [*_tensors((*args, *kwargs.values()))]
     if len(tensors) < 2 or any(_is_parameter(x) or x.ndim < 2 for x in tensors[-2:]):
         return None
     query, key = (x.detach() for x in tensors[-2:])
     if name == "einsum":
-        return _of_einsum(args[0], query, key) if len(tensors) == 2 else Scores()
+        return _of_einsum(args[0], query, key, width) if len(tensors) == 2 else Scores(width)
     if not name.startswith("baddbmm"):
-        return Scores(query, key.mT)
+        return Scores(width, query, key.mT)
     beta, alpha = (kwargs.get(each, 1) for each in ("beta", "alpha"))
-    return Scores(query, key.mT, float(alpha), bias=tensors[0].detach() * beta if beta else None)
+    return Scores(width, query, key.mT, float(alpha), bias=tensors[0].detach() * beta if beta else None)
 
 
-def _of_einsum(equation: str, query: Tensor, key: Tensor) -> Scores:
+def _of_einsum(equation: str, query: Tensor, key: Tensor, width: int) -> Scores:
     """The factors of scores with their axes in the order of the result; nothing is known of another order."""
     terms, _, result = equation.replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
     summed = [axis for axis in left if axis in right and axis not in result]
     if "." in equation or len(summed) != 1 or len(set(left)) < len(left) or len(set(right)) < len(right):
-        return Scores()
+        return Scores(width)
     if result[-1:] not in right or result[-1:] in left:
         left, right, query, key = right, left, key, query
     lead, row, column = result[:-2], result[-2:-1], result[-1:]
     if row in right or row not in left or column in left or column not in right:
-        return Scores()
+        return Scores(width)
     return Scores(
-        _ordered(query, left, lead + row + summed[0]), _ordered(key, right, lead + column + summed[0])
+        width, _ordered(query, left, lead + row + summed[0]), _ordered(key, right, lead + column + summed[0])
     )
 
 

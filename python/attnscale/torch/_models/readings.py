@@ -135,7 +135,9 @@ def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
     wide = (x.repeat_interleave(groups, 1) for x in (key, value))
     _, scores = _math_attention_inner(query, *wide, *(given.get(name, ()) for name in _FLEX[3:]))
     hidden = torch.zeros_like(scores).masked_fill(scores == -torch.inf, -torch.inf)
-    note = Scores(query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden)
+    note = Scores(
+        scores.shape[-1], query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden
+    )
     query, key, options = _of_product(note, _Form(scores.shape[:-1], None), scores.shape, scores)
     return Reading("flex_attention", query, key, options, scores)
 

@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from logging import ERROR, getLogger
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import audit
 from .._io import InputError, check_is_file, read_text
 from ._output import bad_input
 from ._reader import Reader, pixels_for
 
-__all__ = ["load", "plan_of"]
+__all__ = ["Plan", "load", "plan_of"]
 
 _PATIENCE = 10.0  # seconds for the one question whether a name leads to a model
 
@@ -46,12 +46,36 @@ def load(
         _check_reachable(name)  # before torch and transformers, whose import takes long
     else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+<<<<<<< HEAD
     tokenizer, model = _read(name, _placed(device, dtype), with_text=bool(texts))
+=======
+    try:
+        import torch as torch
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError:
+        raise InputError("a model needs torch and transformers: pip install torch transformers") from None
+    place = _placed(device, dtype)
+    if Path(name).is_dir() and not any(Path(name).glob("*config.json")):
+        raise InputError(f"MODEL {name}: must be a folder with a model, and has no config.json")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
+    try:
+        # Left open, transformers would ask at the terminal whether to run code that comes with the model.
+        reads = texts or for_decoder
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if reads else None
+        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
+        raise InputError(f"MODEL {name}: {rule} ({first})") from None
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
 
     def numbers(text: str) -> list[int]:
         return list(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
-    if for_decoder is not None and not getattr(model.config, "is_encoder_decoder", False):
+    if for_decoder is not None and "decoder_input_ids" not in inspect.signature(model.forward).parameters:
         raise InputError(
             f"--decoder-text {decoder_text}: {type(model).__name__} has no decoder beside its encoder"
         )
@@ -94,24 +118,38 @@ def _words(file: Path, option: str) -> str:
 
 
 def _see(found: Reader, name: str, images: Path | None) -> None:
-    """Give a model its images: one that has no text, or that does not run on text alone."""
-    model = found.model
-    if "pixel_values" not in inspect.signature(model.forward).parameters:
+    """Check that the model takes what is there for it, and give it images where it does not run without."""
+    kind, takes = type(found.model).__name__, inspect.signature(found.model.forward).parameters
+    if not {"input_ids", "pixel_values"} & takes.keys():
+        what = found.model.main_input_name
+        raise InputError(
+            f"MODEL {name}: {kind} reads {what}, no text and no images; record of attnscale.torch measures it"
+        )
+    if found.texts and "input_ids" not in takes:
+        raise InputError(f"--text must be left out: {kind} reads no text")
+    if "pixel_values" not in takes:
         if images is not None:
-            raise InputError(f"--images {images}: {type(model).__name__} looks at no images")
+            raise InputError(f"--images {images}: {kind} looks at no images")
         if not found.texts:
-            raise InputError(f"MODEL {name}: reads a text, which --text FILE gives")
+            raise InputError(f"MODEL {name}: {kind} reads a text, which --text FILE gives")
         return
-    if images is None and found.texts and model.main_input_name == "input_ids":
-        try:
-            found.run(1)
-        except (ValueError, TypeError, AttributeError, RuntimeError):  # it wants images as well
-            pass
-        else:
-            found.notes.append("the model read the text alone, without images")
-            return
-    found.pixels, note = pixels_for(model, images)
+    if images is None and found.texts and _runs(found) is None:
+        found.notes.append("the model read the text alone, without images")
+        return
+    found.pixels, note = pixels_for(found.model, images)
+    if refused := _runs(found):
+        given = "--text and images" if found.texts else "images alone"
+        raise InputError(f"MODEL {name}: {kind} does not run on {given} ({refused})")
     found.notes.append(note)
+
+
+def _runs(found: Reader) -> str | None:
+    """What the model says against the start of what it should read; None: nothing."""
+    try:
+        found.run(1)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return None
 
 
 def _check_reachable(name: str) -> None:
@@ -140,8 +178,21 @@ def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:
         return {"device": device_named(device or "cpu"), "dtype": dtype_named(dtype or "float32")}
 
 
-def plan_of(model: Any) -> audit.ScalePlan:
-    """What the audit says of the model's config."""
+class Plan(NamedTuple):
+    """What the audit says of the model's config; where it does not know the model, why, and no content."""
+
+    text: str
+    content: dict[str, Any] | None
+
+
+def plan_of(model: Any) -> Plan:
+    """The plan of the model's scales."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
-        return audit.resolve(model.config)
+        try:
+            found = audit.resolve(model.config)
+        except ValueError as error:
+            return Plan(
+                f"The audit does not know what multiplies the scores of {type(model).__name__}: {error}", None
+            )
+    return Plan(found.explain(), found.to_dict())

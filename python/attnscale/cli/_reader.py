@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from .._io import InputError
 
-__all__ = ["Reader", "pixels_for"]
+__all__ = ["Reader", "check_lengths", "pixels_for"]
 
 
 @dataclass
@@ -45,12 +46,39 @@ class Reader:
         """The number of tokens of the longest text."""
         return max(map(len, self.texts), default=0)
 
+    @property
+    def positions(self) -> int | None:
+        """How many tokens have a position in a table that the model learned; None: it has no such table."""
+        from torch import nn
+
+        config = self.model.config.get_text_config()
+        most, words = (getattr(config, name, None) for name in ("max_position_embeddings", "vocab_size"))
+        sizes = []
+        for module in self.model.modules():
+            if isinstance(module, nn.Embedding) and isinstance(most, int) and module.num_embeddings != words:
+                # Some tables begin with rows that are no positions of a text: those of padding.
+                first = getattr(module, "offset", 0 if module.padding_idx is None else module.padding_idx + 1)
+                sizes += [module.num_embeddings - first] * (0 <= module.num_embeddings - most <= first)
+        return min(sizes, default=None)
+
+    def most(self, files: Sequence[Path]) -> tuple[int, str]:
+        """The most tokens of a text that can be measured, and what bounds them."""
+        limits = [(self.longest, f"the tokens of {', '.join(map(str, files))}")]
+        limits += [] if self.positions is None else [(self.positions, "the positions of the model")]
+        return min(limits)
+
     def run(self, n: int) -> None:
         """Run the model on the first n tokens of each text."""
         import torch
 
-        with torch.no_grad():
-            self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})
+        try:
+            with torch.no_grad():
+                self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})
+        except IndexError as error:  # of a table of positions or words
+            name = type(self.model).__name__
+            raise InputError(
+                f"MODEL {name}: does not take what it should read, {n} tokens ({error})"
+            ) from error
 
     def inputs(self, n: int) -> dict[str, Any]:
         """The arguments of the model for the first n tokens of each text; shorter ones are padded behind."""
@@ -65,14 +93,22 @@ class Reader:
             given["attention_mask"] = torch.tensor(
                 [[i < len(row) for i in range(width)] for row in rows]
             ).long()
-        if getattr(self.model.config, "is_encoder_decoder", False):
-            start = self.model.config.decoder_start_token_id
-            first = next((each for each in (start, self.model.config.bos_token_id) if each is not None), 0)
+        if "decoder_input_ids" in inspect.signature(self.model.forward).parameters:
+            known = (
+                getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")
+            )
+            first = next((each for each in known if each is not None), 0)
             given["decoder_input_ids"] = torch.tensor([self.decoder or [first]] * max(len(rows), 1))
         if self.pixels is not None:
             images = self.pixels.to(self.model.dtype)
             given["pixel_values"] = images[[i % len(images) for i in range(len(rows) or len(images))]]
         return given
+
+
+def check_lengths(lengths: Sequence[int] | None, most: int, what: str, option: str) -> None:
+    """Refuse lengths that are more than there is."""
+    if lengths is not None and max(lengths) > most:
+        raise InputError(f"{option} must be at most {most}, {what}, got {max(lengths)}")
 
 
 def pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import audit
 from .._io import InputError
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
@@ -21,11 +20,11 @@ from ._diagnose_figure import Measured, draw
 from ._figure import Drawing
 from ._interrupt import finished
 from ._measure import KEYS
-from ._model import load, plan_of
+from ._model import Plan, load, plan_of
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined, side_by_side
-from ._reader import Reader
+from ._reader import Reader, check_lengths
 from ._spelling import read_law, read_laws
 
 if TYPE_CHECKING:
@@ -59,6 +58,11 @@ def add(commands: Any) -> None:
     add_option(
         parser,
         "--text",
+<<<<<<< HEAD
+=======
+        nargs="+",
+        action="extend",
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
         help="texts in UTF-8; shorter ones are padded, and padding does not count",
     )
     add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
@@ -90,15 +94,12 @@ def run(options: argparse.Namespace) -> Answer:
         images=options.images,
     )
     plan = plan_of(reader.model)
-    positions = None
-    if plan.learned_positions:
-        positions = getattr(reader.model.config, "max_position_embeddings", None)
-    asked = _read_lengths(options, reader.longest, positions) if reader.texts else [0]
+    asked = _read_lengths(options, reader) if reader.texts else [0]
     chosen = _Chosen(tuple(options.kind or ("self", "cross")), options.modules)
     measured, interrupted = finished(
         asked,
         lambda n: measure(reader, [n], laws, by_head=by_head, chosen=chosen),
-        work=float,
+        work=lambda n: max(n, 1),
         name=lambda n: f"n = {n}",
     )
     lengths, found = list(measured), _joined(list(measured.values()))
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> Answer:
         shared = {name: value for name, value in budget._asdict().items() if value is not None}
         report |= {"heads": rows, "budget": shared}
     notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_said_of_padding(found))]
-    text = "\n".join([plan.explain(), "", *notes, *([""] if notes else []), table])
+    text = "\n".join([plan.text, "", *notes, *([""] if notes else []), table])
     names = [each.replace("$", r"\$") for each in (Path(options.model).name, *_names(options))]
     about = f"{names[0]}, first $n$ tokens of {', '.join(names[1:])}" if options.text else names[0]
     labels = _labels(laws)
@@ -178,16 +179,11 @@ def _joined(parts: list[Measured]) -> Measured:
     return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[-1][2:-1], heads)
 
 
-def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
+def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
     """The lengths that were asked for, checked; by default those of _LENGTHS that text and model have."""
-    limits = [(tokens, f"the tokens of {', '.join(map(str, options.text))}")]
-    limits += [] if positions is None else [(positions, "the positions of the model")]
-    most, what = min(limits)
-    if options.n is None:
-        return [n for n in _LENGTHS if n <= most] or [most]
-    if max(options.n) > most:
-        raise InputError(f"--n must be at most {most}, {what}, got {max(options.n)}")
-    return sorted(set(options.n))
+    most, what = reader.most(options.text)
+    check_lengths(options.n, most, what, "--n")
+    return sorted(set(options.n)) if options.n else [n for n in _LENGTHS if n <= most] or [most]
 
 
 def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
@@ -226,7 +222,7 @@ def _is_one_tower(found: Measured) -> bool:
 
 def _report(
     options: argparse.Namespace,
-    plan: audit.ScalePlan,
+    plan: Plan,
     lengths: list[int],
     found: Measured,
 ) -> dict[str, Any]:
@@ -235,7 +231,7 @@ def _report(
         "model": options.model,
         "text": ", ".join(map(str, options.text or ())),
         "unit": "nat",
-        "plan": plan.to_dict(),
+        "plan": plan.content,
         "rows": [
             {
                 "n": n,

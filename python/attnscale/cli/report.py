@@ -16,7 +16,7 @@ from .._report.result import Report, ReportPair
 from ._model import load, plan_of
 from ._options import add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
-from ._reader import Reader
+from ._reader import Reader, check_lengths
 from ._spelling import read_laws
 
 if TYPE_CHECKING:
@@ -46,9 +46,14 @@ def add(commands: Any) -> None:
     add_option(
         parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
     )
+<<<<<<< HEAD
     kinds = ("self", "cross")
     add_option(
         parser, "--kind", choices=kinds, default=["self"], help="self-attention, or attention to an encoder"
+=======
+    add_option(
+        *(parser, "--kind"), choices=("self", "cross"), help="self-attention, or attention to an encoder"
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
     )
     add_option(parser, "--modules")
     add_option(parser, "--device")
@@ -131,7 +136,7 @@ def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], obj
 def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     heads = read_heads([path], layout=options.layout)
     query, key = (x[0] if x.ndim == 4 and len(x) == 1 else x for x in (heads.query, heads.key))
-    _check_lengths(options, query.shape[-2], f"the tokens in {path}")
+    check_lengths(options.lengths, query.shape[-2], f"the tokens in {path}", "--lengths")
     numbered = [re.fullmatch(r"L(\d+) H(\d+)", name) for name in heads.names]
     places = [(int(found[1]), int(found[2])) for found in numbered if found]
     about = {"model": heads.about.get("model", path.name), "text": heads.about.get("text", "")}
@@ -157,12 +162,18 @@ def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], obje
     )
     model = reader.model
     plan = plan_of(model)
+<<<<<<< HEAD
     most, what = reader.longest, f"the tokens of {options.text[0]}"
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     if positions is not None and positions < most:
         most, what = positions, "the positions of the model"
     _check_lengths(options, most, what)
     return _record(name, reader, options.lengths or default_lengths(most), options, plan.explain(), tell)
+=======
+    most, what = reader.most([options.text])
+    check_lengths(options.lengths, most, what, "--lengths")
+    return _record(name, reader, options.lengths or default_lengths(most), options, plan.text, tell)
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
 
 
 def _record(
@@ -184,11 +195,16 @@ def _record(
         about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text[0])}
         if reader.notes:
             about["note"] = "; ".join(reader.notes)
+<<<<<<< HEAD
         return log.select(_one_kind(options.kind), options.modules).report(
+=======
+        return log.select((options.kind or ["self"])[0], options.modules).report(
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )
 
 
+<<<<<<< HEAD
 def _one_kind(kinds: list[str]) -> str | None:
     """The kind that is shown, None for both."""
     return kinds[0] if len(set(kinds)) == 1 else None
@@ -199,6 +215,8 @@ def _check_lengths(options: argparse.Namespace, most: int, what: str) -> None:
         raise InputError(f"--lengths must be at most {most}, {what}, got {max(options.lengths)}")
 
 
+=======
+>>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
 def _names(inputs: list[str]) -> tuple[str, str]:
     """Short names of two inputs: their last parts, or all of them where these are alike."""
     short = [Path(each).name for each in inputs]

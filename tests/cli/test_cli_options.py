@@ -52,8 +52,7 @@ def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
         option = OPTIONS[flag]
         assert list(action.option_strings) == [*filter(None, [option.short]), option.flag]
         assert action.type is option.kind if option.kind else action.nargs == 0
-        of_both = flag in ("--head-dim", "--text")  # several values in one command, one in another
-        assert action.nargs == "+" if option.several else action.nargs in (None, 0) or of_both
+        assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag == "--head-dim"
         assert action.help
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._calibrate.fit import Length, counted
+from .._call.rows import shows
 from ..calibrate import calibrate_rows
 from .curves import MULTIPLES, at_multiples, at_scale, mean
 from .random_keys import random_entropy
@@ -82,16 +83,22 @@ def _histogram(entropies: NDArray[Any], keys: int) -> Array:
     return np.histogram(seen, bins=BINS, range=(0, most))[0].astype(np.float64)
 
 
+def _has_bias(rows: Length) -> bool:
+    """Whether a mask adds to the scores of keys that are seen."""
+    mask = rows.options.get("attn_mask")
+    return mask is not None and mask.dtype != np.bool_ and bool((shows(mask) & (mask != 0)).any())
+
+
 def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:
     """The law of each head that keeps its entropy best, its constant, and what each law misses by.
 
-    Under a soft-cap or beside a sink a multiple of the scale that keeps the entropy need not be the only one,
-    or exist: there nothing is determined.
+    Under a soft-cap, with a bias or beside a sink a multiple of the scale that keeps the entropy need not be
+    the only one, or exist: there nothing is determined.
     """
     rows = {n: counted(each) for n, each in whole.items()}
     lengths = list(rows)
     n_heads = len(rows[lengths[0]].query)
-    if any({"softcap", "normalizer"} & each.options.keys() for each in rows.values()):
+    if any({"softcap", "normalizer"} & each.options.keys() or _has_bias(each) for each in rows.values()):
         return {
             "beta": np.full((n_heads, len(lengths)), np.nan),
             "best": np.full(n_heads, -1.0),

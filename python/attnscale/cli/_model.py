@@ -46,31 +46,7 @@ def load(
         _check_reachable(name)  # before torch and transformers, whose import takes long
     else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-<<<<<<< HEAD
-    tokenizer, model = _read(name, _placed(device, dtype), with_text=bool(texts))
-=======
-    try:
-        import torch as torch
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
-    except ImportError:
-        raise InputError("a model needs torch and transformers: pip install torch transformers") from None
-    place = _placed(device, dtype)
-    if Path(name).is_dir() and not any(Path(name).glob("*config.json")):
-        raise InputError(f"MODEL {name}: must be a folder with a model, and has no config.json")
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
-    try:
-        # Left open, transformers would ask at the terminal whether to run code that comes with the model.
-        reads = texts or for_decoder
-        tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if reads else None
-        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
-        raise InputError(f"MODEL {name}: {rule} ({first})") from None
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
+    tokenizer, model = _read(name, _placed(device, dtype), with_text=bool(texts or for_decoder))
 
     def numbers(text: str) -> list[int]:
         return list(tokenizer(text, truncation=False, verbose=False)["input_ids"])

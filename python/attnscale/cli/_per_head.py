@@ -71,7 +71,7 @@ def head_rows(
     lengths: Sequence[int], found: Measured, heads: Heads, laws: Sequence[str], budget: Budget
 ) -> list[dict[str, Any]]:
     """One row for each length, layer and head; entropies in nats."""
-    rows = []
+    rows, numbers = [], found.layers
     for index, n in enumerate(lengths):
         shares = _shares(heads, index, budget)
         for layer, module in enumerate(found.modules):
@@ -81,7 +81,8 @@ def head_rows(
                 values = {name: float(array[where]) for name, array in heads.values.items()}
                 key_head = head * heads.key_heads[layer] // n_heads
                 rows.append(
-                    {"n": n, "layer": layer, "module": module, "head": head, "key_head": key_head}
+                    {"n": n, "layer": numbers[layer], "module": module, "kind": found.kinds[layer]}
+                    | {"head": head, "key_head": key_head}
                     | {"entropy": values.pop("entropy")}
                     | {"effective_keys": float(np.exp(heads.values["entropy"][where]))}
                     | values
@@ -111,17 +112,19 @@ def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[
     return found
 
 
-def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget) -> str:
-    """The rows as a table."""
+def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *, named: bool = False) -> str:
+    """The rows as a table, with the names of the modules or the numbers of the layers."""
     nats = nats_per(unit)
-    hidden = ("module", "uniform_entropy", "key_head")
+    hidden = ("layer" if named else "module", "kind", "uniform_entropy", "key_head")
     names = [name for name in rows[0] if name not in hidden]
     entropies = {name for name in names if name in _NATS or name.startswith("entropy under ")}
     digits = {"effective_keys": ".1f", "bits": ".2f"}
 
     def cell(row: Mapping[str, Any], name: str) -> str:
         value = row[name] / nats if name in entropies else row[name]
-        return str(value) if isinstance(value, int) else format(value, digits.get(name, ".3f"))
+        if name == "n" and not value:  # of images
+            return "-"
+        return str(value) if isinstance(value, (int, str)) else format(value, digits.get(name, ".3f"))
 
     titles = [name.removeprefix("entropy under ").replace("effective_keys", "keys") for name in names]
     notes = [

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._io import InputError
 
-__all__ = ["Reader", "check_lengths", "pixels_for"]
+if TYPE_CHECKING:
+    from ..torch import AttentionLog
+
+__all__ = ["Reader", "check_lengths", "chosen_of", "pixels_for"]
 
 
 @dataclass
@@ -76,16 +80,17 @@ class Reader:
                 self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})
         except IndexError as error:  # of a table of positions or words
             name = type(self.model).__name__
-            raise InputError(
-                f"MODEL {name}: does not take what it should read, {n} tokens ({error})"
-            ) from error
+            raise InputError(f"MODEL {name}: has no room for what it should read ({error})") from error
 
     def inputs(self, n: int) -> dict[str, Any]:
         """The arguments of the model for the first n tokens of each text; shorter ones are padded behind."""
         import torch
 
         given: dict[str, Any] = {}
-        rows = [tokens[:n] for tokens in self.texts]
+        # Every text with every image, equally often, where a batch has both.
+        images = 0 if self.pixels is None else len(self.pixels)
+        size = math.lcm(max(len(self.texts), 1), max(images, 1))
+        rows = [tokens[:n] for tokens in self.texts] * (size // max(len(self.texts), 1))
         width = max(map(len, rows), default=0)
         if rows:
             given["input_ids"] = torch.tensor([row + [self.padding] * (width - len(row)) for row in rows])
@@ -98,10 +103,10 @@ class Reader:
                 getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")
             )
             first = next((each for each in known if each is not None), 0)
-            given["decoder_input_ids"] = torch.tensor([self.decoder or [first]] * max(len(rows), 1))
+            given["decoder_input_ids"] = torch.tensor([self.decoder or [first]] * size)
         if self.pixels is not None:
-            images = self.pixels.to(self.model.dtype)
-            given["pixel_values"] = images[[i % len(images) for i in range(len(rows) or len(images))]]
+            pixels = self.pixels.to(self.model.dtype)
+            given["pixel_values"] = pixels.repeat(size // images, 1, 1, 1)
         return given
 
 
@@ -109,6 +114,20 @@ def check_lengths(lengths: Sequence[int] | None, most: int, what: str, option: s
     """Refuse lengths that are more than there is."""
     if lengths is not None and max(lengths) > most:
         raise InputError(f"{option} must be at most {most}, {what}, got {max(lengths)}")
+
+
+def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[str] | None) -> AttentionLog:
+    """The calls of attention that --kind and --modules name."""
+    kind = kinds[0] if kinds and len(set(kinds)) == 1 else None
+    try:
+        return log.select(kind, modules)
+    except ValueError:
+        given = [f"--kind {kind}"] * (kind is not None) + [f"--modules {' '.join(modules or ())}"] * bool(
+            modules
+        )
+        listed = [f"{name} ({each})" for name, each in log.kinds.items()]
+        there = f"{', '.join(listed[:4])}{f' and {len(listed) - 4} more' if listed[4:] else ''}"
+        raise InputError(f"{' and '.join(given)}: no call of attention is of it, there is {there}") from None
 
 
 def pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:

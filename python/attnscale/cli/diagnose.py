@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._io import InputError
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
@@ -24,11 +23,11 @@ from ._model import Plan, load, plan_of
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined, side_by_side
-from ._reader import Reader, check_lengths
+from ._reader import Reader, check_lengths, chosen_of
 from ._spelling import read_law, read_laws
 
 if TYPE_CHECKING:
-    from ..torch import AttentionLog
+    pass
 
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
@@ -58,16 +57,17 @@ def add(commands: Any) -> None:
     add_option(
         parser,
         "--text",
-<<<<<<< HEAD
-=======
-        nargs="+",
         action="extend",
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
         help="texts in UTF-8; shorter ones are padded, and padding does not count",
     )
     add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
     add_option(parser, "--images", help="what a model of images looks at (default: random pixels)")
-    add_option(parser, "--kind", choices=("self", "cross"), help="self-attention, or attention to an encoder")
+    add_option(
+        parser,
+        "--kind",
+        choices=("self", "cross"),
+        help="self-attention, or attention to an encoder (default: both)",
+    )
     add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
@@ -86,8 +86,6 @@ def run(options: argparse.Namespace) -> Answer:
     laws = read_laws(options.laws)
     budget = read_budget(options.budget or ())
     by_head = options.per_head or options.budget is not None
-    if options.per_head and not options.text:
-        raise InputError("--per-head needs a model that reads a text, which --text FILE gives")
     reader = load(
         *(options.model, options.text or [], options.device, options.dtype),
         decoder_text=options.decoder_text,
@@ -95,7 +93,7 @@ def run(options: argparse.Namespace) -> Answer:
     )
     plan = plan_of(reader.model)
     asked = _read_lengths(options, reader) if reader.texts else [0]
-    chosen = _Chosen(tuple(options.kind or ("self", "cross")), options.modules)
+    chosen = _Chosen(options.kind, options.modules)
     measured, interrupted = finished(
         asked,
         lambda n: measure(reader, [n], laws, by_head=by_head, chosen=chosen),
@@ -108,9 +106,12 @@ def run(options: argparse.Namespace) -> Answer:
     if by_head:
         others = [name for name, law in laws.items() if law != read_law("standard")]
         rows = head_rows(lengths, found, found.heads, others, budget)
-        table = head_table(rows, options.unit, budget)
+        table = head_table(rows, options.unit, budget, named=len(found.groups) > 1)
         shared = {name: value for name, value in budget._asdict().items() if value is not None}
         report |= {"heads": rows, "budget": shared}
+    if options.plot is not None and len(found.groups) > 1:
+        said = "the figure has no line of means, since towers or kinds differ: --kind and --modules choose"
+        reader.notes.append(said)
     notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_said_of_padding(found))]
     text = "\n".join([plan.text, "", *notes, *([""] if notes else []), table])
     names = [each.replace("$", r"\$") for each in (Path(options.model).name, *_names(options))]
@@ -121,15 +122,10 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 class _Chosen(NamedTuple):
-    """Which calls of attention are measured."""
+    """Which calls of attention are measured; None: all."""
 
-    kinds: tuple[str, ...] = ("self", "cross")
+    kinds: Sequence[str] | None = None
     modules: Sequence[str] | None = None
-
-    def of(self, log: AttentionLog) -> AttentionLog:
-        """The part of a log that was chosen."""
-        with bad_input():
-            return log.select(self.kinds[0] if len(set(self.kinds)) == 1 else None, self.modules)
 
 
 def measure(
@@ -146,13 +142,16 @@ def measure(
     found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in laws}
     equal, heads = [], []
     statistics = STATISTICS if by_head else ("entropy", "n_visible")
+    others = {name: law for name, law in laws.items() if law != read_law("standard")}
     for n in lengths:
         refused = bad_input(f"MODEL {type(reader.model).__name__}", NotImplementedError)
-        with refused, record(reader.model, statistics=statistics, laws=laws) as whole:
+        with refused, record(reader.model, statistics=statistics, laws=others) as whole:
             reader.run(n)
-        log = (chosen or _Chosen()).of(whole)
+        log = chosen_of(whole, *(chosen or _Chosen()))
         for name in laws:
-            found[name].append(side_by_side(log.means(f"entropy under {name}")))
+            found[name].append(
+                side_by_side(log.means(f"entropy under {name}" if name in others else "entropy"))
+            )
         visible = log.means("n_visible", lambda rows: np.log(np.maximum(rows, 1)))
         equal.append(np.array([each.mean() for each in visible.values()]))
         heads += [heads_of(log)] if by_head else []
@@ -187,19 +186,20 @@ def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
 
 
 def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
-    """One row for each length and layer, then the mean of the layers."""
-    rows, nats = [], nats_per(unit)
-    names = [*map(str, range(len(found.modules)))] if _is_one_tower(found) else found.modules
+    """One row for each length and layer, then the mean of the layers, or of those of each tower and kind."""
+    rows, nats, groups = [], nats_per(unit), found.groups
+    names = [*map(str, found.layers)] if len(groups) == 1 else found.modules
+    parts = [([place], name) for place, name in enumerate(names)]
+    parts += [(places, " ".join(["mean", *filter(None, group)])) for group, places in groups.items()]
     for index, n in enumerate(lengths):
-        for layer in [*range(found.equal.shape[1]), None]:
-            where = index if layer is None else (index, layer)
-            means = [np.nanmean(values[where]) for values in found.entropy.values()]
+        for places, name in parts:
+            means = [np.nanmean(values[index, places]) for values in found.entropy.values()]
             cells = [cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
-            name = "mean" if layer is None else names[layer]
-            rows.append([str(n or "-"), name, f"{np.nanmean(found.equal[where]) / nats:.3f}", *cells])
+            equal = np.nanmean(found.equal[index, places]) / nats
+            rows.append([str(n or "-"), name, f"{equal:.3f}", *cells])
     header = [
         "n",
-        "layer" if _is_one_tower(found) else "module",
+        "layer" if len(groups) == 1 else "module",
         "equal",
         *(title for law in found.entropy for title in (law, "keys")),
     ]
@@ -211,13 +211,6 @@ def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
         layers = ", ".join(map(str, found.sinks))
         note += f"\nThe entropy counts the sink as one more outcome in the layers {layers}."
     return f"{note}\n\n{to_text(header, rows)}"
-
-
-def _is_one_tower(found: Measured) -> bool:
-    """Whether the number of a layer says enough: of one tower, with one kind of attention."""
-    from ..torch._models.by_name import towers_of
-
-    return len(set(found.kinds)) == 1 and len(set(towers_of(found.modules).values())) == 1
 
 
 def _report(
@@ -235,11 +228,11 @@ def _report(
         "rows": [
             {
                 "n": n,
-                "layer": layer,
+                "layer": found.layers[layer],
                 "module": found.modules[layer],
                 "kind": found.kinds[layer],
                 "law": law,
-                "entropy_counts_sink": layer in found.sinks,
+                "entropy_counts_sink": found.layers[layer] in found.sinks,
                 "entropy_by_head": values[index, layer][~np.isnan(values[index, layer])].tolist(),
                 "entropy": float(np.nanmean(values[index, layer])),
                 "uniform_entropy": float(found.equal[index, layer]),

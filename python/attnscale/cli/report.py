@@ -16,11 +16,13 @@ from .._report.result import Report, ReportPair
 from ._model import load, plan_of
 from ._options import add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
-from ._reader import Reader, check_lengths
+from ._reader import Reader, check_lengths, chosen_of
 from ._spelling import read_laws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..torch import AttentionLog
 
 _DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
@@ -41,20 +43,13 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
-    add_option(parser, "--text", help="what a model reads, one text in UTF-8")
+    add_option(parser, "--text", action="extend", help="what a model reads, one text in UTF-8")
     add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
     add_option(
         parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
     )
-<<<<<<< HEAD
-    kinds = ("self", "cross")
-    add_option(
-        parser, "--kind", choices=kinds, default=["self"], help="self-attention, or attention to an encoder"
-=======
-    add_option(
-        *(parser, "--kind"), choices=("self", "cross"), help="self-attention, or attention to an encoder"
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
-    )
+    said = "self-attention, or attention to an encoder (default: self, with a row for each token of the text)"
+    add_option(parser, "--kind", choices=("self", "cross"), help=said)
     add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
@@ -85,6 +80,7 @@ def run(options: argparse.Namespace) -> Answer:
     except OSError as error:
         raise OutputError(f"--output {target}: {error.strerror or error}") from error
     said = found.differences if isinstance(found, ReportPair) else [*found.summary, *found.outliers]
+    said = [*dict.fromkeys(each.about["note"] for each in reports if "note" in each.about), *said]
     page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
     return Answer(text, _rows(options.inputs, reports), found.to_dict())
@@ -128,7 +124,7 @@ def _is_file(source: str) -> bool:
 def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     if _is_file(source):
         return _of_file(Path(source), options, tell)
-    if options.text is None:
+    if options.text is None and not Path(source).is_dir():
         raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")
     return _of_model(source, options, tell)
 
@@ -156,24 +152,21 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
 def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     tell(f"report: loading {name}")
     reader = load(
-        *(name, options.text, options.device, options.dtype),
+        *(name, options.text or [], options.device, options.dtype),
         decoder_text=options.decoder_text,
         images=options.images,
     )
-    model = reader.model
-    plan = plan_of(model)
-<<<<<<< HEAD
-    most, what = reader.longest, f"the tokens of {options.text[0]}"
-    positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
-    if positions is not None and positions < most:
-        most, what = positions, "the positions of the model"
-    _check_lengths(options, most, what)
-    return _record(name, reader, options.lengths or default_lengths(most), options, plan.explain(), tell)
-=======
-    most, what = reader.most([options.text])
+    plan = plan_of(reader.model)
+    if reader.pixels is not None and len(reader.pixels) > 1:
+        reader.pixels = reader.pixels[:1]
+        reader.notes.append("the page is of the first image alone")
+    if not reader.texts:
+        if options.lengths is not None:
+            raise InputError("--lengths must be left out: there is no text, of which they would be tokens")
+        return _record(name, reader, [0], options, plan.text, tell)
+    most, what = reader.most(options.text)
     check_lengths(options.lengths, most, what, "--lengths")
     return _record(name, reader, options.lengths or default_lengths(most), options, plan.text, tell)
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
 
 
 def _record(
@@ -188,35 +181,33 @@ def _record(
 
     kind = type(reader.model).__name__
     with bad_input(f"MODEL {name}", NotImplementedError):
-        with record(reader.model, statistics="entropy", keep_heads=True) as log:
+        with record(reader.model, statistics="entropy", keep_heads=True) as whole:
             for n in sorted(set(lengths)):
-                tell(f"report: {kind} reads {n} tokens")
+                tell(f"report: {kind} reads {n} tokens" if n else f"report: {kind} looks at an image")
                 reader.run(n)
-        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text[0])}
+        log = _shown(whole, options, max(lengths))
+        if left_out := len(whole.modules) - len(log.modules):
+            said = f"the page shows {len(log.modules)} of {len(whole.modules)} calls of attention"
+            reader.notes.append(f"{said}; {left_out} are left out, which --kind and --modules choose")
+        text = str(options.text[0]) if options.text else "an image"
+        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": text}
         if reader.notes:
             about["note"] = "; ".join(reader.notes)
-<<<<<<< HEAD
-        return log.select(_one_kind(options.kind), options.modules).report(
-=======
-        return log.select((options.kind or ["self"])[0], options.modules).report(
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
+        return log.report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )
 
 
-<<<<<<< HEAD
-def _one_kind(kinds: list[str]) -> str | None:
-    """The kind that is shown, None for both."""
-    return kinds[0] if len(set(kinds)) == 1 else None
+def _shown(log: AttentionLog, options: argparse.Namespace, n: int) -> AttentionLog:
+    """What was asked for, or else self-attention with a row for each token of the text."""
+    if options.kind or options.modules:
+        return chosen_of(log, options.kind, options.modules)
+    of_itself = chosen_of(log, ["self"], None)
+    rows = {name: each.shape[-1] for name, each in of_itself["entropy"].items()}
+    wanted = n if n in rows.values() else max(rows.values())
+    return of_itself.select(modules=[name for name, count in rows.items() if count == wanted])
 
 
-def _check_lengths(options: argparse.Namespace, most: int, what: str) -> None:
-    if options.lengths is not None and max(options.lengths) > most:
-        raise InputError(f"--lengths must be at most {most}, {what}, got {max(options.lengths)}")
-
-
-=======
->>>>>>> bea38ffd (diagnose and report: models that start without what they are not given, positions by the model's own tables)
 def _names(inputs: list[str]) -> tuple[str, str]:
     """Short names of two inputs: their last parts, or all of them where these are alike."""
     short = [Path(each).name for each in inputs]

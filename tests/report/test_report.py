@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from attnscale._calibrate.fit import Length
 from attnscale._report.curves import MULTIPLES, OWN
-from attnscale._report.make import report_of
+from attnscale._report.make import Group, report_of
 from attnscale._report.measure import BINS, POSITIONS
 from attnscale.theory import expected_entropy
 
@@ -264,7 +264,9 @@ def test_what_a_window_explains_does_not_stand_out(causal: Any) -> None:
     options: dict[str, Any] = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
     windows = [{}, {"window": (7, 0)}]
     groups = [
-        ({n: Length(q[:, :n], k[:, :n], {**options, **window}) for n in LENGTHS}, [(layer, 0), (layer, 1)])
+        Group(
+            {n: Length(q[:, :n], k[:, :n], {**options, **window}) for n in LENGTHS}, [(layer, 0), (layer, 1)]
+        )
         for layer, window in enumerate(windows)
     ]
     found = report_of(groups, ["log_n"], {})

@@ -84,6 +84,82 @@ def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
     assert np.isnan(found.beta).all() == (name in ("Gemma2", "GptOss"))
 
 
+def encoder_decoder() -> Any:
+    torch.manual_seed(0)
+    sizes = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    config = transformers.BartConfig(vocab_size=50, d_model=32, init_std=0.5, **sizes)
+    config.encoder_ffn_dim = config.decoder_ffn_dim = 16
+    return transformers.BartModel._from_config(config, attn_implementation="eager").eval()
+
+
+def entropies(weights: Any) -> np.ndarray:
+    """Of the rows of a call, (heads, queries), from the weights of one text that the model itself made."""
+    p = weights[0].double().numpy()
+    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1))
+
+
+@pytest.mark.parametrize("decoder", [1, 9])
+def test_towers_and_cross_attention_are_groups(decoder: int) -> None:
+    """An encoder's texts of several lengths, with one start for the decoder or one text."""
+    model = encoder_decoder()
+    kinds = ("encoder_attentions", "decoder_attentions", "cross_attentions")
+    shown = [kind for kind in kinds if decoder > 1 or kind != "decoder_attentions"]
+    expected: dict[str, list[Any]] = {kind: [] for kind in kinds}
+    start = {"decoder_input_ids": torch.arange(decoder)[None]}
+    with torch.no_grad():
+        for n in LENGTHS:
+            weights = model(input_ids=torch.arange(n)[None], **start, output_attentions=True)
+            for kind in kinds:
+                expected[kind].append([entropies(each) for each in weights[kind]])
+        model.set_attn_implementation("sdpa")
+        with at.torch.record(model, keep_heads=True) as log:
+            for n in LENGTHS:
+                model(input_ids=torch.arange(n)[None], **start)
+    found = log.report(laws=["log_n"])
+    assert found.lengths.tolist() == list(LENGTHS)
+    groups = ["encoder, self-attention", "decoder, self-attention, 9 keys", "decoder, cross-attention"]
+    assert [*dict.fromkeys(found.groups)] == [groups[kinds.index(kind)] for kind in shown]
+    modules = ("encoder.layers.{}.self_attn", "decoder.layers.{}.self_attn", "decoder.layers.{}.encoder_attn")
+    for kind, module in zip(kinds, modules, strict=True):
+        first = 8 if kind == "decoder_attentions" else 0  # causal: the last eighth of nine rows
+        for layer in range(2) if kind in shown else ():
+            here = np.array(found.modules) == module.format(layer)
+            rows = [each[layer][:, first:].mean(-1) for each in expected[kind]]
+            np.testing.assert_allclose(found.entropy[here, :, 0].T, rows, atol=1e-4)
+    said = found.about.get("left out, as they see one key")
+    assert said == (None if decoder > 1 else "decoder.layers.0.self_attn, decoder.layers.1.self_attn")
+    assert found.name(0) == "head 0 of encoder.layers.0.self_attn"
+    assert len({*zip(found.layers.tolist(), found.heads.tolist(), strict=True)}) == len(found.heads)
+
+
+def test_a_page_of_one_part_has_no_groups() -> None:
+    model = encoder_decoder()
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        model(input_ids=torch.arange(24)[None], decoder_input_ids=torch.arange(9)[None])
+    found = log.select("cross").report(laws=["log_n"])
+    assert {*found.groups} == {""}
+    assert found.name(0) == "layer 0, head 0"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "Mistral"])
+def test_padding_is_no_part_of_the_page(name: str, side: str) -> None:
+    """The rows of one padded text are those that the model's own weights have of its tokens."""
+    model = build(name)
+    model.set_attn_implementation("eager")
+    real = torch.ones(1, 40, dtype=torch.long)
+    real[0, slice(0, 8) if side == "left" else slice(32, 40)] = 0
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        given = {"input_ids": torch.arange(40)[None], "attention_mask": real}
+        weights = model(**given, output_attentions=True).attentions
+    found = log.report(laws=["log_n"])
+    assert found.lengths.tolist() == [32]
+    for layer, each in enumerate(weights):
+        rows = entropies(each)[:, real[0].bool().numpy()]
+        mean = rows[:, -4:].mean(-1) if name in CAUSAL else rows.mean(-1)
+        np.testing.assert_allclose(found.entropy[found.layers == layer, 0, 0], mean, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_stands_out_of_a_model_that_was_not_trained(name: str) -> None:
     """Windows, soft-caps and the initial sinks included."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,14 @@ __all__ = ["Group", "default_lengths", "report", "report_of"]
 #: The laws of a report where none are named, besides the standard one.
 LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
 
-#: Heads that are measured together: their rows at each length, and (layer, head) of each of them.
-Group: TypeAlias = "tuple[Mapping[int, Length], Sequence[tuple[int, int]]]"
+
+class Group(NamedTuple):
+    """Heads that are measured together."""
+
+    rows: Mapping[int, Length]  # at each length
+    places: Sequence[tuple[int, int]]  # (layer, head) of each of them
+    module: str = ""  # that they are of, in a model
+    name: str = ""  # of the part of the page that shows them, where there are several
 
 
 @hinted
@@ -124,7 +130,7 @@ def report(
         "tokens": str(n_keys),
         "causal": "yes" if causal else "no",
     }
-    return report_of([(rows, places)], laws, told)
+    return report_of([Group(rows, places)], laws, told)
 
 
 def default_lengths(n_keys: int) -> list[int]:
@@ -152,16 +158,17 @@ def report_of(
 ) -> Report:
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
     listed = list(groups)
-    lengths = sorted(listed[0][0])
+    lengths = sorted(listed[0].rows)
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))
     parts = []
-    for number, (rows, _) in enumerate(listed):
+    for number, group in enumerate(listed):
         of = f"group {number + 1} of {len(listed)}, " if len(listed) > 1 else ""
-        ordered = {n: rows[n] for n in lengths}
+        ordered = {n: group.rows[n] for n in lengths}
         parts.append(measure_heads(ordered, compared, partial(_tell, tell, of)))
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    where = np.array([place for _, each in listed for place in each], np.int64)
+    where = np.array([place for group in listed for place in group.places], np.int64)
+    named = [(group.module, group.name) for group in listed for _ in group.places]
     return Report(
         layers=where[:, 0],
         heads=where[:, 1],
@@ -171,6 +178,8 @@ def report_of(
         about=dict(about),
         plan=plan,
         provenance=provenance(),
+        modules=tuple(module for module, _ in named),
+        groups=tuple(name for _, name in named),
         **arrays,
     )
 

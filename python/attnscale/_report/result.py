@@ -107,6 +107,11 @@ class Report(Page, Tabled):
     plan : str
         What multiplies the scores of the model, as :mod:`attnscale.audit` says it; or nothing.
     provenance : Provenance
+    modules : tuple of str
+        The module of the model that each head is of, "" for heads of no model.
+    groups : tuple of str
+        The part of the page that shows each head: towers of a model, self- and cross-attention. "" where all
+        are one group.
     """
 
     layers: NDArray[np.int64]
@@ -134,6 +139,8 @@ class Report(Page, Tabled):
     about: Mapping[str, str]
     plan: str
     provenance: Provenance
+    modules: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def effective_keys(self) -> Array:
@@ -195,6 +202,8 @@ class Report(Page, Tabled):
         >>> at.report(data.query[:2], data.key[:2], lengths=[64, 128], laws=["log_n"]).name(1)
         'layer 0, head 1'
         """
+        if len(set(self.groups)) > 1:
+            return f"head {self.heads[index]} of {self.modules[index]}"
         return f"layer {self.layers[index]}, head {self.heads[index]}"
 
     def beside(self, other: Report, names: tuple[str, str] = ("A", "B")) -> ReportPair:
@@ -244,6 +253,8 @@ class Report(Page, Tabled):
             "multiples": _plain(self.multiples),
             "layers": self.layers.tolist(),
             "heads": self.heads.tolist(),
+            "modules": list(self.modules),
+            "groups": list(self.groups),
             **arrays,
             "growth": _plain(self.growth),
             "summary": self.summary,
@@ -271,7 +282,8 @@ class Report(Page, Tabled):
             for name, (dims, unit) in _AXES.items()
             if len(dims) < 3 or dims == _BY_LAW
         }
-        return {**found, "growth": Labelled(("head",), self.growth, "nat")}
+        found["growth"] = Labelled(("head",), self.growth, "nat")
+        return {**found, "module": Labelled(("head",), list(self.modules))} if any(self.modules) else found
 
     def _coordinates(self) -> dict[str, Any]:
         names = [f"L{layer} H{head}" for layer, head in zip(self.layers, self.heads, strict=True)]

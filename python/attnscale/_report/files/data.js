@@ -8,7 +8,11 @@ const REPORTS = DATA.pair || [DATA];
 const NAMES = DATA.names || [""];
 /** What both reports share: heads, lengths, laws. */
 const SHARED = REPORTS[0];
-const HEADS = SHARED.layers.map((layer, i) => ({ index: i, layer, head: SHARED.heads[i] }));
+const HEADS = SHARED.layers.map((layer, i) => ({
+  index: i, layer, head: SHARED.heads[i], module: SHARED.modules[i] || "", group: SHARED.groups[i] || "",
+}));
+/** The parts of the map: towers of a model, self- and cross-attention. */
+const GROUPS = [...new Set(HEADS.map(({ group }) => group))];
 
 /** The place of the heads' own scale among the multiples. */
 const OWN = SHARED.multiples.indexOf(1);
@@ -98,7 +102,10 @@ function few(value, digits) {
   return value.toFixed(Math.min(Math.max(digits - 1 - size, 0), 4)).replace("-", "\u2212");
 }
 
-const headName = (i) => `layer ${HEADS[i].layer}, head ${HEADS[i].head}`;
+function headName(i) {
+  const { layer, head, module } = HEADS[i];
+  return GROUPS.length > 1 ? `head ${head} of ${module}` : `layer ${layer}, head ${head}`;
+}
 const lengthName = () => `${SHARED.lengths[state.length]} tokens`;
 /** A multiple as it is shown, and what is added to a name where it is not 1. */
 const multipleName = (multiple = state.multiple) => `${few(SHARED.multiples[multiple], 3)} \u00d7`;

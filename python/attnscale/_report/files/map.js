@@ -1,6 +1,9 @@
 // The map of heads: a grid of fields that the mouse and the arrow keys open.
 
-const LAYERS = [...new Set(SHARED.layers)].sort((a, b) => a - b);
+const GROUP_OF = new Map(HEADS.map(({ layer, group }) => [layer, GROUPS.indexOf(group)]));
+const LAYERS = [...GROUP_OF.keys()].sort((a, b) => GROUP_OF.get(a) - GROUP_OF.get(b) || a - b);
+const MODULE_OF = new Map(HEADS.map(({ layer, module }) => [layer, module]));
+const layerName = (layer) => (GROUPS.length > 1 ? `${layer}: ${MODULE_OF.get(layer)}` : String(layer));
 const COLUMNS = [...new Set(SHARED.heads)].sort((a, b) => a - b);
 const HEAD_AT = new Map(HEADS.map(({ index, layer, head }) => [`${layer} ${head}`, index]));
 
@@ -29,7 +32,10 @@ function mostDifference() {
 function buildMap(map) {
   const side = Math.round(Math.min(Math.max((plotWidth() - 40) / COLUMNS.length, 16), 40));
   const [left, top] = [34, 20];
-  const [width, height] = [left + side * COLUMNS.length + 6, top + side * LAYERS.length + 6];
+  const band = GROUPS.length > 1 ? 20 : 0; // above the layers of each group, for its name
+  const longest = band && Math.max(...GROUPS.map((group) => 7 * group.length));
+  const width = left + Math.max(side * COLUMNS.length, longest) + 6;
+  const height = top + side * LAYERS.length + band * GROUPS.length + 6;
   const element = draw("svg", {
     viewBox: `0 0 ${width} ${height}`, width, height, role: "grid",
     "aria-label": `Map of heads${map.name && ": " + map.name}`,
@@ -42,7 +48,10 @@ function buildMap(map) {
   });
   map.cells = [];
   const rows = LAYERS.map((layer, r) => {
-    const y = top + side * r;
+    const group = GROUP_OF.get(layer);
+    const y = top + side * r + band * (group + 1);
+    if (band && (r === 0 || GROUP_OF.get(LAYERS[r - 1]) !== group))
+      labels.append(draw("text", { x: left, y: y - 5, class: "group" }, GROUPS[group]));
     if (r % every(LAYERS) === 0)
       labels.append(draw("text", { x: left - 6, y: y + side / 2 + 4, "text-anchor": "end" }, String(layer)));
     const row = draw("g", { role: "row" });

@@ -77,17 +77,18 @@ function csv() {
     label: column.label.replace("\u00d7", "x") + (several ? ` (${NAMES[k]})` : ""),
     value: (i) => column.value(report, i),
   })));
-  const header = ["layer", "head", "length", "multiple", ...shown.map((column) => quote(column.label))];
+  const module = HEADS.some((each) => each.module) ? ["module"] : [];
+  const header = [...module, "layer", "head", "length", "multiple", ...shown.map((column) => quote(column.label))];
   const [length, multiple] = [SHARED.lengths[state.length], SHARED.multiples[state.multiple]];
   const rows = sorted(passing()).map((i) =>
-    [HEADS[i].layer, HEADS[i].head, length, multiple, ...shown.map((column) => cell(column.value(i)))]);
+    [...module.map(() => quote(HEADS[i].module)), HEADS[i].layer, HEADS[i].head, length, multiple, ...shown.map((column) => cell(column.value(i)))]);
   return [header, ...rows].map((row) => row.join(",")).join("\n") + "\n";
 }
 
 function startTable() {
   const options = (names) => names.map(([value, text]) => make("option", { value }, text));
   const layer = document.getElementById("filter-layer");
-  layer.append(...options([["", "all"], ...LAYERS.map((each) => [each, String(each)])]));
+  layer.append(...options([["", "all"], ...LAYERS.map((each) => [each, layerName(each)])]));
   layer.addEventListener("change", () => choose({ layer: layer.value }));
   const where = document.getElementById("filter-quantity");
   const sign = document.getElementById("filter-sign");

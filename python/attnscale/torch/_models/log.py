@@ -77,13 +77,16 @@ class AttentionLog(Tabled):
 
     def add(self, call: Call) -> None:
         """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
-        name = str(call.place)
+        name, found = (
+            str(call.place),
+            measured(call, self.statistics, self.laws, keep_heads=self._keeps_heads),
+        )
         if self._begins:
             self._passes.append({})
             self._begins = False
         if name in self._passes[-1]:
             raise ValueError(f"the call of {name} must be recorded once in a pass, got it again")
-        self._passes[-1][name] = measured(call, self.statistics, self.laws, keep_heads=self._keeps_heads)
+        self._passes[-1][name] = found
 
     # ---- what was recorded
 
@@ -355,20 +358,26 @@ class AttentionLog(Tabled):
             As :meth:`attnscale.Report.save`, before anything is measured.
         ValueError
             If queries and keys were not kept, or a pass was not one whole text: a batch, a step with a cache.
+
+        Notes
+        -----
+        Rows of padding are left out. Towers of a model, and self- and cross-attention, are groups of a page.
+        Lengths are of the first module whose keys change in number; a group that sees others says how many.
         """
         if not self._keeps_heads:
             raise ValueError("a report needs queries and keys: record(model, keep_heads=True) keeps them")
         self._last()
         if path is not None:
             check_free(path, overwrite=overwrite)
-        groups = groups_of(
-            [{name: each.kept for name, each in one.items()} for one in self._passes], self.layers
-        )
+        kept = [{name: each.kept for name, each in one.items()} for one in self._passes]
+        groups = groups_of(kept, self.calls, self.layers)
         wanted = laws if laws is not None or not self.laws else self.laws.values()
-        causal = {rows.options["causal"] is not None for each, _ in groups for rows in each.values()}
+        causal = {rows.options["causal"] is not None for each in groups for rows in each.rows.values()}
         said = "some layers" if len(causal) > 1 else "yes" if True in causal else "no"
-        longest = max(groups[0][0])
-        told = {**(about or {}), "tokens": str(longest), "causal": said}
+        missing = sorted({*self.modules} - {each.module for each in groups})
+        told = {**(about or {}), "tokens": str(max(groups[0].rows)), "causal": said}
+        if missing:
+            told["left out, as they see one key"] = ", ".join(missing)
         found = report_of(groups, wanted, told, plan, tell)
         if path is not None:
             found.save(path, overwrite=overwrite)

@@ -28,7 +28,8 @@ _DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
 a map of the heads, a scatter plot, each head against length, laws and random keys, and a slider that
 multiplies the scale. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of
-transformers, a directory, that reads --text. Two INPUTs are shown side by side, with what differs.
+transformers, a directory, that reads --text. Towers of a model, and self- and cross-attention, are groups
+of the page. Two INPUTs are shown side by side, with what differs.
 """
 _SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 #: To read laws before the lengths are known, of which the shortest is the training length.
@@ -48,8 +49,12 @@ def add(commands: Any) -> None:
     add_option(
         parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
     )
-    said = "self-attention, or attention to an encoder (default: self, with a row for each token of the text)"
-    add_option(parser, "--kind", choices=("self", "cross"), help=said)
+    add_option(
+        parser,
+        "--kind",
+        choices=("self", "cross"),
+        help="self-attention, or attention to an encoder (default: both, in groups)",
+    )
     add_option(parser, "--modules")
     add_option(parser, "--device")
     add_option(parser, "--dtype")
@@ -185,7 +190,7 @@ def _record(
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens" if n else f"report: {kind} looks at an image")
                 reader.run(n)
-        log = _shown(whole, options, max(lengths))
+        log = chosen_of(whole, options.kind, options.modules)
         if left_out := len(whole.modules) - len(log.modules):
             said = f"the page shows {len(log.modules)} of {len(whole.modules)} calls of attention"
             reader.notes.append(f"{said}; {left_out} are left out, which --kind and --modules choose")
@@ -196,16 +201,6 @@ def _record(
         return log.report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )
-
-
-def _shown(log: AttentionLog, options: argparse.Namespace, n: int) -> AttentionLog:
-    """What was asked for, or else self-attention with a row for each token of the text."""
-    if options.kind or options.modules:
-        return chosen_of(log, options.kind, options.modules)
-    of_itself = chosen_of(log, ["self"], None)
-    rows = {name: each.shape[-1] for name, each in of_itself["entropy"].items()}
-    wanted = n if n in rows.values() else max(rows.values())
-    return of_itself.select(modules=[name for name, count in rows.items() if count == wanted])
 
 
 def _names(inputs: list[str]) -> tuple[str, str]:
@@ -220,6 +215,7 @@ def _rows(inputs: list[str], reports: list[Report]) -> list[dict[str, Any]]:
     return [
         {
             "input": source,
+            **({"module": found.modules[i]} if any(found.modules) else {}),
             "layer": int(found.layers[i]),
             "head": int(found.heads[i]),
             "n": int(n),

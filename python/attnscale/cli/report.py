@@ -22,7 +22,6 @@ from ._spelling import read_laws
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..torch import AttentionLog
 
 _DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:

@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale._calibrate.fit import Length
 from attnscale._report.curves import MULTIPLES, OWN
+from attnscale._report.make import Group, report_of
 from browser import chromium, opened, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
@@ -123,6 +125,29 @@ def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path
     assert {row["layer"] for row in rows} == {"2"}
     found = [float(row["entropy (nats)"]) for row in rows]
     np.testing.assert_allclose(found, exact[order], rtol=2e-5)
+
+
+def test_towers_are_parts_of_the_map(browser: Any, tmp_path: Path) -> None:
+    """Each has its name above its layers, and a head is called by its module, in the map and in the CSV."""
+    data = at.datasets.minilm_qk()
+    q, k = (x.astype(np.float32) for x in (data.query, data.key))
+    options = {"causal": None, "enable_gqa": False, "num_threads": None}
+    rows = {n: Length(q[:2, :n], k[:2, :n], options) for n in (64, 256)}
+    parts = [("decoder.0.attn", "decoder"), ("encoder.0.attn", "encoder"), ("decoder.1.attn", "decoder")]
+    groups = [Group(rows, [(i, 0), (i, 1)], *part) for i, part in enumerate(parts)]
+    report_of(groups, ["log_n"], {}).save(tmp_path / "towers.html")
+    with opened(browser, tmp_path / "towers.html") as page:
+        assert page.said == []
+        assert page.locator("#maps text.group").all_text_contents() == ["decoder", "encoder"]
+        cells = page.locator("#maps rect.cell")
+        names = [cell.get_attribute("aria-label").partition(":")[0] for cell in cells.all()]
+        modules = ("decoder.0.attn", "decoder.1.attn", "encoder.0.attn")
+        assert names == [f"head {head} of {module}" for module in modules for head in (0, 1)]
+        tops = [float(text.get_attribute("y")) for text in page.locator("#maps text.group").all()]
+        where = [float(cell.get_attribute("y")) for cell in cells.all()]
+        assert tops[0] < where[0] < where[2] < tops[1] < where[4]
+        page.locator("#filter-layer").select_option("1")
+        assert {row["module"] for row in saved_rows(page)} == {"encoder.0.attn"}
 
 
 @pytest.mark.parametrize("m", [0, 5, OWN, 13, 16])

@@ -276,6 +276,30 @@ def test_a_callback_gets_the_alarms_and_its_error_ends_the_step() -> None:
     assert monitor.steps == [0]  # what was seen is kept
 
 
+@pytest.mark.parametrize("rows", [None, 4])
+@pytest.mark.parametrize("where", ["in front", "behind", "a text of its own"])
+def test_rows_of_padding_raise_no_alarm(rows: int | None, where: str) -> None:
+    model = small(initializer_range=0.2).eval()
+    mask = torch.ones_like(IDS)
+    mask[{"in front": (0, slice(0, 9)), "behind": (0, slice(50, None)), "a text of its own": 0}[where]] = 0
+
+    def sharpen(module: Any, args: Any, projected: Any) -> Any:
+        """Queries of padding have scores beyond all limits."""
+        factors = torch.where(mask == 0, 1e6, 1.0)[..., None]
+        return torch.cat([projected[..., :32] * factors, projected[..., 32:]], -1)
+
+    model.transformer.h[0].attn.c_attn.register_forward_hook(sharpen)
+    alarms: list[Any] = []
+    monitor = at.torch.Monitor(model, every=1, rows=rows, on_alarm=alarms.extend)
+    with monitor.step():
+        model(input_ids=IDS, attention_mask=mask)
+    assert not alarms
+    assert np.isfinite(monitor["entropy"]).all()
+    with monitor.step():
+        model(input_ids=IDS)  # without a mask all rows are real
+    assert alarms or (where == "in front" and rows is not None)
+
+
 def test_limits_are_passed_by_what_is_beyond_them() -> None:
     limits = Limits(0.5, 10.0)
 
@@ -288,6 +312,28 @@ def test_limits_are_passed_by_what_is_beyond_them() -> None:
     assert check(0.3, np.nan) == []  # still beyond
     assert check(0.6, 9.0) == []
     assert check(np.nan, np.inf) == ["entropy", "max_score"]
+
+
+def test_modules_and_numbers_are_those_of_a_log() -> None:
+    """Also where a module is called again in a pass, and where there are an encoder and a decoder."""
+    from transformers import AlbertConfig, AlbertModel, BartConfig, BartModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
+    sides = {"layers": 2, "attention_heads": 4, "ffn_dim": 32}
+    sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sides.items()}
+    albert = AlbertModel(AlbertConfig(**sizes, vocab_size=64, embedding_size=16))
+    bart = BartModel(BartConfig(vocab_size=64, d_model=32, **sides))
+    for model, given in ((albert, {}), (bart, {"decoder_input_ids": IDS[:, :5]})):
+        monitor = at.torch.Monitor(model.eval(), every=1, rows=None)
+        with torch.no_grad(), at.torch.record(model) as log, monitor.step():
+            model(input_ids=IDS, **given)
+        assert sorted(monitor.modules) == sorted(log.modules)
+        numbered = [{*zip(each.layers, each.modules, strict=True)} for each in (monitor, log)]
+        assert numbered[0] == numbered[1]
+        for place, name in enumerate(monitor.modules):
+            want = log["entropy"][name].astype(float).mean((0, 2))
+            np.testing.assert_allclose(monitor["entropy"][0, place], want, rtol=2e-5)
+    assert len(monitor.modules) == 6
 
 
 def test_scalars_are_of_layers_or_of_heads() -> None:

@@ -154,6 +154,80 @@ def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> No
         np.testing.assert_array_equal(log.rows[name], want.bool().numpy(), err_msg=name)
 
 
+class Layer(nn.Module):
+    """A layer of a decoder, with a module of its own around what it crosses to."""
+
+    class Crossing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, hidden_states: Any, key_value_states: Any, attention_mask: Any) -> Any:
+            hidden = None if attention_mask is None else attention_mask == 0
+            return self.attention(hidden_states, key_value_states, key_value_states, key_padding_mask=hidden)[
+                0
+            ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.crossing = nn.MultiheadAttention(32, 4, batch_first=True), self.Crossing()
+
+    def forward(
+        self, hidden_states: Any, attention_mask: Any, encoder_hidden_states: Any, encoder_attention_mask: Any
+    ) -> Any:
+        future = torch.ones(12, 12, dtype=torch.bool).triu(1)
+        own = self.attention(hidden_states, hidden_states, hidden_states, attn_mask=future)[0]
+        return self.crossing(own, encoder_hidden_states, encoder_attention_mask)
+
+
+class OneText(nn.Module):
+    """Queries of the model's own attend to a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.queries, self.layer = (
+            nn.Embedding(99, 32),
+            nn.Parameter(torch.randn(12, 32)),
+            Layer(),
+        )
+
+    def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+        memory = self.embed(input_ids)
+        return self.layer(self.queries.expand_as(memory), None, memory, attention_mask)
+
+
+class TwoTexts(nn.Module):
+    """The layer is told of masks under names of its own."""
+
+    class Renamed(Layer):
+        def forward(self, rows: Any, hides: Any, encoder_rows: Any, encoder_hides: Any) -> Any:
+            return super().forward(rows, hides, encoder_rows, encoder_hides)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(99, 32), self.Renamed()
+
+    def forward(
+        self, input_ids: Any, attention_mask: Any, decoder_input_ids: Any, decoder_attention_mask: Any
+    ) -> Any:
+        rows, memory = self.embed(decoder_input_ids), self.embed(input_ids)
+        return self.layer(rows, decoder_attention_mask, memory, attention_mask)
+
+
+def test_the_mask_of_what_is_crossed_to_is_none_of_the_rows() -> None:
+    x, memory, whole = torch.randn(2, 12, 32), torch.randn(2, 12, 32), torch.ones_like(IDS)
+    for log, mask in (
+        (recorded(Layer(), x, DECODED, memory, MASK), DECODED),
+        (recorded(Layer(), x, DECODED, memory, None), DECODED),
+        (recorded(OneText(), IDS, MASK), whole),
+        (recorded(TwoTexts(), IDS, MASK, IDS, DECODED), DECODED),
+        (recorded(TwoTexts(), IDS, MASK, IDS, None), whole),
+    ):
+        assert [*log.kinds.values()] == ["self", "cross"]
+        for name in log.modules:
+            np.testing.assert_array_equal(log.rows[name], mask.bool().numpy(), err_msg=name)
+
+
 def test_queries_that_are_parameters_attend_to_themselves_and_to_an_image() -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     config = transformers.Blip2QFormerConfig(**sizes, encoder_hidden_size=24)

@@ -199,7 +199,7 @@ class Call:
         return self.query, self.key, self.options
 
     def some(self, rows: int | None) -> Call:
-        """The call with some of the real queries of its first text, evenly spread and with the last one.
+        """The call with some real queries of the first text that has any, evenly spread, with the last one.
 
         None takes all queries of all texts.
         """
@@ -208,21 +208,22 @@ class Call:
         whole = self.query if self.scores is None else self.scores
         assert whole is not None
         n_queries, device = whole.shape[2], whole.device
-        real = None if self.real is None else self.real[:1]
+        text = 0 if self.real is None else int(self.real.any(-1).int().argmax())
+        real = None if self.real is None else self.real[text : text + 1]
         places = torch.arange(n_queries, device=device) if real is None else real[0].nonzero()[:, 0]
         if rows < len(places):
             places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
-        options = None if self.options is None else self._options_of(places)
+        options = None if self.options is None else self._options_of(text, places)
         of_rows: dict[str, Any] = {"real": None if real is None else real[:, places], "options": options}
-        of_rows["documents"] = None if self.documents is None else self.documents[:1]
+        of_rows["documents"] = None if self.documents is None else self.documents[text : text + 1]
         for name in ("query", "scores"):
             whole = getattr(self, name)
-            of_rows[name] = None if whole is None else whole[:1, :, places]
-        return replace(self, key=None if self.key is None else self.key[:1], **of_rows)
+            of_rows[name] = None if whole is None else whole[text : text + 1, :, places]
+        return replace(self, key=None if self.key is None else self.key[text : text + 1], **of_rows)
 
-    def _options_of(self, places: Tensor) -> dict[str, Any]:
-        """The options for some queries of the first text, whose places among the keys a mask then says."""
-        found = {name: _of_first_text(option) for name, option in (self.options or {}).items()}
+    def _options_of(self, text: int, places: Tensor) -> dict[str, Any]:
+        """The options for some queries of one text, whose places among the keys a mask then says."""
+        found = {name: _of_text(text, option) for name, option in (self.options or {}).items()}
         n_queries, n_keys = self.rows_shape[2], self.n_keys
         if len(places) == n_queries:
             return found
@@ -263,8 +264,10 @@ def _lengths(seen: Tensor | None) -> dict[str, Any]:
     return {"key_lengths": (_some_row(seen) * places).amax(-1)[:, 0]}
 
 
-def _of_first_text(option: Any) -> Any:
-    """The option for the first text of the batch alone."""
+def _of_text(text: int, option: Any) -> Any:
+    """The option for one text of the batch alone."""
     if isinstance(option, Sink):
-        return Sink(option.logits[:1]) if option.logits.ndim == 3 else option
-    return option[:1] if isinstance(option, Tensor) and option.ndim == 4 else option
+        return Sink(_of_text(text, option.logits[:, None])[:, 0]) if option.logits.ndim == 3 else option
+    if not (isinstance(option, Tensor) and option.ndim == 4):
+        return option
+    return option[text : text + 1] if len(option) > 1 else option

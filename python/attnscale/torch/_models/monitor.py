@@ -17,6 +17,7 @@ from ..._results import statistic_names
 from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import counted, to_csv
 from .alarm import Alarm, Limits, told
+from .by_name import layer_numbers
 from .calls import Call
 from .tally import Tally
 from .trainers import attach
@@ -180,6 +181,11 @@ class Monitor(Tabled):
         elif alarms and self.on_alarm is not None:
             self.on_alarm(alarms)
 
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """A number for each of ``modules``: one in its name that tells all apart, or else 0, 1, 2, ..."""
+        return layer_numbers(self.modules)
+
     def _begin_pass(self) -> None:
         """A pass without a gradient is a validation, where the passes of training are recorded."""
         self._counts = torch.is_grad_enabled() or not self._trained
@@ -222,7 +228,7 @@ class Monitor(Tabled):
         choose("by", by, ("layer", "head"))
         found: dict[str, float] = {}
         last = self._last()
-        for layer, module in enumerate(self.modules):
+        for layer, module in zip(self.layers, self.modules, strict=True):
             for name, values in last.get(module, {}).items():
                 if by == "head":
                     place = f"attention/{name}/layer_{layer}/head_"
@@ -251,7 +257,7 @@ class Monitor(Tabled):
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for step, found in zip(self.steps, self._recorded, strict=True):
-            for layer, module in enumerate(self.modules):
+            for layer, module in zip(self.layers, self.modules, strict=True):
                 arrays = found.get(module, {})
                 for head in range(len(next(iter(arrays.values()), ()))):
                     place = {"step": step, "layer": layer, "module": module, "head": head}
@@ -282,7 +288,7 @@ class Monitor(Tabled):
         return found | {"module": Labelled(("layer",), self.modules)}
 
     def _coordinates(self) -> dict[str, Any]:
-        return {"step": self.steps, "layer": list(range(len(self.modules)))}
+        return {"step": self.steps, "layer": list(self.layers)}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
         if not self._recorded:
@@ -292,7 +298,7 @@ class Monitor(Tabled):
         sizes = {name: nats if name == "entropy" else 1.0 for name in self.statistics}
         rows = [
             (str(layer), module, str(head), *(f"{arrays[name][head] / sizes[name]:.4g}" for name in sizes))
-            for layer, module in enumerate(self.modules)
+            for layer, module in zip(self.layers, self.modules, strict=True)
             if (arrays := self._last().get(module))
             for head in range(len(arrays[self.statistics[0]]))
         ]

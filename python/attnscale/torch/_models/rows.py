@@ -26,6 +26,8 @@ _CUMULATED = re.compile(r"cu_seq_?len")
 #: Names of padding masks. In those of PyTorch's modules True is padding, in the others a text.
 _OF_PYTORCH = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")
 _MASKS = (*_OF_PYTORCH, "attention_mask")
+#: How the names of parameters begin that are of what a decoder also attends to.
+_OF_MEMORY = ("encoder_", "memory")
 #: A float mask that is added to scores has no key at or below this.
 _HIDDEN = -1e3
 
@@ -177,7 +179,7 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
         inputs = _sequences(arguments)
         crosses = is_cross and bool(inputs) and _has_memory(inputs, extent)
         name = _name_of_mask(arguments, is_decoder)
-        is_decoder |= any(each.startswith(("encoder_", "memory")) for each in arguments)
+        is_decoder |= any(each.startswith(_OF_MEMORY) for each in arguments)
         if (is_open and not crosses) or (name is None and _is_map(arguments, extent)):
             return None
         of_masks = [each for each in arguments if "mask" in each]
@@ -190,7 +192,7 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
                 return _texts(name, mask)
         elif crosses:
             is_open = True
-        elif not any(isinstance(arguments[each], Tensor) for each in of_masks):
+        elif not any(isinstance(arguments[x], Tensor) for x in of_masks if not x.startswith(_OF_MEMORY)):
             return None
     return None
 

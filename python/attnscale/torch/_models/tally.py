@@ -57,8 +57,12 @@ class Tally:
         self._found[layer] = found
 
     def result(self) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """The statistics of each head, by layer and name."""
-        return {layer: self._of_layer(layer, found) for layer, found in self._found.items()}
+        """The statistics of each head, by layer and name, of the layers that have rows which count."""
+        return {
+            layer: self._of_layer(layer, found)
+            for layer, found in self._found.items()
+            if bool(self._counts[layer].any())
+        }
 
     def _of_layer(self, layer: str, found: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         count = self._counts[layer].double()

@@ -19,9 +19,9 @@ _NO_ROWS = re.compile(
     r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|point|past|cache"
     r"|(^|_)(rel|relative|cos|sin|sine|mems|emb|embed)(_|$)"
 )
-_QUERIES = re.compile(r"(^|_)q(uery|ueries)?(_|$)")
-_KEYS = re.compile(r"(^|_)k(eys?)?(_|$)")
-_VALUES = re.compile(r"(^|_)v(alues?)?(_|$)")
+_QUERIES = re.compile(r"(^|_)(q|query|queries)(_|$)")
+_KEYS = re.compile(r"(^|_)(k|keys?)(_|$)")
+_VALUES = re.compile(r"(^|_)(v|values?)(_|$)")
 _CUMULATED = re.compile(r"cu_seq_?len")
 #: Names of padding masks. In those of PyTorch's modules True is padding, in the others a text.
 _OF_PYTORCH = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")

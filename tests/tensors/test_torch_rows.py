@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from attnscale.torch._models.rows import Running, context_of  # noqa: E402
 from attnscale.torch._models.watch import Watch  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -433,3 +434,36 @@ def test_keys_of_padding_are_none_of_those_that_a_decoder_crosses_to() -> None:
             for law in ("log_n", "ssmax", "natural_log_n", "lssa", "norm_softmax"):
                 seen, want = (each.entropy_under(at.laws.get(law)) for each in (one, other))
                 torch.testing.assert_close(seen, want, rtol=0, atol=1e-9)
+
+
+class Told(nn.Module):
+    def forward(self, hidden_states: Any, attention_mask: Any = None, context: Any = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown"), [(0.0, 1.0), (0, 7), (-1e4, 0.0), (-torch.inf, 0.0), (False, True)]
+)
+def test_a_mask_of_numbers_hides_or_is_added(hidden: float, shown: float) -> None:
+    mask = torch.where(MASK == 0, torch.tensor(hidden), torch.tensor(shown))
+    x, rows = torch.randn(2, 12, 32), (2, 12, 12)
+    context = context_of([Running(Told(), "", (x, mask), {})], rows, None, None)
+    assert context.real is not None
+    assert torch.equal(context.real, MASK.bool())
+    whole = torch.full((2, 12), shown)
+    assert context_of([Running(Told(), "", (x, whole), {})], rows, None, None).real is None
+
+
+def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last() -> None:
+    x, pooled = torch.randn(2, 12, 32), torch.randn(2, 6, 32)
+    stack = [Running(Told(), "", (x, MASK), {}), Running(nn.Identity(), "pooled", (pooled,), {})]
+    assert context_of(stack, (2, 6, 12), None, None).real is None
+    step = [Running(Told(), "", (pooled, MASK), {})]
+    real = context_of(step, (2, 6, 12), None, None).real
+    assert real is not None
+    assert torch.equal(real, MASK[:, -6:].bool())
+
+
+def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
+    x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
+    assert context_of([Running(Told(), "", (latents, None, x), {})], (2, 4, 16), None, None).kind == "cross"
+    assert context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), None, None).kind == "self"

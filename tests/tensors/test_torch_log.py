@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import doctest
-from pathlib import Path
 from typing import Any
 
 import attnscale as at
@@ -232,11 +230,3 @@ def test_numbers_of_layers(names: list[str], numbers: tuple[int, ...]) -> None:
 )
 def test_towers(names: list[str], towers: list[str]) -> None:
     assert [*towers_of(names).values()] == towers
-
-
-def test_the_page_of_measuring_prints_what_it_says() -> None:
-    pytest.importorskip("transformers")
-    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "measure-a-model.md"
-    result = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
-    assert result.attempted >= 8
-    assert result.failed == 0

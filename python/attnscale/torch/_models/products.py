@@ -154,7 +154,7 @@ def follow(
             return note
         return None
     if name in _SOFTMAX:
-        if isinstance(out, Tensor) and out.shape[-1] > 1 and _is_last_axis(args, kwargs, out.ndim):
+        if isinstance(out, Tensor) and _is_last_axis(args, kwargs, out.ndim):
             _mark(out, Weights(note, first.detach()))
     elif name in _LAYERS and note.width not in out.shape[: -1 if name == "linear" else None]:
         return None  # a layer for vectors: they were no scores

@@ -288,20 +288,26 @@ def test_what_a_model_does_not_take_is_one_line(call: Any, arguments: str, messa
 
 def test_a_page_has_towers_and_kinds_as_groups(call: Any, models: Path) -> None:
     start = ("--text", "long.txt", "--lengths", "8", "16", "--json", "-o", "page.html")
-    for model, groups in (
-        ("bart", ["encoder, self-attention", "decoder, self-attention, 1 keys", "decoder, cross-attention"]),
-        ("t5", []),
-        ("clip", []),
-        ("llava", []),
+    for model, groups, note in (
+        ("bart", ["encoder, self-attention", "decoder, cross-attention"], None),
+        ("t5", ["encoder, self-attention", "decoder, cross-attention"], None),
+        ("clip", ["vision_model, 17 keys", "text_model"], "the model looked at random pixels"),
+        ("llava", [""], "the model read the text alone, without images"),
     ):
         found = json.loads(call("report", model, *start))
-        print(model, [*dict.fromkeys(found["groups"])], found["lengths"], found["about"].get("note"))
+        assert [*dict.fromkeys(found["groups"])] == groups
+        assert found["lengths"] == [8, 16]
+        assert found["about"].get("note", "").startswith(note or "")
     page = json.loads(call("report", "bart", *start, "--decoder-text", "decoder.txt", "--kind", "cross"))
-    start_of = {"decoder_input_ids": torch.tensor([tokens(4)])}
+    begun = {"decoder_input_ids": torch.tensor([tokens(4)])}
     for place, n in enumerate((8, 16)):
-        own = eager(models / "bart", {"input_ids": torch.tensor([tokens(n)]), **start_of}, "cross_attentions")
+        own = eager(models / "bart", {"input_ids": torch.tensor([tokens(n)]), **begun}, "cross_attentions")
         np.testing.assert_allclose(np.array(page["entropy"])[:, place, 0], np.concatenate(own), atol=1e-4)
-    vision = json.loads(call("report", "clip", *start, "--modules", "vision_model.*"))
-    print(vision["lengths"], {*vision["modules"]})
-    assert "random pixels" in call("report", "vit", "-o", "page.html").lower()
-    assert 0
+    assert set(page["modules"]) == {f"decoder.layers.{layer}.encoder_attn" for layer in (0, 1)}
+    assert "the page shows 2 of 6 calls of attention; 4 are left out" in page["about"]["note"]
+    call("report", "clip", *start, "--modules", "vision_model.*", "--csv", "heads.csv")
+    with Path("heads.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["module"] for row in rows} == {f"vision_model.encoder.layers.{i}.self_attn" for i in range(3)}
+    assert {row["n"] for row in rows} == {"17"}  # patches and the class
+    assert "random pixels" in call("report", "vit", "-o", "page.html")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -19,12 +20,22 @@ from audit_types import KEYS as AUDIT_KEYS
 
 VOCABULARY = 160
 LENGTH, SHORTER = 24, 15
+LARGEST = 40_000_000
 
 #: Keys on top of the sizes, where the class of a configuration asks for more than its names say.
 KEYS: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
 }
 
+#: What stands for a backbone of timm.
+_BACKBONE = {
+    "model_type": "resnet",
+    "embedding_size": 16,
+    "hidden_sizes": [16, 16, 32, 32],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+    "out_features": ["stage2", "stage3", "stage4"],
+}
 #: Sizes that have no default in some classes, and which models cannot do without.
 _FILLED = {
     "vocab_size": VOCABULARY,
@@ -53,23 +64,32 @@ def small(cls: Any, level: int) -> dict[str, Any]:
         default = None
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        value = getattr(default, name, parameter.default) if level < 2 else parameter.default
-        value = parameter.default if level else value
+        value = parameter.default if level else _attribute(default, name, parameter.default)
         if level == 1 and value is None:
             value = _FILLED.get(name)
         size = size_of(name, value, level)
         if size is not None:
             found[name] = size
-    if getattr(default, "num_key_value_heads", 0) == getattr(default, "num_attention_heads", 1):
+    if _attribute(default, "num_key_value_heads", 0) == _attribute(default, "num_attention_heads", 1):
         found["num_key_value_heads"] = found["num_attention_heads"]
     for name in getattr(cls, "sub_configs", {}):
-        part = getattr(default, name, None)
-        if part is not None and not isinstance(part, dict):
+        part = _attribute(default, name, None)
+        if "timm" in getattr(part, "model_type", ""):
+            found |= {"use_timm_backbone": False, "backbone": None, name: _BACKBONE}
+        elif part is not None and not isinstance(part, dict):
             found[name] = {"model_type": part.model_type, **small(type(part), level)}
-    rope = getattr(default, "rope_parameters", None)
+    rope = _attribute(default, "rope_parameters", None)
     if isinstance(rope, dict) and "mrope_section" in rope:
         found["rope_parameters"] = {**rope, "mrope_section": _sections(rope, found.get("head_dim", 16))}
     return {**found, **_keys(getattr(cls, "model_type", ""))}
+
+
+def _attribute(config: Any, name: str, default: Any) -> Any:
+    """What a configuration has under a name, where it has one for all layers."""
+    try:
+        return getattr(config, name, default)
+    except Exception:
+        return default
 
 
 def _keys(kind: str) -> dict[str, Any]:
@@ -122,9 +142,9 @@ def _sizes_of(name: str, default: Any) -> Any:
 def configs(kind: str) -> Iterator[Any]:
     """Configurations of this type, the smallest first."""
     cls = config_class(kind)
-    for level in range(4):
+    for level in range(5):
         try:
-            yield cls(**small(cls, level))
+            yield cls(**small(cls, level)) if level < 4 else cls(**_keys(kind))
         except Exception as error:
             yield error
 
@@ -206,9 +226,12 @@ def text(image_token: int | None = None, images: int = 0, length: int = LENGTH) 
 def _sounds(config: Any) -> Iterator[torch.Tensor]:
     bins = find(config, *_BINS, default=80)
     positions = find(config, "max_source_positions", default=0)
+    yield torch.randn(2, 8000)
+    yield torch.randn(2, 1, 8000)
     for frames in dict.fromkeys(x for x in (2 * positions, 128, 1024, 3000) if x):
         yield torch.randn(2, bins, frames)
         yield torch.randn(2, frames, bins)
+        yield torch.randn(2, 1, frames, bins)
 
 
 def _images(config: Any) -> Iterator[dict[str, torch.Tensor]]:
@@ -260,6 +283,13 @@ def inputs_of(model: Any) -> Iterator[dict[str, Any]]:
 def _mains(config: Any, names: set[str]) -> Iterator[dict[str, Any]]:
     token = find(config, "image_token_id", "image_token_index", "image_token")
     images = [each for each in _images(config) if set(each) <= names]
+    plain = names & {"image", "images", "pixel_embeds", "x"}
+    images += [
+        {name: each["pixel_values"]}
+        for name in plain
+        for each in _images(config)
+        if [*each] == ["pixel_values"]
+    ]
     if "input_ids" in names:
         for image in images:
             for tokens in (0,) if token is None else (4, 0):
@@ -268,7 +298,7 @@ def _mains(config: Any, names: set[str]) -> Iterator[dict[str, Any]]:
         yield text(length=16)
     for name in ("input_features", "input_values", "audio_values", "spectrogram", "past_values"):
         if name in names:
-            for sound in (torch.randn(2, 8000), torch.randn(2, 1, 8000), *_sounds(config)):
+            for sound in _sounds(config):
                 yield {name: sound}
                 if "input_features_mask" in names and sound.ndim == 3:
                     yield {
@@ -326,38 +356,55 @@ def made(kind: str) -> tuple[Any, dict[str, Any]]:
     Raises
     ------
     NotImplementedError
-        If none was found, with the first reason of each way that was tried.
+        If none was found, with the reasons of each way that was tried.
     """
-    reasons: list[str] = []
+    reasons: Counter[str] = Counter()
     for config in configs(kind):
         if isinstance(config, Exception):
-            reasons.append(f"config: {_said(config)}")
+            reasons[f"config: {_said(config)}"] += 1
             continue
-        for cls in model_classes(config) or [None]:
-            if cls is None:
-                raise NotImplementedError("no class of models has this configuration")
+        classes = model_classes(config)
+        if not classes:
+            raise NotImplementedError("no class of models has this configuration")
+        for cls in classes:
             torch.manual_seed(0)
+            try:
+                with torch.device("meta"):
+                    size = sum(each.numel() for each in cls(config).parameters())
+            except Exception:
+                size = 0  # known when it is built
+            if size > LARGEST:
+                reasons[f"{cls.__name__}: {size / 1e6:.0f} million parameters"] += 1
+                continue
             try:
                 model = cls(config).eval()
             except Exception as error:
-                reasons.append(f"model: {_said(error)}")
+                reasons[f"{cls.__name__}: {_said(error)}"] += 1
                 continue
             spread(model)
             torch.manual_seed(1)
-            for inputs in inputs_of(model):
-                try:
-                    runs(model, inputs)
-                    return model, inputs
-                except Exception as error:
-                    reasons.append(f"inputs {', '.join(inputs)}: {_said(error)}")
-                    fitted = _fitted(model, inputs, error)
-                if fitted is not None:
-                    try:
-                        runs(model, fitted)
-                        return model, fitted
-                    except Exception as error:
-                        reasons.append(f"inputs {', '.join(inputs)}, fitted: {_said(error)}")
-    raise NotImplementedError(" | ".join(dict.fromkeys(reasons)))
+            if (inputs := _that_run(model, reasons)) is not None:
+                return model, inputs
+    raise NotImplementedError(" | ".join(reasons))
+
+
+def _that_run(model: Any, reasons: Counter[str]) -> dict[str, Any] | None:
+    """The first inputs with which the model runs, not many that fail for the same reason."""
+    here: Counter[str] = Counter()
+    for inputs in inputs_of(model):
+        tried: dict[str, Any] | None = inputs
+        while tried is not None:
+            try:
+                runs(model, tried)
+                return tried
+            except Exception as error:
+                said = _said(error)
+                here[said] += 1
+                reasons[f"inputs {', '.join(tried)}: {said}"] += 1
+                tried = _fitted(model, inputs, error) if tried is inputs else None
+        if max(here.values()) > 8:
+            return None
+    return None
 
 
 def _said(error: Exception) -> str:

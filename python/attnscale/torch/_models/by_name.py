@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ByName", "Rows", "differing", "layer_numbers", "towers_of"]
+__all__ = ["ByName", "LoggedCall", "Rows", "differing", "layer_numbers", "towers_of"]
 
 _Value = TypeVar("_Value")
 
@@ -24,6 +24,28 @@ class ByName(dict[str, _Value]):
 
     def __missing__(self, key: Any) -> _Value:
         raise KeyError(_missing(key, tuple(self)))
+
+
+class LoggedCall(NamedTuple):
+    """What a log says of one call of attention, besides its rows.
+
+    Attributes
+    ----------
+    kind : {"self", "cross"}
+    way : str
+        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
+        where it writes the softmax over its scores out.
+    heads, key_heads : int
+        Grouped queries share key heads.
+    tower : str
+        The part of the model that the module is in, as the start of its name; "" in a model of one tower.
+    """
+
+    kind: str
+    way: str
+    heads: int
+    key_heads: int
+    tower: str
 
 
 class Rows(NDArrayOperatorsMixin, Mapping[str, "NDArray[Any]"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +15,8 @@ from ..._report.make import Group
 from .._arguments import sink_of_array
 from .._learned import Sink
 from .._tensors import array, shows
+from .by_name import LoggedCall
 from .calls import Call
-
-if TYPE_CHECKING:
-    from .logged import LoggedCall
 
 __all__ = ["groups_of", "kept_rows", "on_host"]
 

@@ -16,9 +16,9 @@ from ..._report.page import check_free
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
 from ...laws import get
-from .by_name import ByName, Rows, differing, layer_numbers, towers_of
+from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
 from .heads import groups_of
-from .logged import Logged, LoggedCall, mean_of_texts, measured
+from .logged import Logged, mean_of_texts, measured
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,29 +18,7 @@ if TYPE_CHECKING:
     from ...laws import Law
     from .calls import Call
 
-__all__ = ["Logged", "LoggedCall", "mean_of_texts", "measured"]
-
-
-class LoggedCall(NamedTuple):
-    """What a log says of one call of attention, besides its rows.
-
-    Attributes
-    ----------
-    kind : {"self", "cross"}
-    way : str
-        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
-        where it writes the softmax over its scores out.
-    heads, key_heads : int
-        Grouped queries share key heads.
-    tower : str
-        The part of the model that the module is in, as the start of its name; "" in a model of one tower.
-    """
-
-    kind: str
-    way: str
-    heads: int
-    key_heads: int
-    tower: str
+__all__ = ["Logged", "mean_of_texts", "measured"]
 
 
 class Logged(NamedTuple):

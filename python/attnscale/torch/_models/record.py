@@ -67,7 +67,8 @@ def record(
     ``attention_mask`` tells, are recorded and are no part of means. Run the model under ``torch.no_grad()``.
     Where attention is fused the weights are never materialised. What is recorded, of 16-bit models too in
     float32, is measured on the model's device and kept as arrays in the memory of the CPU. Modules that
-    ``torch.compile`` made run uncompiled in the block.
+    ``torch.compile`` made run uncompiled in the block, and what PyTorch runs as one fused operator in
+    evaluation (its fast path of ``nn.TransformerEncoder``) runs as its parts, which round otherwise.
 
     Examples
     --------

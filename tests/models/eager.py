@@ -7,6 +7,7 @@ the memory that it lies in; the first product with another tensor says that it w
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import Counter
 from contextlib import ExitStack
@@ -30,7 +31,7 @@ _ENDS = {
     "group_norm",
     "batch_norm",
 }
-_CROSS = ("encoder_hidden_states", "key_value_states", "cross_states", "cross_attention_states")
+_CROSS = ("encoder_hidden_states", "key_value_states", "cross_states", "cross_attention_states", "context")
 
 
 class Seen(NamedTuple):
@@ -39,6 +40,7 @@ class Seen(NamedTuple):
     weights: Tensor  # (..., queries, keys and sinks) in float64
     cross: bool  # whether the module was given states of an encoder
     way: str
+    mask: Tensor | None  # the innermost padding mask that has a number for each query
 
 
 class _Made(NamedTuple):
@@ -75,7 +77,8 @@ class Eager(TorchFunctionMode):
         self._hooks.close()
 
     def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._running.append((module, kwargs))
+        names = _parameters(type(module).forward)
+        self._running.append((module, dict(zip(names, args, strict=False)) | kwargs))
 
     def _end(self, module: Any, args: Any, output: Any) -> None:
         if self._running and self._running[-1][0] is module:
@@ -88,7 +91,20 @@ class Eager(TorchFunctionMode):
         cross = cross or any(
             isinstance(kwargs.get(key), Tensor) for _, kwargs in self._running[-1:] for key in _CROSS
         )
-        self.calls[f"{name}#{number}" if number else name] = Seen(weights.detach().double(), cross, way)
+        given = self._running[-1][1] if self._running else {}
+        if isinstance(given.get("query"), Tensor) and isinstance(given.get("key"), Tensor):
+            cross = cross or given["query"] is not given["key"]
+        self.calls[f"{name}#{number}" if number else name] = Seen(
+            weights.detach().double(), cross, way, self._mask(weights)
+        )
+
+    def _mask(self, weights: Tensor) -> Tensor | None:
+        for _, given in reversed(self._running):
+            mask = given.get("attention_mask")
+            fits = isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] == weights.shape[-2]
+            if fits and not mask.is_floating_point():
+                return mask.bool()
+        return None
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -151,13 +167,23 @@ def fused(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: fl
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~seen, -torch.inf)
     if attn_mask is not None:
-        is_bool = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if is_bool else scores + attn_mask
+        if attn_mask.dtype != torch.bool:
+            scores, attn_mask = scores + attn_mask, attn_mask > torch.finfo(attn_mask.dtype).min / 2
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
     return scores.softmax(-1)
 
 
+@functools.cache
+def _parameters(forward: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(forward).parameters)[1:]
+
+
 def _memory(x: Tensor) -> int:
-    return x.untyped_storage().data_ptr()
+    """Where a tensor lies; one that functions of torch.func made has no place of its own."""
+    try:
+        return x.untyped_storage().data_ptr()
+    except NotImplementedError:
+        return id(x)
 
 
 def _tensors(values: Any) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [each for each in (str(ROOT / "tests" / "audit"),) if each not in sys.path]
 
+EXPECTATIONS = Path(__file__).with_name("expectations.json")
 FOLDER = ROOT / "build" / "models-scan"
 SECONDS, MEMORY = 30, 6 * 2**30
 
@@ -112,6 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--again", nargs="*", default=None, help="run again what had one of these states or faults"
     )
+    parser.add_argument("--write", action="store_true", help="enter what was found into expectations.json")
     options = parser.parse_args(arguments)
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / "results.jsonl"
@@ -128,7 +130,25 @@ def main(arguments: list[str] | None = None) -> int:
             out.flush()
             print(line(answer), flush=True)
     print(table([done[k] for k in kinds if k in done]))
+    if options.write:
+        write(done)
     return 0
+
+
+def write(done: dict[str, dict[str, Any]]) -> None:
+    """Enter what was found: the state of each type, and why it is not right."""
+    known = json.loads(EXPECTATIONS.read_text()) if EXPECTATIONS.exists() else {}
+    for kind in all_types():
+        found = done.get(kind)
+        if found is None or found["state"] == "died":
+            reason = found["reason"] if found else "the scan did not come to it"
+            known.setdefault(kind, {"state": "not measured", "reason": reason})
+            continue
+        known[kind] = {"state": found["state"]}
+        if found["state"] not in ("right", "no attention"):
+            reasons = [found["reason"], *found.get("detail", ())[:2]]
+            known[kind]["reason"] = "; ".join(each for each in reasons if each)[:300] or "no inputs fit"
+    EXPECTATIONS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def line(answer: dict[str, Any]) -> str:

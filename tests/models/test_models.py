@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small random models of transformers, watched, against the weights that their own code computes.
+
+``expectations.json`` says of each type what is known of it: "right", "no attention", or another state with
+its reason. ``python -m tests.models.scan`` runs them all, and ``--write`` enters what it found.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.models import scan
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+EXPECTED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("expectations.json").read_text())
+#: Types that differ in how they attend, watched before each commit.
+SAMPLE = (
+    *("bert", "bart", "t5", "whisper", "llava", "gemma3", "albert", "deberta-v2", "bloom", "mpt", "gpt_neo"),
+    *("xlnet", "longformer", "gpt_oss", "clip"),
+)
+GOOD = ("right", "no attention")
+SECONDS = 120
+
+
+def _check(kinds: list[str]) -> None:
+    answers = list(scan.results(kinds, 2, SECONDS))
+    assert sorted(each["kind"] for each in answers) == sorted(kinds)
+    faults = [f"{scan.line(x)} {x.get('detail', '')}" for x in answers if x["state"] not in GOOD]
+    assert not faults, "\n".join(faults)
+
+
+def test_each_way_to_attend_is_seen_as_the_model_computes_it() -> None:
+    _check([*SAMPLE])
+
+
+@pytest.mark.maintainer
+def test_a_third_of_all_types_is_right() -> None:
+    """Which third is fixed by the names; the script runs all."""
+    good = [kind for kind, each in EXPECTED.items() if each["state"] in GOOD]
+    kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 3 == 0]
+    assert len(kinds) > 100
+    _check(kinds)
+
+
+def test_the_table_knows_every_type_and_says_why_one_is_not_right() -> None:
+    missing: list[Any] = sorted({*scan.all_types()} - {*EXPECTED})
+    assert not missing
+    for kind, each in EXPECTED.items():
+        assert each["state"] in (*GOOD, "wrong", "refused", "not buildable", "not measured"), kind
+        assert each["state"] in GOOD or each["reason"], kind

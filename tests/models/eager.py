@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -88,10 +89,11 @@ class Eager(TorchFunctionMode):
         name = self._names[self._running[-1][0]] if self._running else ""
         number = self._numbers[name]
         self._numbers[name] += 1
-        cross = cross or any(
-            isinstance(kwargs.get(key), Tensor) for _, kwargs in self._running[-1:] for key in _CROSS
-        )
         given = self._running[-1][1] if self._running else {}
+        tensors = [x for x in given.values() if isinstance(x, Tensor)]
+        memory = [given[key] for key in _CROSS if isinstance(given.get(key), Tensor)]
+        cross = cross or any(x is not tensors[0] for x in memory)
+        cross = cross or bool(re.search("cross_?att|encoder_attn|encdec", name, re.IGNORECASE))
         if isinstance(given.get("query"), Tensor) and isinstance(given.get("key"), Tensor):
             cross = cross or given["query"] is not given["key"]
         self.calls[f"{name}#{number}" if number else name] = Seen(

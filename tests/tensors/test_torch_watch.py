@@ -172,7 +172,7 @@ def test_some_rows_of_the_first_text(attend: Any) -> None:
 
 
 class NoAttention(nn.Module):
-    """Softmax of no attention: of a router, of a loss over products, of pooling by a learned query."""
+    """Softmax of no attention: of a router, of what a product made too, of a loss, of a learned query."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,6 +181,8 @@ class NoAttention(nn.Module):
     def forward(self, x: Any) -> Any:
         gates = self.router(x).softmax(-1)
         routed = gates @ torch.randn(2, 12, 32)
+        mixed = x.transpose(1, 2) @ x
+        routed = routed + (self.router(mixed).softmax(-1) @ torch.randn(2, 12, 32)).mean(1, keepdim=True)
         logits = (x @ x.transpose(1, 2)).softmax(-1)
         pooled = (self.query @ x.transpose(1, 2)).softmax(-1) @ x
         mixed = x + x.mT.mT @ torch.randn(32, 32)  # a product, which goes on as a hidden state
@@ -191,6 +193,45 @@ class NoAttention(nn.Module):
 def test_other_softmaxes_are_no_attention() -> None:
     calls, _ = watched(NoAttention(), torch.randn(2, 12, 32))
     assert not calls
+
+
+class Looking(Model):
+    """Patches of an image ask words, whose mask is none of patches; where they lie is no memory."""
+
+    def __init__(self) -> None:
+        super().__init__(plain)
+        self.inner = Asking()
+
+    def forward(self, input_ids: Any, visual: Any, attention_mask: Any) -> Any:
+        words = functional.one_hot(input_ids, HEADS * DIM).float()
+        self.inner(visual, object_queries=torch.randn_like(visual))
+        return self.inner(visual, context=words)
+
+
+class Asking(Model):
+    """Attention to what is given besides, or to its own rows."""
+
+    def __init__(self) -> None:
+        super().__init__(plain)
+
+    def forward(self, hidden: Any, context: Any = None, object_queries: Any = None) -> Any:
+        sources = hidden, *[hidden if context is None else context] * 2
+        made = zip(self.project, sources, strict=True)
+        return self.attend(*(layer(x).unflatten(-1, (HEADS, DIM)).transpose(1, 2) for layer, x in made))
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    return times_values(scores_of(q, k).softmax(-1), v)
+
+
+def test_a_mask_of_words_is_none_of_patches_that_ask_them() -> None:
+    mask = torch.ones(BATCH, N, dtype=torch.long)
+    mask[1, 7:] = 0
+    calls, _ = watched(
+        Looking(), torch.arange(2 * N).reshape(BATCH, N), torch.randn(BATCH, 5, HEADS * DIM), mask
+    )
+    assert [call.kind for call in calls] == ["self", "cross"]
+    assert [call.real for call in calls] == [None, None]
 
 
 def test_modules_passes_and_numbers_of_calls() -> None:

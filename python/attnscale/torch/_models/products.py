@@ -156,7 +156,7 @@ def follow(
     if name in _SOFTMAX:
         if isinstance(out, Tensor) and _is_last_axis(args, kwargs, out.ndim):
             _mark(out, Weights(note, first.detach()))
-    elif name in _LAYERS and note.width not in out.shape[: -1 if name == "linear" else None]:
+    elif name in _LAYERS and not _mixes_heads(name, args, note, out):
         return None  # a layer for vectors: they were no scores
     elif len(noted) > 1 or name in _MIXES:
         _mark(args[0] if name in ("__setitem__", "copy_") else out, note.mixed)
@@ -201,6 +201,13 @@ def _has_values(noted: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, An
     n_keys = set(noted[0].shape[-2:])
     others = [x for x in _tensors((*args, *kwargs.values())) if x is not noted[0]]
     return any(not _is_parameter(x) and n_keys & set(x.shape) for x in others)
+
+
+def _mixes_heads(name: str, args: tuple[Any, ...], note: Scores, out: Tensor) -> bool:
+    """Whether a layer leaves the keys of scores apart; a linear one makes as many heads as there were."""
+    if name == "linear":
+        return len(set(args[1].shape)) == 1 and note.width in out.shape[:-1]
+    return note.width in out.shape
 
 
 def _is_last_axis(args: tuple[Any, ...], kwargs: dict[str, Any], ndim: int) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["Context", "Running", "context_of", "is_one_row"]
 
 #: Names of parameters that are no rows of a sequence: masks, positions, what is added to scores, caches.
 _NO_ROWS = re.compile(
-    r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|point|past|cache"
+    r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|object_queries|point|past|cache"
     r"|(^|_)(rel|relative|cos|sin|sine|mems|emb|embed)(_|$)"
 )
 _QUERIES = re.compile(r"(^|_)(q|query|queries)(_|$)")
@@ -220,7 +220,7 @@ def _fits(mask: Any, arguments: Mapping[str, Any], extent: _Extent) -> bool:
     if not extent.n_queries < min(mask.shape[1], extent.n_keys):
         return False
     words = (x for name, x in arguments.items() if isinstance(x, Tensor) and name.endswith("input_ids"))
-    lengths = {x.shape[-1] for x in words}.union(*map(extent.lengths, _sequences(arguments)[:1]))
+    lengths = {x.shape[-1] for x in words} or set().union(*map(extent.lengths, _sequences(arguments)[:1]))
     return extent.n_queries in lengths
 
 

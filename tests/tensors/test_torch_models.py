@@ -94,6 +94,7 @@ def test_sinks_of_heads_and_of_rows() -> None:
 
 def test_the_entropy_over_the_keys_alone() -> None:
     """What the documentation of the log says about the sink's share; diagnose says where there is one."""
+    from attnscale.cli._model import plan_of
     from attnscale.cli._reader import Reader
     from attnscale.cli.diagnose import _report, _table, measure
 
@@ -109,7 +110,7 @@ def test_the_entropy_over_the_keys_alone() -> None:
     layers = ", ".join(map(str, log.layers))
     assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], found)
     options = SimpleNamespace(model="tiny", text=["text.txt"])
-    report = _report(options, at.audit.resolve(model.config), [20], found)
+    report = _report(options, plan_of(model), [20], found)
     assert all(row["entropy_counts_sink"] for row in report["rows"])
 
 

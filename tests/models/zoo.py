@@ -24,6 +24,7 @@ LARGEST = 40_000_000
 
 #: Keys on top of the sizes, where the class of a configuration asks for more than its names say.
 KEYS: dict[str, dict[str, Any]] = {
+    "gemma3": {"mm_tokens_per_image": 16},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
 }
 
@@ -390,20 +391,17 @@ def made(kind: str) -> tuple[Any, dict[str, Any]]:
 
 def _that_run(model: Any, reasons: Counter[str]) -> dict[str, Any] | None:
     """The first inputs with which the model runs, not many that fail for the same reason."""
-    here: Counter[str] = Counter()
+    here: Counter[frozenset[str]] = Counter()  # how often inputs of these names failed
     for inputs in inputs_of(model):
         tried: dict[str, Any] | None = inputs
-        while tried is not None:
+        while tried is not None and here[frozenset(tried)] < 8:
             try:
                 runs(model, tried)
                 return tried
             except Exception as error:
-                said = _said(error)
-                here[said] += 1
-                reasons[f"inputs {', '.join(tried)}: {said}"] += 1
+                here[frozenset(tried)] += 1
+                reasons[f"inputs {', '.join(tried)}: {_said(error)}"] += 1
                 tried = _fitted(model, inputs, error) if tried is inputs else None
-        if max(here.values()) > 8:
-            return None
     return None
 
 

@@ -394,7 +394,7 @@ def _that_run(model: Any, reasons: Counter[str]) -> dict[str, Any] | None:
     here: Counter[frozenset[str]] = Counter()  # how often inputs of these names failed
     for inputs in inputs_of(model):
         tried: dict[str, Any] | None = inputs
-        while tried is not None and here[frozenset(tried)] < 8:
+        while tried is not None and here[frozenset(tried)] < 24:
             try:
                 runs(model, tried)
                 return tried

@@ -163,6 +163,21 @@ def test_what_a_law_would_multiply_is_not_guessed(attend: Any) -> None:
         call.entropy_under(at.laws.get("log_n"))
 
 
+@pytest.mark.parametrize(
+    "options", [{"causal": 0}, {"is_causal": True}, {"scale": "ministral_temperature(length=4)"}]
+)
+def test_some_rows_of_this_packages_attention(options: dict[str, Any]) -> None:
+    """By a mask where they can be told apart; else all rows are measured."""
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return at.torch.attention(q, k, v, **options), None
+
+    (call,), _ = watched(Model(attend), torch.randn(BATCH, N, HEADS * DIM))
+    whole, some = (each.statistics(["entropy"])["entropy"] for each in (call, call.some(3)))
+    wanted = whole if "scale" in options else whole[:1, :, [3, 7, 11]]
+    torch.testing.assert_close(some, wanted, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("attend", KNOWN, ids=lambda each: each.__name__)
 def test_some_rows_of_the_first_text(attend: Any) -> None:
     (call,), _ = watched(Model(attend), torch.randn(BATCH, N, HEADS * DIM))

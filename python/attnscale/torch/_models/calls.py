@@ -19,6 +19,9 @@ from .readings import with_causal
 
 __all__ = ["Call", "Place"]
 
+#: Options that say something of a row by its place among all rows.
+_OF_PLACES = ("key_lengths", "document_ids", "distance_scale", "distance_bias")
+
 
 class Place(NamedTuple):
     """Where a call was made.
@@ -201,9 +204,10 @@ class Call:
     def some(self, rows: int | None) -> Call:
         """The call with some real queries of the first text that has any, evenly spread, with the last one.
 
-        None takes all queries of all texts.
+        None takes all queries of all texts, and so does a call whose rows are not apart from their place: with a
+        law as its scale, tables of the distance or several documents.
         """
-        if rows is None:
+        if rows is None or not self._has_rows_apart:
             return self
         whole = self.query if self.scores is None else self.scores
         assert whole is not None
@@ -221,6 +225,13 @@ class Call:
             of_rows[name] = None if whole is None else whole[text : text + 1, :, places]
         return replace(self, key=None if self.key is None else self.key[text : text + 1], **of_rows)
 
+    @property
+    def _has_rows_apart(self) -> bool:
+        """Whether some rows can be measured without the others, by a mask of theirs."""
+        options = self.options or {}
+        number = isinstance(options.get("scale", 1.0), (int, float))
+        return number and not any(options.get(name) is not None for name in _OF_PLACES)
+
     def _options_of(self, text: int, places: Tensor) -> dict[str, Any]:
         """The options for some queries of one text, whose places among the keys a mask then says."""
         found = {name: _of_text(text, option) for name, option in (self.options or {}).items()}
@@ -228,7 +239,8 @@ class Call:
         if len(places) == n_queries:
             return found
         causal = found.pop("causal", None)
-        bottom = (n_keys - n_queries) * (causal == "bottom_right")
+        behind = n_keys - n_queries
+        bottom = causal if isinstance(causal, int) else behind * (causal == "bottom_right")
         is_causal = found.pop("is_causal", False) or causal is not None
         left, right = found.pop("window", None) or (None, None)
         ahead = torch.arange(n_keys, device=places.device) - (places + bottom)[:, None]

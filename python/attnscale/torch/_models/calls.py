@@ -204,8 +204,8 @@ class Call:
     def some(self, rows: int | None) -> Call:
         """The call with some real queries of the first text that has any, evenly spread, with the last one.
 
-        None takes all queries of all texts, and so does a call whose rows are not apart from their place: with a
-        law as its scale, tables of the distance or several documents.
+        None takes all queries of all texts, and so does a call whose rows are not apart from their place:
+        with a law as its scale, tables of the distance or several documents.
         """
         if rows is None or not self._has_rows_apart:
             return self

@@ -236,6 +236,15 @@ test-shared: $(STAMPS)/system-build
 	cmake --build build/fast-math --target fast_math
 	build/fast-math/fast_math
 
+# Models of images that tests watch. They are apart from the environment: transformers imports a torchvision that it
+# finds, and the package index has one for GPUs alone, whose operators PyTorch for CPUs does not load.
+VISION := timm==1.0.31 torchvision==0.28.0
+
+build/vision: $(STAMPS)/tools
+	$(call say,models of images)
+	@rm -rf $@
+	@$(PIP_INSTALL) --no-deps --target $@ $(VISION)
+
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@
 	@touch $@
@@ -266,7 +275,7 @@ test-levels: $(STAMPS)/test-tools
 	done
 
 # Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples.
-test-rest: $(STAMPS)/tools $(STAMPS)/system-browser
+test-rest: $(STAMPS)/tools $(STAMPS)/system-browser build/vision
 	$(call say,pytest: what a maintainer adds)
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
 

@@ -131,7 +131,7 @@ class Eager(TorchFunctionMode):
             elif len(tensors) > 1 and not any(isinstance(x, torch.nn.Parameter) for x in tensors):
                 self._made[_memory(out)] = _Made("scores", out, out)
         elif "softmax" in name and "log" not in name:
-            if known and weights is None and out.shape[-1] > 1 and _sums_to_one(out):
+            if known and weights is None and _sums_to_one(out):
                 self._made[_memory(out)] = _Made("weights", out, out)
         elif known and name not in _ENDS and _memory(out) not in self._made:
             kind = "scores" if weights is None else "weights"

@@ -36,7 +36,7 @@ def answers() -> dict[str, dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return {answer["name"]: answer for answer in map(json.loads, done.stdout.splitlines())}

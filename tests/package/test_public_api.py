@@ -109,7 +109,8 @@ FIELDS = {
     "PerplexitySolution": "affinities beta perplexity feasible converged",
     "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy uniform_first_key "
     "uniform_received histogram by_position curve random_curve max_weight_curve first_key_curve "
-    "received_curve received_by_curve beta best best_constant misses about plan provenance",
+    "received_curve received_by_curve beta best best_constant misses about plan provenance "
+    "modules groups",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
 }
 

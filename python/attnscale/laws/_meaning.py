@@ -62,9 +62,10 @@ class Meaning(ABC):
         The smallest n.
     at_position : int or None
         n of a causal query at position i that sees the keys 0 ... i, less i; None where it is no count.
-    is_used, is_position, is_distance, measures_the_row : bool
-        Whether the scale depends on n at all; whether n follows from the query's position alone; whether
-        each key of a row has an n of its own; whether n takes a first pass over the row's scores.
+    is_used, is_row_size, is_position, is_distance, measures_the_row : bool
+        Whether the scale depends on n at all; whether n is where the keys that the query may see end;
+        whether n follows from the query's position alone; whether each key of a row has an n of its own;
+        whether n takes a first pass over the row's scores.
     """
 
     name: NMeans
@@ -73,6 +74,7 @@ class Meaning(ABC):
     at_position: int | None = 1
 
     is_used: ClassVar[bool] = True
+    is_row_size: ClassVar[bool] = False
     is_position: ClassVar[bool] = False
     is_distance: ClassVar[bool] = False
     measures_the_row: ClassVar[bool] = False
@@ -88,6 +90,8 @@ class _VisibleKeys(Meaning):
 
 
 class _RowSize(Meaning):
+    is_row_size: ClassVar[bool] = True
+
     def of(self, call: CallRows) -> Any:
         return call.row_sizes()
 

@@ -149,7 +149,7 @@ class Call:
         """Keys and options with which the law's n counts in the text of the query."""
         meaning, n_queries = law.meaning, self.rows_shape[2]
         by_place = meaning.is_position or meaning.is_distance
-        if not (by_place or meaning.name == "row size"):
+        if not (by_place or meaning.is_row_size):
             return key, options
         if self.kind == "self":
             options = with_causal(options)

@@ -119,7 +119,7 @@ def of_own(heads: int | None, query: Tensor, key: Tensor, options: dict[str, Any
     query, key = query.detach(), key.detach()
     form = _Form(query.shape[:-1], heads)
     scale = known.get("scale", "standard")
-    if isinstance(scale, (str, Law)) and (law := get(scale)).n_means == "not used":
+    if isinstance(scale, (str, Law)) and not (law := get(scale)).meaning.is_used:
         scale = float(law.scale(1, query.shape[-1]))
     known["scale"] = scale
     return Reading("attnscale", form.of(query), form.of(key), known)

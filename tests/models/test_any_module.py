@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import attnscale as at
@@ -254,7 +255,9 @@ def test_a_whole_transformer() -> None:
 @pytest.mark.parametrize("fused", [False, True], ids=["softmax", "fused"])
 def test_wrappers(wrap: Any, prefix: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # A device that other tests have made up is none to scatter a batch to.
-    monkeypatch.setattr("torch.nn.parallel.data_parallel._get_available_device_type", lambda: None)
+    monkeypatch.setattr(
+        import_module("torch.nn.parallel.data_parallel"), "_get_available_device_type", lambda: None
+    )
     model, idx = GPT(fused).eval(), torch.randint(0, 50, (BATCH, N))
     right = {prefix + name: p for name, p in of_gpt(model, idx).items()}
     wrapped = wrap(model)

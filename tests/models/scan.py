@@ -148,7 +148,10 @@ def write(done: dict[str, dict[str, Any]]) -> None:
         if found["state"] not in ("right", "no attention"):
             reasons = [found["reason"], *found.get("detail", ())[:2]]
             known[kind]["reason"] = "; ".join(each for each in reasons if each)[:300] or "no inputs fit"
-    EXPECTATIONS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    lines = (
+        f"{json.dumps(kind)}: {json.dumps(each, sort_keys=True)}" for kind, each in sorted(known.items())
+    )
+    EXPECTATIONS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def line(answer: dict[str, Any]) -> str:

@@ -467,3 +467,21 @@ def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
     assert context_of([Running(Told(), "", (latents, None, x), {})], (2, 4, 16), None, None).kind == "cross"
     assert context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), None, None).kind == "self"
+
+
+def test_a_cache_that_lost_its_first_keys_says_no_position() -> None:
+    """A law of visible keys does not ask where they were."""
+    sizes = {**SMALL, "num_key_value_heads": 2, "sliding_window": 6}
+    model = transformers.MistralForCausalLM(transformers.MistralConfig(**sizes)).eval()
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    law = "llama4_temperature(floor=4)"
+    with torch.no_grad():
+        with at.torch.record(model, laws=[law]) as log:
+            model.generate(input_ids=IDS[:1, :3], **generate)
+        assert len(log) == 4
+        message = r"counts n as query position \+ 1, .*: the first keys of its text are gone from the cache"
+        with pytest.raises(NotImplementedError, match=message), at.torch.record(model, laws=[law]):
+            model.generate(input_ids=IDS[:1, :8], **generate)
+        with at.torch.record(model, laws=["log_n"]) as log:
+            model.generate(input_ids=IDS[:1, :8], **generate)
+    assert log["entropy"][0].shape == (1, 4, 1)

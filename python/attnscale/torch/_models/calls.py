@@ -67,6 +67,8 @@ class Call:
         Which rows are of a text and not of padding; None: all.
     documents : Tensor of int64 or None, shape (batch, n_keys)
         Which text each key is of, where laws count positions in the key's own text; None: one text.
+    is_cut : bool
+        Whether the first keys of the text are no longer among the keys, as in the cache of a sliding window.
     """
 
     place: Place
@@ -80,6 +82,7 @@ class Call:
     sinks: int = 0
     real: Tensor | None = None
     documents: Tensor | None = None
+    is_cut: bool = False
 
     @property
     def rows_shape(self) -> tuple[int, int, int]:
@@ -151,6 +154,10 @@ class Call:
         by_place = meaning.is_position or meaning.is_distance
         if not (by_place or meaning.is_row_size):
             return key, options
+        if self.is_cut:
+            raise NotImplementedError(
+                self._refusal(law, "the first keys of its text are gone from the cache")
+            )
         if self.kind == "self":
             options = with_causal(options)
         mask = options.get("attn_mask")

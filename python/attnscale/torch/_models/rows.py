@@ -48,11 +48,12 @@ class Running(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The kind, "self" or "cross", and the fields `real` and `documents` of a :class:`Call`."""
+    """The kind, "self" or "cross", and the fields `real`, `documents` and `is_cut` of a :class:`Call`."""
 
     kind: str
     real: Tensor | None
     documents: Tensor | None
+    is_cut: bool
 
 
 class _Extent(NamedTuple):
@@ -105,7 +106,9 @@ def context_of(
     real = None if mask is None else mask[:, -extent.n_queries :].expand(extent.batch, -1)
     if real is not None and bool(real.all()):
         real = None
-    return Context("self" if place is None else "cross", real, documents)
+    if place is not None:
+        return Context("cross", real, documents, is_cut=False)
+    return Context("self", real, documents, _is_cut(given, extent))
 
 
 def is_one_row(running: Running) -> bool:
@@ -229,6 +232,17 @@ def _texts(name: str, mask: Tensor) -> Tensor:
     if mask.is_floating_point() and (name in _OF_PYTORCH or not bool((mask > 0).any() & (mask >= 0).all())):
         return mask > _HIDDEN
     return mask == 0 if name in _OF_PYTORCH else mask > 0
+
+
+def _is_cut(given: Sequence[dict[str, Any]], extent: _Extent) -> bool:
+    """Whether a cache no longer has the first keys: queries have positions beyond the number of keys."""
+    if extent.n_queries >= extent.n_keys:
+        return False
+    for arguments in reversed(given):
+        x = arguments.get("position_ids")
+        if isinstance(x, Tensor) and x.ndim == 2 and x.shape[1] == extent.n_queries:
+            return int(x.max()) >= extent.n_keys
+    return False
 
 
 # ---- texts -----------------------------------------------------------------------------------------

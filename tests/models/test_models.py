@@ -42,6 +42,22 @@ def test_each_way_to_attend_is_seen_as_the_model_computes_it() -> None:
     _check([*SAMPLE])
 
 
+@pytest.mark.parametrize("kind", ["bigbird_pegasus", "deepseek_v4"])
+def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind: str) -> None:
+    """They add their mask to scores, or put it beside numbers that they add."""
+    import attnscale as at
+    import torch
+
+    from tests.models.zoo import made, runs
+
+    scan.prepare()
+    model, inputs = made(kind)
+    model.set_attn_implementation("eager")
+    wanted = runs(model, inputs)[0]
+    model.set_attn_implementation(at.torch.register())
+    torch.testing.assert_close(runs(model, inputs)[0], wanted, rtol=0, atol=5e-5)
+
+
 @pytest.mark.maintainer
 def test_a_third_of_all_types_is_right() -> None:
     """Which third is fixed by the names; the script runs all."""

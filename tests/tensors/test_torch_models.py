@@ -214,7 +214,7 @@ def test_masks_of_a_pattern_are_not_made() -> None:
 
 
 def test_other_masks_are_made() -> None:
-    from attnscale.torch._models.masks import PatternMask, make_mask
+    from attnscale.torch._models.masks import make_mask
     from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
 
     for function in (
@@ -222,9 +222,27 @@ def test_other_masks_are_made() -> None:
         and_masks(causal_mask_function, lambda b, h, q, k: k != 1),
     ):
         mask = make_mask(1, 6, 6, mask_function=function)
-        assert not isinstance(mask, PatternMask)
+        assert mask.pattern is None
         assert mask.shape == (1, 1, 6, 6)
-    assert not isinstance(make_mask(1, 4, 10, q_offset=2), PatternMask)  # a cache that is not full
+    assert make_mask(1, 4, 10, q_offset=2).pattern is None  # a cache that is not full
+
+
+def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
+    """0 where a key is seen, as transformers' eager attention has them; else it is boolean."""
+    from attnscale.torch._models.masks import make_mask
+
+    mask, scores = make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
+    hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    numbers = torch.zeros(4, 4).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]
+    torch.testing.assert_close(scores + mask, scores + numbers)
+    torch.testing.assert_close(mask + scores, scores + numbers)
+    torch.testing.assert_close(torch.cat([mask, scores[:, :1]], -1), torch.cat([numbers, scores[:, :1]], -1))
+    wider = torch.nn.functional.pad(mask, (0, 2), value=0.0)
+    assert (wider[..., 4:] == 0).all()  # seen
+    torch.testing.assert_close(wider[..., :4], numbers)
+    assert mask.dtype == torch.float32
+    assert mask.to(torch.float64)[0, 0, 0, 1] == torch.finfo(torch.float64).min
+    assert torch.equal(~mask, hidden[None, None])
 
 
 # ---- recording ---------------------------------------------------------------------------------------

@@ -179,8 +179,11 @@ def _masks(
     query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None, *, causal: bool
 ) -> dict[str, Any]:
     """Options of attention that say which keys each query may see."""
+    if isinstance(mask, PatternMask) and mask.pattern is None:
+        mask = mask.full()
     if isinstance(mask, PatternMask):
         pattern = mask.pattern
+        assert pattern is not None
         options: dict[str, Any] = {}
         if pattern.causal:
             options["causal"] = "bottom_right"

@@ -13,7 +13,15 @@ from transformers import masking_utils
 __all__ = ["PatternMask", "make_mask"]
 
 #: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
-_HARMLESS = ("device", "dtype", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
+_HARMLESS = ("device", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
+#: Functions of a mask of numbers: that add it, put it beside numbers that are added, or pad it with some.
+_OF_NUMBERS = frozenset(
+    (
+        *("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "mul", "__mul__", "__rmul__"),
+        *("cat", "concat", "concatenate", "stack", "where", "pad"),
+    )
+)
+_CASTS = {"float": torch.float32, "double": torch.float64, "half": torch.half, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -36,17 +44,18 @@ class Pattern:
 
 
 class PatternMask(torch.Tensor):
-    """A mask that is a :class:`Pattern` as long as a model only passes it on.
+    """A mask that is a :class:`Pattern`, or none, as long as a model only passes it on.
 
-    A model that computes with its mask gets the full boolean mask instead: an operation on the pattern is
-    done on the full mask.
+    A model that computes with its mask gets the full mask instead, boolean, or of the numbers that are added
+    to scores where it does what is done with such: 0, and the smallest number where a key is hidden. Its type
+    is that of numbers, for a model that brings others to it.
     """
 
-    pattern: Pattern
+    pattern: Pattern | None
     full: Callable[[], torch.Tensor]
 
     @staticmethod
-    def of(pattern: Pattern, full: Callable[[], torch.Tensor], device: Any) -> PatternMask:
+    def of(pattern: Pattern | None, full: Callable[[], torch.Tensor], device: Any) -> PatternMask:
         """A mask of the pattern; `full` makes the boolean mask, (batch, 1, n_queries, n_keys)."""
         ones = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
         mask: PatternMask = ones.as_subclass(PatternMask)
@@ -60,8 +69,32 @@ class PatternMask(torch.Tensor):
         if getattr(func, "__self__", None) is not None and _property_name(func) in _HARMLESS:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        plain = torch.utils._pytree.tree_map_only(PatternMask, lambda mask: mask.full(), (args, kwargs or {}))
+        if getattr(func, "__self__", None) is not None and _property_name(func) == "dtype":
+            return torch.float32
+        given = (args, kwargs or {})
+        numbers = _numbers(getattr(func, "__name__", ""), given)
+
+        def whole(mask: PatternMask) -> torch.Tensor:
+            full = mask.full()
+            if numbers is None or full.dtype != torch.bool:
+                return full
+            return full.new_zeros((), dtype=numbers).masked_fill(~full, torch.finfo(numbers).min)
+
+        plain = torch.utils._pytree.tree_map_only(PatternMask, whole, given)
         return func(*plain[0], **plain[1])
+
+
+def _numbers(name: str, given: Any) -> torch.dtype | None:
+    """The type of the numbers that a function takes a mask for; None: it takes a boolean one."""
+    leaves = torch.utils._pytree.tree_leaves(given)
+    types = [x.dtype for x in leaves if isinstance(x, torch.Tensor) and not isinstance(x, PatternMask)]
+    types += [x for x in leaves if isinstance(x, torch.dtype)]
+    floats = [each for each in types if each.is_floating_point]
+    if name in ("to", "type", "type_as"):
+        return floats[0] if floats else None
+    if name in _OF_NUMBERS:
+        return floats[0] if floats else torch.float32 if name == "pad" else None
+    return _CASTS.get(name)
 
 
 def _property_name(func: Any) -> str:
@@ -102,7 +135,7 @@ def make_mask(
     kind = _recognise(mask_function)
     aligned = int(q_offset) + q_length == kv_offset + kv_length
     if kind is None or (kind[0] and not aligned) or (kind[1] is not None and not aligned):
-        return full()
+        return PatternMask.of(None, full, device)
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]

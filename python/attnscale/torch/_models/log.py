@@ -214,7 +214,7 @@ class AttentionLog(Tabled):
         kind : {"self", "cross"}, optional
             Self-attention, or attention to keys of other rows.
         modules : str or iterable of str, optional
-            Patterns of names, where ``*`` stands for anything: "encoder.*", "*.self_attn".
+            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``.
 
         Returns
         -------

@@ -13,11 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._io import InputError
+from ._options import add_option
 
 if TYPE_CHECKING:
     from ..torch import AttentionLog
 
-__all__ = ["Reader", "check_lengths", "chosen_of", "pixels_for"]
+__all__ = ["Reader", "add_reading", "check_lengths", "chosen_of", "pixels_for"]
+
+
+def add_reading(parser: Any, text: str) -> None:
+    """Add the options of a command that runs a model; `text` says what ``--text`` is to it."""
+    add_option(parser, "--text", action="extend", help=text)
+    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
+    add_option(parser, "--images", help="what a model of images looks at (default: random pixels)")
+    kinds = "self-attention, or attention to an encoder (default: both)"
+    add_option(parser, "--kind", choices=("self", "cross"), help=kinds)
+    for flag in ("--modules", "--device", "--dtype"):
+        add_option(parser, flag)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from ._model import Plan, load, plan_of
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined, side_by_side
-from ._reader import Reader, check_lengths, chosen_of
+from ._reader import Reader, add_reading, check_lengths, chosen_of
 from ._spelling import read_law, read_laws
 
 if TYPE_CHECKING:
@@ -54,23 +54,7 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("model", metavar="MODEL")
-    add_option(
-        parser,
-        "--text",
-        action="extend",
-        help="texts in UTF-8; shorter ones are padded, and padding does not count",
-    )
-    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
-    add_option(parser, "--images", help="what a model of images looks at (default: random pixels)")
-    add_option(
-        parser,
-        "--kind",
-        choices=("self", "cross"),
-        help="self-attention, or attention to an encoder (default: both)",
-    )
-    add_option(parser, "--modules")
-    add_option(parser, "--device")
-    add_option(parser, "--dtype")
+    add_reading(parser, "texts in UTF-8; shorter ones are padded, and padding does not count")
     usual = " ".join(map(str, _LENGTHS))
     add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
     add_option(parser, "--laws", default=["standard"])

@@ -16,7 +16,7 @@ from .._report.result import Report, ReportPair
 from ._model import load, plan_of
 from ._options import add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
-from ._reader import Reader, check_lengths, chosen_of
+from ._reader import Reader, add_reading, check_lengths, chosen_of
 from ._spelling import read_laws
 
 if TYPE_CHECKING:
@@ -43,20 +43,7 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
-    add_option(parser, "--text", action="extend", help="what a model reads, one text in UTF-8")
-    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
-    add_option(
-        parser, "--images", help="what a model of images looks at beside the text (default: random pixels)"
-    )
-    add_option(
-        parser,
-        "--kind",
-        choices=("self", "cross"),
-        help="self-attention, or attention to an encoder (default: both, in groups)",
-    )
-    add_option(parser, "--modules")
-    add_option(parser, "--device")
-    add_option(parser, "--dtype")
+    add_reading(parser, "what a model reads, one text in UTF-8")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")

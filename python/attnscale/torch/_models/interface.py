@@ -71,11 +71,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
-    softcap: float | None = None,
-    position_bias: torch.Tensor | None = None,
-    s_aux: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    **kwargs: Any,
+    **given: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of one layer; transformers calls this function.
 
@@ -87,8 +83,10 @@ def attend(
     key, value : tensor, shape (batch, kv_heads, n_keys, dim)
     attention_mask : tensor or None
         The mask, made by the mask interface or by the model itself.
-    dropout, scaling, is_causal, softcap, position_bias, s_aux, sinks
+    dropout, scaling, is_causal
         Options as transformers passes them.
+    **given
+        More of them, as :func:`call_options` takes them.
 
     Returns
     -------
@@ -96,16 +94,7 @@ def attend(
     weights : None
         The whole matrix of weights is never in memory.
     """
-    options = call_options(
-        *(module, query, key, attention_mask),
-        scaling=scaling,
-        is_causal=is_causal,
-        softcap=softcap,
-        position_bias=position_bias,
-        s_aux=s_aux,
-        sinks=sinks,
-        **kwargs,
-    )
+    options = call_options(module, query, key, attention_mask, scaling=scaling, is_causal=is_causal, **given)
     return _output(query, key, value, dropout, options), None
 
 
@@ -125,7 +114,8 @@ def call_options(
 ) -> dict[str, Any]:
     """The options of :func:`attnscale.torch.attention_statistics` for a call of a layer of transformers.
 
-    The parameters are those of :func:`attend`; what is not known and may change the result is refused.
+    The parameters are named as transformers passes them; what is not known and may change the result is
+    refused.
     """
     _check_known(module, kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal

@@ -67,7 +67,7 @@ class Watch:
         show: Callable[[Call], None],
         begin_pass: Callable[[], None] | None = None,
     ) -> None:
-        self._model, self._show, self._begin_pass = model, show, begin_pass
+        self._show, self._begin_pass = show, begin_pass
         self._names = {module: name for name, module in model.named_modules()}
         self._running: list[Running] = []
         self._calls: Counter[str] = Counter()

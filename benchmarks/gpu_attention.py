@@ -107,7 +107,7 @@ def _ours(
 
     if "cuda" not in _operator.registered:
         _operator.register("cuda")
-    call = read_call(query, key, value, is_causal=causal)
+    call = read_call(query, key, value, {"is_causal": causal})
     kept = ("lse", *names) if query.requires_grad else names
     output, *rows = run(*call.flat, kept)
     return output, *(row for name, row in zip(NAMES, rows, strict=True) if name in names and name != "lse")

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -62,30 +63,48 @@ class numpy_library {
   }
 };
 
+/// The names of options, interned as those of keywords in a call of Python are.
+class option_names {
+ public:
+  static const option_names& get() {
+    static const option_names names;
+    return names;
+  }
+  /// Whether `name` is that of an option that is not given where it is None.
+  bool is_optional(py::handle name) const {
+    return std::find(optional_.begin(), optional_.end(), name.ptr()) != optional_.end();
+  }
+
+  PyObject* const scale = interned("scale");
+  PyObject* const is_causal = interned("is_causal");
+  PyObject* const enable_gqa = interned("enable_gqa");
+  PyObject* const normalizer = interned("normalizer");
+  PyObject* const layout = interned("layout");
+
+ private:
+  static PyObject* interned(const char* name) { return PyUnicode_InternFromString(name); }
+
+  std::array<PyObject*, 13> optional_{
+      interned("causal"),        interned("attn_mask"),    interned("window"),
+      interned("key_lengths"),   interned("document_ids"), interned("distance_scale"),
+      interned("distance_bias"), interned("softcap"),      interned("qk_norm"),
+      interned("dims"),          interned("out"),          interned("num_threads"),
+      interned("backend")};
+};
+
 inline bool is_text(py::handle object, const char* text) {
   return PyUnicode_Check(object.ptr()) && PyUnicode_CompareWithASCIIString(object.ptr(), text) == 0;
-}
-
-inline bool are_none(const py::tuple& objects) {
-  return std::all_of(objects.begin(), objects.end(), [](py::handle x) { return x.is_none(); });
 }
 
 /// The options of a plain call.
 class plain_options {
  public:
-  /// As a call of Python has them; `others` is None of all other options.
-  static std::optional<plain_options> read(py::handle scale, py::handle is_causal,
-                                           py::handle enable_gqa, py::handle normalizer,
-                                           py::handle layout, const py::tuple& others) {
-    if (enable_gqa.ptr() != Py_False || !is_text(normalizer, "softmax") ||
-        !is_text(layout, "bhsd") || !are_none(others) || !PyBool_Check(is_causal.ptr()))
-      return std::nullopt;
+  /// As the keywords of a call of Python; none where one of them is not plain, or not known.
+  static std::optional<plain_options> read(const py::dict& options) {
     plain_options found;
-    found.is_causal_ = is_causal.ptr() == Py_True;
-    if (scale.is_none()) return found;
-    if (!PyFloat_Check(scale.ptr())) return std::nullopt;
-    found.scale_ = PyFloat_AS_DOUBLE(scale.ptr());
-    return std::isfinite(*found.scale_) ? std::optional(found) : std::nullopt;
+    for (const auto& [name, value] : options)
+      if (!found.read(name, value)) return std::nullopt;
+    return found;
   }
 
   double scale(std::int64_t head_dim) const {
@@ -94,6 +113,24 @@ class plain_options {
   bool is_causal() const { return is_causal_; }
 
  private:
+  /// Whether the option is plain.
+  bool read(py::handle name, py::handle value) {
+    const option_names& names = option_names::get();
+    if (value.is_none()) return name.ptr() == names.scale || names.is_optional(name);
+    if (name.ptr() == names.scale) {
+      if (!PyFloat_Check(value.ptr())) return false;
+      scale_ = PyFloat_AS_DOUBLE(value.ptr());
+      return std::isfinite(*scale_);
+    }
+    if (name.ptr() == names.is_causal) {
+      is_causal_ = value.ptr() == Py_True;
+      return PyBool_Check(value.ptr()) != 0;
+    }
+    return (name.ptr() == names.enable_gqa && value.ptr() == Py_False) ||
+           (name.ptr() == names.normalizer && is_text(value, "softmax")) ||
+           (name.ptr() == names.layout && is_text(value, "bhsd"));
+  }
+
   std::optional<double> scale_{};  // none: 1/sqrt(head_dim)
   bool is_causal_ = false;
 };

@@ -27,10 +27,8 @@ py::tuple make_rows(const Library& library, const py::tuple& names, const extent
 /// the call is not plain.
 template <class Library>
 py::object attend(py::handle query, py::handle key, py::handle value, const py::tuple& names,
-                  py::handle scale, py::handle is_causal, py::handle enable_gqa,
-                  py::handle normalizer, py::handle layout, const py::tuple& others) {
-  const auto options =
-      plain_options::read(scale, is_causal, enable_gqa, normalizer, layout, others);
+                  const py::dict& keywords) {
+  const auto options = plain_options::read(keywords);
   const auto library = options ? Library::of(query) : std::nullopt;
   const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;
   if (!given) return py::none();
@@ -140,11 +138,8 @@ py::object run_backward(const Library& library, const plain_arrays& given,
 /// may be None. None where the call is not plain, or of a type that is not that of its arithmetic.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
-                         py::handle output, py::handle lse, py::handle scale, py::handle is_causal,
-                         py::handle enable_gqa, py::handle normalizer, py::handle layout,
-                         const py::tuple& others) {
-  const auto options =
-      plain_options::read(scale, is_causal, enable_gqa, normalizer, layout, others);
+                         py::handle output, py::handle lse, const py::dict& keywords) {
+  const auto options = plain_options::read(keywords);
   if (!options || value.is_none() || grad_output.is_none()) return py::none();
   const auto library = Library::of(query);
   const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ._core import __version__
 from ._results import AttentionStatistics
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
-from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
+from .device import attention, attention_entropy, attention_statistics
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:

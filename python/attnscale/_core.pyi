@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiled core. Arrays come checked; None stands for an absent one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,12 +82,7 @@ def attend_arrays(
     key: Any,
     value: Any,
     statistics: tuple[str, ...],
-    scale: Any,
-    is_causal: Any,
-    enable_gqa: Any,
-    normalizer: Any,
-    layout: Any,
-    others: tuple[Any, ...],
+    options: Mapping[str, Any],
     /,
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], ...], bool] | None: ...
 def attend_tensors(
@@ -95,12 +90,7 @@ def attend_tensors(
     key: Any,
     value: Any,
     statistics: tuple[str, ...],
-    scale: Any,
-    is_causal: Any,
-    enable_gqa: Any,
-    normalizer: Any,
-    layout: Any,
-    others: tuple[Any, ...],
+    options: Mapping[str, Any],
     /,
 ) -> tuple[Any, tuple[Any, ...], bool] | None: ...
 def differentiate_arrays(
@@ -110,12 +100,7 @@ def differentiate_arrays(
     grad_output: Any,
     output: Any,
     lse: Any,
-    scale: Any,
-    is_causal: Any,
-    enable_gqa: Any,
-    normalizer: Any,
-    layout: Any,
-    others: tuple[Any, ...],
+    options: Mapping[str, Any],
     /,
 ) -> tuple[Any, Any, Any] | None: ...
 def differentiate_tensors(
@@ -125,12 +110,7 @@ def differentiate_tensors(
     grad_output: Any,
     output: Any,
     lse: Any,
-    scale: Any,
-    is_causal: Any,
-    enable_gqa: Any,
-    normalizer: Any,
-    layout: Any,
-    others: tuple[Any, ...],
+    options: Mapping[str, Any],
     /,
 ) -> tuple[Any, Any, Any] | None: ...
 def linear(call: LinearCall, /) -> None: ...

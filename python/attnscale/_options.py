@@ -6,18 +6,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-__all__ = ["NoOptions", "check_options", "hinted", "refuse_options", "without_unknown"]
+__all__ = ["check_options", "hinted"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class NoOptions(TypedDict):
-    """No keywords at all: the type of ``**unknown``.
-
-    Type checkers call each keyword of such a call unexpected; at run time `refuse_options` does, with a hint.
-    """
 
 
 #: What other functions, and other packages, call the same thing.
@@ -79,32 +72,12 @@ def _message(function: str, unknown: str, known: list[str]) -> str:
 
 def hinted(function: _Function) -> _Function:
     """The function, whose error about an unknown keyword says which one may have been meant."""
+    known = frozenset(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        try:
-            return function(*arguments, **options)
-        except TypeError:
-            known = list(inspect.signature(function).parameters)
-            unknown = [name for name in options if name not in known]
-            if not unknown:
-                raise
-        raise TypeError(_message(function.__name__, unknown[0], known))
+        if not known.issuperset(options):
+            check_options(function.__name__, options, inspect.signature(function).parameters)
+        return function(*arguments, **options)
 
     return cast(_Function, call)
-
-
-def without_unknown(function: _Function) -> _Function:
-    """The function itself, whose signature does not show that it takes ``**unknown`` to refuse them.
-
-    That is :func:`hinted` for a function whose calls are too short to be wrapped.
-    """
-    signature = inspect.signature(function)
-    shown = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    cast(Any, function).__signature__ = signature.replace(parameters=shown)
-    return function
-
-
-def refuse_options(function: Callable[..., Any], unknown: Iterable[str]) -> None:
-    """Refuse the keywords that a function with ``**unknown`` was given, if there are any."""
-    check_options(function.__name__, unknown, inspect.signature(function).parameters)

@@ -52,9 +52,7 @@ class Search(NamedTuple):
 
     def run(self, query: Array, key: Array, seen: Array | None) -> ScaleSolution:
         """The least scale of each row, as the core answers: 0 or inf where there is none."""
-        call = Call(query, key, num_threads=self.num_threads)
-        call.see(seen)
-        call.score()
+        call = Call(query, key, None, {"attn_mask": seen, "num_threads": self.num_threads}).read()
         default = 1e-9 if query.dtype == np.float64 else 1e-6
         target = self.target.reshape(call.row_shape)
         return ScaleSolution(*call.core.solve(target, self.tolerance or default))

@@ -3,92 +3,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ._call.arrays import ARRAY
 from ._call.call import Call
 from ._call.lost_rows import warn_of_lost_rows
-from ._call.weights import available, read_normalizer
-from ._checks import is_on_device
+from ._call.options import check_known, takes
+from ._call.types import AttentionOptions, RowOptions
+from ._call.weights import available, normalizer_of
 from ._core import attend_arrays
-from ._options import NoOptions, refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
-    from .normalizers import Normalizer
-
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
 
 _USUAL = ("lse", "entropy")
 
 
-def _attend_there(name: str, given: dict[str, Any]) -> Any:
-    """The function of this name on arrays on a device, which takes a module of its own."""
-    from ._call.elsewhere import attend_there
-
-    return attend_there(name, given)
-
-
 def _attend(
-    query: Any,
-    key: Any,
-    value: Any,
-    names: tuple[str, ...],
-    scale: Any,
-    is_causal: Any,
-    enable_gqa: Any,
-    normalizer: Any,
-    layout: Any,
-    others: tuple[Any, ...],
+    function: Callable[..., Any], query: Any, key: Any, value: Any, names: tuple[str, ...], options: Any
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any], ...]]:
     """The output, None without a value, and the statistics of these names.
 
-    A plain call, whose `others` are all None, is read by the core itself.
+    The core itself reads a plain call; `function` is what was called, for an error that names it.
     """
-    plain = attend_arrays(query, key, value, names, scale, is_causal, enable_gqa, normalizer, layout, others)
+    plain = attend_arrays(query, key, value, names, options)
     if plain is not None:
         attended, found, has_lost_rows = plain
         if has_lost_rows:
             warn_of_lost_rows(query, key, value)
         return attended, found
-    *seen, distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads = others
-    attn_mask, *positions = seen
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, *positions)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    output, rows = call.attend(read_normalizer(normalizer), names, out)
+    check_known(function, options)
+    call = Call(query, key, value, options).read()
+    output, rows = call.attend(normalizer_of(options), names, options.get("out"))
     return output, tuple(rows.values())
 
 
-@without_unknown
+@takes(AttentionOptions)
 def attention(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    *,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    out: NDArray[Any] | None = None,
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[AttentionOptions],
 ) -> NDArray[Any]:
     """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
@@ -103,58 +62,7 @@ def attention(
     key : array_like, shape (..., kv_heads, n_keys, head_dim)
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         Leading axes of query, key and value broadcast.
-    scale : float, array_like, Law or str, optional
-        The whole multiplier of query . key. None: 1/sqrt(head_dim). An array must broadcast to
-        (..., heads, n_queries): one scale a head is an array of shape (heads, 1). A law of
-        :mod:`attnscale.laws`, or its name, is evaluated at the n of each query (see
-        :data:`attnscale.laws.MEANINGS_OF_N`). Zero and negative scales are legal.
-    is_causal : bool, default False
-        Query i sees the keys 0 ... i; the same as ``causal="top_left"`` (as in PyTorch).
-    causal : {"top_left", "bottom_right"} or int, optional
-        Query i sees the keys up to i + offset: offset = 0 for "top_left", n_keys (or the key length)
-        - n_queries for "bottom_right" (as in flash-attention; decoding), else the integer: queries that
-        begin at position p of the keys have ``causal=p``.
-    attn_mask : array_like of bool or float, optional
-        Broadcasts to (..., heads, n_queries, n_keys). bool: True = the key takes part. float: added
-        to the score; -inf hides the key, as does every number at or below half of the smallest finite one of
-        the mask's type, by which other libraries hide keys.
-    window : (int or None, int or None), optional
-        (left, right): query i sees the keys from i + offset - left to i + offset + right, with the
-        offset of ``causal``. None: that side is open.
-    key_lengths : int or array_like of int, optional
-        Broadcasts to the batch shape query.shape[:-3]. Keys at and after this index are hidden.
-    document_ids : array_like of int, optional
-        Broadcasts to (..., n_keys): the document that each key is of, each one run of equal numbers. A
-        query is of the document of the key that it is aligned with (``causal``) and sees no other; masks
-        and the n of a law count within it, as if each document had its own call.
-    distance_scale, distance_bias : array_like or callable, optional
-        Tables over the distance t between query and key, the query counted from where ``causal`` aligns
-        it: the score is softcap(scale * distance_scale[t] * (query . key)) + distance_bias[t]. Entry t
-        of the last axis, t = 0, 1, ..., is for both sides; other axes broadcast to (..., heads). Or a
-        function of the signed distances, query less key, shape (..., n), that returns as many numbers
-        on its last axis. O(n) memory; ALiBi is ``distance_bias=-slopes[:, None] * np.arange(n_keys)``.
-    enable_gqa : bool, default False
-        Query head h uses key head h // (heads / kv_heads), as in PyTorch.
-    softcap : float, optional
-        c from 1e-37 to 1e37: the score is c * tanh(score / c). After the scale, before bias and mask.
-    normalizer : str or Normalizer, default "softmax"
-        How scores become weights: one of :mod:`attnscale.normalizers`, or its name.
-    qk_norm : {"l2", "rms"}, optional
-        Queries and keys are brought to length 1, or sqrt(head_dim), before the product: query . key is
-        their cosine, or head_dim times that. The scale applies to it as ever. Rows of zeros stay zero.
-    layout : {"bhsd", "bshd"} or str
-        "bshd": query, key, value and output are (..., n, heads, dim). Statistics, masks and scale
-        are as above. Or the names of the axes in their order, as einops writes them: "b n h d", "... h t c".
-    dims : mapping, optional
-        For arrays whose axes have names (a DataArray of xarray, in any order; a pattern of ``layout``) that
-        are none of the usual ones: the names of "heads", "sequence" (one, or those of queries and keys) and
-        "channels". All other axes are batch axes, and go together by their name. Results of a DataArray
-        are one, with the labels of the query (and of the keys, where there are keys); scales and masks may
-        be one too.
-    out : ndarray, optional
-        Where the output goes: of its shape and type, apart from the inputs.
-    num_threads : int, optional
-        None: see :func:`attnscale.set_num_threads`. The result does not depend on it.
+    {options}
 
     Returns
     -------
@@ -189,45 +97,21 @@ def attention(
     >>> at.attention(q, k, v, is_causal=True).shape
     (2, 8, 100, 64)
     """
-    if len(unknown):
-        refuse_options(attention, unknown)
-    if type(query) is not ARRAY and is_on_device(query):
-        there: NDArray[Any] = _attend_there("attention", locals())
-        return there
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
-    others += distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads
-    output, _ = _attend(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
+    output, _ = _attend(attention, query, key, value, (), options)
     assert output is not None
     return output
 
 
-@without_unknown
+@takes(AttentionOptions)
 def attention_statistics(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike | None = None,
     *,
     statistics: Iterable[str] = _USUAL,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    out: NDArray[Any] | None = None,
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[AttentionOptions],
 ) -> AttentionStatistics:
     """Statistics of every row of weights, and the output, in one pass.
 
@@ -240,9 +124,7 @@ def attention_statistics(
     statistics : sequence of str, default ("lse", "entropy")
         Fields of :class:`AttentionStatistics` but output. The default leaves out those that rows of the
         normalizer do not have.
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
-distance_bias, enable_gqa, softcap, \
-normalizer, qk_norm, layout, dims, out, num_threads
+    {names}
         As for :func:`attention`.
 
     Returns
@@ -268,53 +150,25 @@ normalizer, qk_norm, layout, dims, out, num_threads
     >>> np.exp(rows.entropy).round(6), rows.n_visible  # zero scores: every visible key counts the same
     (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
     """
-    if len(unknown):
-        refuse_options(attention_statistics, unknown)
-    if type(query) is not ARRAY and is_on_device(query):
-        rows_there: AttentionStatistics = _attend_there("attention_statistics", locals())
-        return rows_there
-    if value is None and out is not None:
+    if value is None and options.get("out") is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
-    found = read_normalizer(normalizer)
+    found = normalizer_of(options)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
-    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
-    others += distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads
-    output, rows = _attend(
-        query, key, value, names, scale, is_causal, enable_gqa, found or normalizer, layout, others
-    )
+    output, rows = _attend(attention_statistics, query, key, value, names, options)
     return AttentionStatistics(output, **dict(zip(names, rows, strict=True)))
 
 
-@without_unknown
+@takes(RowOptions)
 def attention_entropy(
     query: ArrayLike,
     key: ArrayLike,
-    *,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[RowOptions],
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, \
-softcap, normalizer, qk_norm, layout, dims, num_threads
+    query, key, {names}
         As for :func:`attention`.
 
     Returns
@@ -337,16 +191,6 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
     5.74 of at most 6.24 nats
     """
-    if len(unknown):
-        refuse_options(attention_entropy, unknown)
-    if type(query) is not ARRAY and is_on_device(query):
-        there: NDArray[np.floating[Any]] = _attend_there("attention_entropy", locals())
-        return there
-    found = read_normalizer(normalizer)
-    names = available(("entropy",), found, leave_out=False)
-    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
-    others += distance_scale, distance_bias, softcap, qk_norm, dims, None, num_threads
-    _, rows = _attend(
-        query, key, None, names, scale, is_causal, enable_gqa, found or normalizer, layout, others
-    )
+    names = available(("entropy",), normalizer_of(options), leave_out=False)
+    _, rows = _attend(attention_entropy, query, key, None, names, options)
     return rows[0]

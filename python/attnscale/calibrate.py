@@ -302,7 +302,8 @@ def calibrate(
     from ._calibrate.fit import candidates, cut  # and the laws: `import attnscale` is faster so
     from ._calibrate.lengths import read_lengths, read_start
 
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
+    given = {"enable_gqa": enable_gqa, "layout": layout, "dims": dims, "num_threads": num_threads}
+    call = Call(query, key, None, given)
     inputs = call.inputs
     n_keys = inputs.key.shape[-2]
     start = read_start(n0, laws, n_keys)

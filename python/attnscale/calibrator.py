@@ -231,4 +231,6 @@ def _inputs(query: Any, key: Any, enable_gqa: Any, num_threads: Any, layout: Any
     """Query and key as all calls have them, (..., heads, n, dim); names say which axis is which."""
     from ._call.call import Call
 
-    return Call(query, key, None, enable_gqa, None, layout, num_threads).inputs
+    return Call(
+        query, key, None, {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
+    ).inputs

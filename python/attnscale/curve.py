@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ._call.call import Call
+from ._call.options import takes
 from ._call.scale import read_scales
+from ._call.types import CurveOptions
 from ._call.weights import read_sink
 from ._options import hinted
 from ._results import coordinates_of
@@ -20,8 +22,6 @@ from ._tables.text import number_cell
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Window
-    from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
 
@@ -89,26 +89,12 @@ def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, flo
 
 
 @hinted
+@takes(CurveOptions)
 def entropy_curve(
     query: ArrayLike,
     key: ArrayLike,
     scales: ArrayLike,
-    *,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    num_threads: int | None = None,
+    **options: Unpack[CurveOptions],
 ) -> EntropyCurve:
     """Entropy of every row at many scales, for little more than the price of one.
 
@@ -118,8 +104,7 @@ def entropy_curve(
         As for :func:`attnscale.attention`.
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
-    is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
+    {names}
         As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
         with that. The normalizer is the softmax, SoftmaxN or Sink.
 
@@ -146,11 +131,11 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     >>> curve.entropy.mean(axis=(0, 1)).round(2)
     array([5.55, 5.04, 3.73])
     """
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    sink = read_sink(normalizer, call.row_shape, "entropy_curve", _INSTEAD)
+    call = Call(query, key, None, options)
+    call.see()
+    sink = read_sink(options, call.row_shape, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
-    call.score(None, softcap, distance_scale, distance_bias)
+    call.score()
     rows = _without_lost_rows(call, *call.core.curve(multipliers))
     call.check_rows(rows[0])
     curve = EntropyCurve(multipliers, *_beside(sink, *rows))

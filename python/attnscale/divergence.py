@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
 from ._call.form import PRODUCTS
 from ._call.measures import blocks_of_rows, rows_of_block
+from ._call.options import takes
 from ._call.rows import shows
 from ._call.scale import check_one_scale_a_row
+from ._call.types import DivergenceOptions
 from ._checks import choose, errors_of
 from ._core import Call as CoreCall
 from ._options import hinted
@@ -20,7 +22,7 @@ from ._options import hinted
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, KeyLengths, Layout, Scale, Window
+    from ._call.types import Scale
 
     Array = NDArray[np.float64]
 
@@ -28,26 +30,17 @@ __all__ = ["attention_divergence"]
 
 
 @hinted
+@takes(DivergenceOptions)
 def attention_divergence(
     query: ArrayLike,
     key: ArrayLike,
     other_query: ArrayLike,
     other_key: ArrayLike,
     *,
-    scale: Scale = None,
     other_scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
     other_attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
     other_softcap: float | None = None,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[DivergenceOptions],
 ) -> NDArray[np.floating[Any]]:
     """KL(p || p') of every row, in nats: p are the weights of query and key, p' those of the other two.
 
@@ -58,19 +51,14 @@ def attention_divergence(
     other_query, other_key : array_like
         Of p'; with as many queries and keys, any head_dim, and heads that broadcast against those of query:
         one other head serves all of them.
-    scale, other_scale
-        Multipliers of query . key and of other_query . other_key, each as ``scale`` of :func:`attention`;
-        None is 1/sqrt of its own head_dim.
-    is_causal, causal, window, key_lengths, document_ids, enable_gqa, num_threads
-        As for :func:`attention`, of p and of p'.
-    attn_mask : array_like of bool or float, optional
-        As for :func:`attention`; of p' too, unless that has one of its own.
+    other_scale, other_softcap
+        Multiplier of other_query . other_key, as ``scale`` with the default 1/sqrt of the other head_dim,
+        and soft-cap of the scores of p'.
     other_attn_mask : array_like of bool or float, optional
         The mask of p' in place of attn_mask.
-    softcap, other_softcap : float, optional
-        Soft-caps of the scores of p and of p'.
-    layout : {"bhsd", "bshd"}
-        Of all four arrays.
+    {names}
+        As for :func:`attention`: scale and softcap of p, all others of p and of p'. The layout is "bhsd" or
+        "bshd", of all four arrays.
 
     Returns
     -------
@@ -105,22 +93,22 @@ def attention_divergence(
     >>> bool((at.attention_divergence(q, k, q, k, is_causal=True) < 1e-13).all())
     True
     """
-    choose("layout", layout, LAYOUTS)
-    form = enable_gqa, None, layout, num_threads
-    seen = is_causal, causal, window, key_lengths, document_ids
+    choose("layout", options.get("layout", "bhsd"), LAYOUTS)
+    mask = options.get("attn_mask") if other_attn_mask is None else other_attn_mask
+    theirs = {**options, "attn_mask": mask, "scale": other_scale, "softcap": other_softcap}
     with errors_of("other_query and other_key"):
-        other = Call(other_query, other_key, None, *form)
-    own = Call(query, key, None, *form)
+        other = Call(other_query, other_key, None, theirs)
+    own = Call(query, key, None, options)
     rows = _row_shape(own, other)
-    own = _spread(own, rows, other.inputs.key, form)
-    if not (attn_mask is other_attn_mask is key_lengths is document_ids is None):
-        other = _spread(other, rows, None, form)
-    _see(own, attn_mask, seen)
+    own = _spread(own, rows, other.inputs.key)
+    if any(theirs.get(name) is not None for name in ("attn_mask", "key_lengths", "document_ids")):
+        other = _spread(other, rows, None)
+    _see(own)
     with errors_of("other_attn_mask"):
-        _see(other, attn_mask if other_attn_mask is None else other_attn_mask, seen)
-    own.score(scale, softcap)
+        _see(other)
+    own.score()
     with errors_of("other_scale and other_softcap"):
-        other.score(other_scale, other_softcap)
+        other.score()
     for law in (own.law, other.law):
         if law is not None:
             check_one_scale_a_row(law)
@@ -151,18 +139,18 @@ def _row_shape(own: Call, other: Call) -> tuple[int, ...]:
         ) from None
 
 
-def _spread(call: Call, rows: tuple[int, ...], value: NDArray[Any] | None, form: tuple[Any, ...]) -> Call:
+def _spread(call: Call, rows: tuple[int, ...], value: NDArray[Any] | None) -> Call:
     """The call with a query for each row of the result, and the value."""
     query, key, _, _, _ = call.given
-    query, layout = np.broadcast_to(query, (*rows, query.shape[-1])), form[2]
+    query = np.broadcast_to(query, (*rows, query.shape[-1]))
     if value is not None:
-        value = laid_out(value if value.dtype.itemsize > 2 else value.astype(np.float32), layout)
-    return Call(laid_out(query, layout), laid_out(key, layout), value, *form)
+        value = laid_out(value if value.dtype.itemsize > 2 else value.astype(np.float32), call.layout)
+    return Call(laid_out(query, call.layout), laid_out(key, call.layout), value, call.options)
 
 
-def _see(call: Call, mask: Any, options: tuple[Any, ...]) -> None:
-    """Which keys each query may see. A mask that adds nothing but 0 is a boolean one."""
-    call.see(mask, *options)
+def _see(call: Call) -> None:
+    """Read which keys each query may see. A mask that adds nothing but 0 is a boolean one."""
+    call.see()
     if call.mask is not None and call.mask.dtype != np.bool_:
         shown = shows(call.mask)
         if (~shown | (call.mask == 0)).all():

@@ -5,31 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ._call.arrays import ARRAY, laid_out
+from ._call.arrays import ARRAY
 from ._call.call import Call
-from ._call.gradients import (
-    RawGradients,
-    differentiate,
-    law_gradients,
-    read_cotangents,
-    table_gradient,
-    through_norm,
-)
+from ._call.gradients import pull_back
 from ._call.names import has_names, is_pattern
-from ._call.weights import read_normalizer
-from ._checks import meant, shown, sum_over_repeats
+from ._call.options import takes
+from ._call.types import GradientOptions
+from ._checks import meant, shown
 from ._core import differentiate_arrays
+from ._options import hinted
 from ._results import AttentionStatistics, describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
-    from .normalizers import Normalizer
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
@@ -82,6 +75,8 @@ class AttentionGradients:
 _FIELDS = tuple(field.name for field in fields(AttentionGradients))
 
 
+@hinted
+@takes(GradientOptions)
 def attention_gradients(
     query: ArrayLike,
     key: ArrayLike,
@@ -98,21 +93,7 @@ def attention_gradients(
     grad_renyi2: ArrayLike | None = None,
     forward: AttentionStatistics | None = None,
     wanted: Iterable[str] = _USUAL,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[GradientOptions],
 ) -> AttentionGradients:
     """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + sum(grad_entropy * entropy) + ...
 
@@ -135,8 +116,7 @@ grad_max_weight, grad_renyi2 : array_like, optional
     wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
         Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
         if they are asked for.
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
-distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+    {names}
         As for :func:`attention`. Softmax, SoftmaxN and Sink have gradients of the output and of every
         statistic, the other normalizers of the output alone. The scale of a law that measures the row counts
         as a constant. Axes without names.
@@ -171,58 +151,32 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> g
     AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
     """
-    found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
-    others: tuple[Any, ...] = grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance
-    others += grad_concentration, grad_max_weight, grad_renyi2, scale, attn_mask, causal, window, key_lengths
-    others += document_ids, distance_scale, distance_bias, softcap, qk_norm, num_threads
-    options = None, is_causal, enable_gqa, normalizer, layout, others
-    of_output = _of_output(query, key, value, grad_output, forward, options)
-    if of_output is not None:
-        return AttentionGradients(**{name: of_output[name] for name in wanted if name in of_output})
-    _refuse_names(query, key, value, layout)
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    cotangents = read_cotangents(
-        call,
-        {
-            "lse": grad_lse,
-            "entropy": grad_entropy,
-            "max_score": grad_max_score,
-            "mean_score": grad_mean_score,
-            "score_variance": grad_score_variance,
-            "concentration": grad_concentration,
-            "max_weight": grad_max_weight,
-            "renyi2": grad_renyi2,
-        },
-    )
-    if grad_output is None and not cotangents:
-        raise ValueError("grad_output or the gradient of a statistic must be given, got none of them")
+    wanted = _read_wanted(wanted)
+    of_rows = {
+        "lse": grad_lse,
+        "entropy": grad_entropy,
+        "max_score": grad_max_score,
+        "mean_score": grad_mean_score,
+        "score_variance": grad_score_variance,
+        "concentration": grad_concentration,
+        "max_weight": grad_max_weight,
+        "renyi2": grad_renyi2,
+    }
+    of_rows = {name: rows for name, rows in of_rows.items() if rows is not None}
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    _refuse_without_gradient(found, cotangents)
-    raw = differentiate(call, found, grad_output, cotangents, forward, wanted)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
-        gradients = _as_given(call, raw, found, scale, qk_norm)
-    gradients |= {
-        name: table_gradient(name, table, getattr(raw, name), call)
-        for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
-        if table is not None and name in wanted
-    }
+    if not of_rows and options.get("scale") is None:  # the core reads a plain call itself
+        saved = {} if forward is None else vars(forward)
+        plain = differentiate_arrays(
+            query, key, value, grad_output, saved.get("output"), saved.get("lse"), options
+        )
+        if plain is not None:
+            of_plain = dict(zip(("query", "key", "value"), plain, strict=True))
+            return AttentionGradients(**{name: of_plain[name] for name in wanted if name in of_plain})
+    _refuse_names(query, key, value, options.get("layout", "bhsd"))
+    call = Call(query, key, value, options).read()
+    gradients = pull_back(call, grad_output, of_rows, forward, wanted)
     return AttentionGradients(**{name: call.bring(gradients[name]) for name in wanted if name in gradients})
-
-
-def _of_output(
-    query: Any, key: Any, value: Any, grad_output: Any, forward: Any, options: tuple[Any, ...]
-) -> dict[str, Any] | None:
-    """The gradients of a plain call by its output alone, which the core reads itself; None for any other."""
-    saved = {} if forward is None else vars(forward) if isinstance(forward, AttentionStatistics) else None
-    if saved is None:
-        return None
-    found = differentiate_arrays(
-        query, key, value, grad_output, saved.get("output"), saved.get("lse"), *options
-    )
-    return None if found is None else dict(zip(("query", "key", "value"), found, strict=True))
 
 
 def _refuse_names(query: Any, key: Any, value: Any, layout: Any) -> None:
@@ -243,75 +197,3 @@ def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
                 f"{meant(name, _FIELDS)}wanted must be among {', '.join(_FIELDS)}; got {shown(name)}"
             )
     return names
-
-
-def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
-    if found is None or not cotangents:
-        return
-    from .normalizers import Sink, SoftmaxN
-
-    if not isinstance(found, SoftmaxN) and found.name != Sink.name:
-        raise ValueError(
-            f"rows of {found!r} have the gradient of the output alone here, got grad_{next(iter(cotangents))}"
-        )
-
-
-def _as_given(
-    call: Call, raw: RawGradients, found: Normalizer | None, scale: Any, qk_norm: str | None
-) -> dict[str, Any]:
-    """The gradients that there are, in the types, shapes and layout of the caller's arrays."""
-    query, key, value, _, _ = call.given
-    d_query, d_key = raw.query, raw.key
-    if qk_norm is not None:
-        d_query, d_key = through_norm(query, d_query, qk_norm), through_norm(key, d_key, qk_norm)
-    given: dict[str, Any] = {"query": _typed(call, d_query, query), "key": _typed(call, d_key, key)}
-    if raw.value is not None and value is not None:
-        given["value"] = _typed(call, raw.value, value)
-    if scale is not None:
-        given["scale"] = _of_scale(call, raw.scale, scale)
-        given["law"] = law_gradients(raw.scale, call)
-    if raw.attn_mask is not None and call.mask is not None:
-        given["attn_mask"] = raw.attn_mask.astype(call.mask.dtype)
-    if found is not None:
-        given["sink"] = _of_sink(raw.sink, found)
-        given["bias"] = _of_numbers(raw.bias, getattr(found, "bias", None))
-        given["alpha"] = _of_numbers(raw.alpha, getattr(found, "alpha", None))
-    return given
-
-
-def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
-    if gradient.dtype is not array.dtype:
-        gradient = gradient.astype(array.dtype, copy=False)
-    return laid_out(gradient, call.layout)
-
-
-def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
-    if call.law is not None and call.law.meaning.is_distance:
-        return None
-    gradient = sum_over_repeats(rows, np.shape(call.scale))
-    dtype = getattr(scale, "dtype", None)
-    return gradient.astype(dtype) if isinstance(dtype, np.dtype) and dtype.kind == "f" else gradient
-
-
-def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64] | None:
-    """0 without rows; None where the normalizer has no sink."""
-    from .normalizers import Sink, SoftmaxN
-
-    logits = getattr(found, "logits", 0.0)
-    if rows is None:
-        return np.zeros(np.shape(logits)) if isinstance(found, (Sink, SoftmaxN)) else None
-    return _of_numbers(rows, logits)
-
-
-def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
-    """Gradient of the numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
-
-    None for a normalizer that has none.
-    """
-    if rows is None or given is None:
-        return None
-    shape = np.shape(given)
-    if len(shape) > 1:  # one a row
-        return sum_over_repeats(rows, shape)
-    heads = np.atleast_1d(rows.sum(-1))  # of a query without heads one may be given, too
-    return sum_over_repeats(heads, shape) if shape else np.asarray(heads.sum())

@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ._call.call import Call
-from ._call.weights import read_normalizer
+from ._call.options import takes
+from ._call.types import RowOptions
+from ._call.weights import normalizer_of
 from ._checks import positive_int
 from ._options import hinted
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from ._core import Call as CoreCall
-    from .normalizers import Normalizer
 
 __all__ = ["attention_weights"]
 
@@ -28,27 +28,13 @@ _TILE = 128
 
 
 @hinted
+@takes(RowOptions)
 def attention_weights(
     query: ArrayLike,
     key: ArrayLike,
     *,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
     max_bytes: int = 2**32,
-    num_threads: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> NDArray[np.floating[Any]]:
     """The weight of every key for every query: the matrix that :func:`attention` never writes out.
 
@@ -57,14 +43,12 @@ def attention_weights(
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_threads
+    query, key : array_like
         As for :func:`attention`.
-    layout, dims
-        Order of the axes of query and key, as for :func:`attention`. The weights are (..., heads, n_queries,
-        n_keys) for all.
     max_bytes : int, default 2**32
         A larger matrix is a MemoryError, before anything is computed.
+    {names}
+        As for :func:`attention`. The weights are (..., heads, n_queries, n_keys) for all layouts.
 
     Returns
     -------
@@ -96,11 +80,11 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
             [0.5  , 0.5  , 0.   ],
             [0.333, 0.333, 0.333]]])
     """
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
+    call = Call(query, key, None, options)
+    call.see()
     weights = _room(call, positive_int("max_bytes", max_bytes))
-    call.score(scale, softcap, distance_scale, distance_bias)
-    found = read_normalizer(normalizer)
+    call.score()
+    found = normalizer_of(options)
     rule = None if found is None else found._rule(call)
     if weights.shape[-1] <= _TILE or not (rule is None or rule.kind == "softmax"):
         unit = np.eye(weights.shape[-1], dtype=weights.dtype)

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ._call.call import Call
 from ._call.gradients import receive
-from ._call.weights import read_normalizer
+from ._call.options import takes
+from ._call.types import RowOptions
+from ._call.weights import normalizer_of
 from ._checks import choose, shown
 from ._core import Call as CoreCall
 from ._options import hinted
@@ -18,8 +20,6 @@ from ._results import AttentionStatistics
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
-    from .normalizers import Normalizer
 
 __all__ = ["attention_received"]
 
@@ -27,28 +27,14 @@ _REDUCTIONS = ("sum", "mean", "max")
 
 
 @hinted
+@takes(RowOptions)
 def attention_received(
     query: ArrayLike,
     key: ArrayLike,
     *,
     reduce: str = "sum",
     forward: AttentionStatistics | None = None,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    num_threads: int | None = None,
+    **options: Unpack[RowOptions],
 ) -> NDArray[np.floating[Any]]:
     """The weight that each key receives from all queries: sums over the columns of the attention matrix.
 
@@ -64,8 +50,7 @@ def attention_received(
     forward : AttentionStatistics, optional
         Statistics of the same call, as :func:`attention_statistics` returned them: where they have lse, it
         is not computed again, which saves half of the work.
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
+    {names}
         As for :func:`attention`.
 
     Returns
@@ -101,10 +86,8 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     choose("reduce", reduce, _REDUCTIONS)
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    found = receive(call, read_normalizer(normalizer), forward, largest=reduce == "max")
+    call = Call(query, key, None, options).read()
+    found = receive(call, normalizer_of(options), forward, largest=reduce == "max")
     call.check_rows(found)
     if reduce == "mean":
         found /= np.maximum(_queries_of_keys(call), 1)

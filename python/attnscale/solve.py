@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
 from ._call.call import Call
+from ._call.options import takes
 from ._call.rows import shows
+from ._call.types import SolveOptions
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
 from ._options import hinted
@@ -18,7 +20,6 @@ from ._results import ScaleSolution
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
@@ -30,6 +31,7 @@ _NAMED_AXES: dict[str, tuple[str, ...]] = {"row": ("heads", "queries"), "head": 
 
 
 @hinted
+@takes(SolveOptions)
 def solve_scale(
     query: ArrayLike,
     key: ArrayLike,
@@ -37,19 +39,8 @@ def solve_scale(
     *,
     per: Literal["row", "head", "all"] = "row",
     tolerance: float | None = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    enable_gqa: bool = False,
-    softcap: None = None,
-    normalizer: str = "softmax",
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    num_threads: int | None = None,
     on_infeasible: Literal["warn", "nan", "raise"] = "warn",
+    **options: Unpack[SolveOptions],
 ) -> ScaleSolution:
     """The scale at which attention weights have this entropy.
 
@@ -64,15 +55,13 @@ def solve_scale(
         of them. For the last two the target is the mean entropy over the rows that see a key.
     tolerance : float, optional
         Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
-    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, dims, \
-num_threads
-        As for :func:`attnscale.attention`. A float mask may hold 0 and what hides a key, such as -inf, only.
-    softcap : None
-        Not available here: see the notes.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
         What to do where no scale reaches the target, because it is above ln n_visible or below ``lowest``:
         the scale is NaN, with a warning or without, or an error. NaN and not the nearest scale: that is 0
         or infinite, and attention would take the 0 without a word, for equal weights.
+    {names}
+        As for :func:`attnscale.attention`. A float mask may hold 0 and what hides a key, such as -inf, only.
+        The normalizer is the softmax, without a softcap: see the notes.
 
     Returns
     -------
@@ -122,10 +111,10 @@ num_threads
     """
     group = choose("per", per, _GROUPS)
     read_on_infeasible(on_infeasible)
-    _refuse_softcap(softcap)
-    require_softmax(normalizer, "solve_scale", _INSTEAD)
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
+    _refuse_softcap(options.get("softcap"))
+    require_softmax(options, "solve_scale", _INSTEAD)
+    call = Call(query, key, None, options)
+    call.see()
     _refuse_bias(call.mask)
     call.score()
     wide = np.float64 in (call.inputs.query.dtype, call.inputs.key.dtype)

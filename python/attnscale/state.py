@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
 from ._call.homes import apply_at_home, home_of
+from ._call.options import takes
 from ._call.scale import read_law
+from ._call.types import StateOptions
 from ._call.weights import require_softmax
 from ._checks import as_array, choose, shown
 from ._options import hinted
@@ -22,8 +24,8 @@ from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, Dims, KeyLengths, Layout, QKNorm, Scale, Window
-    from .normalizers import Normalizer
+    from ._call.types import Layout
+
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
 
@@ -77,32 +79,18 @@ class AttentionState(Tabled):
 
 
 @hinted
+@takes(StateOptions)
 def attention_state(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    *,
-    scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: Window | None = None,
-    key_lengths: KeyLengths | None = None,
-    document_ids: ArrayLike | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    dims: Dims | None = None,
-    num_threads: int | None = None,
+    **options: Unpack[StateOptions],
 ) -> AttentionState:
     """Attention to a part of the keys, ready to be merged with the other parts.
 
     Parameters
     ----------
-    query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
+    query, key, value, {names}
         As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
         first one given here. A law sees the n of this part alone: where n is the length of the whole,
         evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
@@ -125,17 +113,15 @@ enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
     >>> bool(np.allclose(at.merge_states(parts).entropy, at.attention_entropy(q, k)))
     True
     """
-    require_softmax(normalizer, "attention_state", _INSTEAD)
+    require_softmax(options, "attention_state", _INSTEAD)
     if value is None:
         raise TypeError("value must be an array, got None")
-    law = read_law(scale)
+    law = read_law(options.get("scale"))
     if law is not None and law.meaning.is_distance:
         raise ValueError(
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale if law is None else law, softcap)
+    call = Call(query, key, value, {**options, "scale": options.get("scale") if law is None else law}).read()
     output, rows = call.attend(None, ("lse", "mean_score"), order="rows")
     assert output is not None
     return AttentionState(output, **rows, layout=call.layout)

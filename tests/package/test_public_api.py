@@ -76,12 +76,12 @@ SIGNATURES = {
     "wanted=('query', 'key', 'value', 'scale', 'law', 'sink', 'bias', 'alpha'), "
     f"scale=None, {MASKS}, {TABLES}, "
     f"{REST.replace(', dims=None', '')}, num_threads=None",
-    "attention_divergence": "query, key, other_query, other_key, *, scale=None, other_scale=None, "
-    "is_causal=False, causal=None, attn_mask=None, other_attn_mask=None, window=None, key_lengths=None, "
-    "document_ids=None, enable_gqa=False, softcap=None, other_softcap=None, layout='bhsd', num_threads=None",
+    "attention_divergence": "query, key, other_query, other_key, *, other_scale=None, other_attn_mask=None, "
+    f"other_softcap=None, scale=None, {MASKS}, enable_gqa=False, softcap=None, layout='bhsd', "
+    "num_threads=None",
     "attention_received": "query, key, *, reduce='sum', forward=None, "
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
-    "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
+    "attention_weights": f"query, key, *, max_bytes=4294967296, scale=None, {MASKS}, {TABLES}, {REST}, "
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
@@ -94,7 +94,7 @@ SIGNATURES = {
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
     "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
-    f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
+    f"on_infeasible='warn', {MASKS}, {SOLVE}, num_threads=None",
 }
 
 FIELDS = {

@@ -55,7 +55,7 @@ def imports(module: str) -> Iterator[str]:
 def test_the_walk_sees_every_kind_of_import() -> None:
     assert {"_checks", "laws._base", "laws._meaning"} <= set(imports("laws._registry"))  # .. and .
     assert "theory" in set(imports("laws._invariance"))  # in a function
-    assert "attention" in set(imports(""))
+    assert "device" in set(imports(""))
     assert {"montecarlo._result", "montecarlo._cosine"} <= set(imports("montecarlo"))
 
 

@@ -67,10 +67,7 @@ class Length(NamedTuple):
     def law_scale(self, law: Law) -> Array:
         """The law's scale of each row, shape (..., heads, rows)."""
         check_one_scale_a_row(law)
-        form = {name: self.options[name] for name in ("enable_gqa", "num_threads")}
-        call = Call(self.query, self.key, **form)
-        call.see(self.options.get("attn_mask"), False, self.options["causal"], self.options.get("window"))
-        call.score(law)
+        call = Call(self.query, self.key, None, {**self.options, "scale": law}).read()
         return np.broadcast_to(call.scale, call.row_shape)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from .form import PRODUCTS, ScoreForm
 from .homes import Home
 from .lost_rows import warn_of_lost_rows
 from .named import AxesOfRows, Names, read_named
+from .options import AXES, DEFAULTS
 from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
 from .scale import law_counts, law_scale, read_law, read_scale
 from .weights import normalize_rows
@@ -38,8 +39,8 @@ _Result = TypeVar("_Result")
 class Call:
     """Arrays, then the keys that each query sees, then the scores: made in this order, then asked.
 
-    ``see`` and ``score`` take the options as the caller of the public function gave them. Arrays of rows
-    broadcast to (..., heads, n_queries).
+    The options are those of the public function as its caller gave them. Arrays of rows broadcast to
+    (..., heads, n_queries).
     """
 
     __slots__ = (
@@ -54,10 +55,12 @@ class Call:
         "layout",
         "mask",
         "names",
+        "options",
         "scale",
         "threads",
     )
 
+    options: Mapping[str, Any]
     names: Names | Home | None  # of the caller's axes, or where results go; None: axes by order, ndarrays
     given: Inputs  # as the caller gave them, with the axes of the core
     inputs: Inputs  # after qk_norm
@@ -73,17 +76,10 @@ class Call:
     core: CoreCall
 
     def __init__(
-        self,
-        query: Any,
-        key: Any,
-        value: Any = None,
-        enable_gqa: Any = False,
-        qk_norm: Any = None,
-        layout: Any = "bhsd",
-        num_threads: Any = None,
-        dims: Any = None,
+        self, query: Any, key: Any, value: Any = None, options: Mapping[str, Any] = DEFAULTS
     ) -> None:
-        self.names = None
+        self.options, self.names = options, None
+        layout, dims = options.get("layout", _BHSD), options.get("dims")
         if not (
             dims is None
             and (layout is _BHSD or layout is _BSHD)
@@ -92,61 +88,54 @@ class Call:
         ):
             self.names, (query, key, value), layout = read_named(query, key, value, layout, dims)
         self.layout = layout
+        enable_gqa, qk_norm = options.get("enable_gqa", False), options.get("qk_norm")
         self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
-        self.threads = 0 if num_threads is None else read_num_threads(num_threads)
+        self.threads = read_num_threads(options.get("num_threads"))
         self.intervals = EVERY_KEY
         self.mask = None
 
-    def see(
-        self,
-        attn_mask: Any = None,
-        is_causal: Any = False,
-        causal: Any = None,
-        window: Any = None,
-        key_lengths: Any = None,
-        document_ids: Any = None,
-    ) -> None:
-        """Which keys each query may see."""
-        if not (
-            is_causal is False
-            and causal is None
-            and window is None
-            and key_lengths is None
-            and document_ids is None
-        ):
-            if self.names is not None:
-                key_lengths = self.names.place_option("key_lengths", key_lengths, ())
-                document_ids = self.names.place_option("document_ids", document_ids, ("keys",))
-            self.intervals = read_intervals(self.inputs, is_causal, causal, window, key_lengths, document_ids)
+    def read(self) -> Self:
+        """The call, all of whose options have been read."""
+        self.see()
+        self.score()
+        return self
+
+    def _placed(self, name: str) -> Any:
+        """An option with its axes, which may have names, in the order of the core; None: it is not given."""
+        option = self.options.get(name)
+        if option is None or self.names is None:
+            return option
+        return self.names.place_option(name, option, AXES[name])
+
+    def see(self) -> None:
+        """Read which keys each query may see."""
+        given = self.options.get
+        is_causal, causal, window = given("is_causal", False), given("causal"), given("window")
+        lengths, documents = self._placed("key_lengths"), self._placed("document_ids")
+        if not (is_causal is False and causal is None is window is lengths is documents):
+            self.intervals = read_intervals(self.inputs, is_causal, causal, window, lengths, documents)
+        attn_mask = self._placed("attn_mask")
         if attn_mask is not None:
-            if self.names is not None:
-                attn_mask = self.names.place_option("attn_mask", attn_mask, ("heads", "queries", "keys"))
             self.mask = read_mask(attn_mask, self.inputs)
 
-    def score(
-        self,
-        scale: Any = None,
-        softcap: Any = None,
-        distance_scale: Any = None,
-        distance_bias: Any = None,
-    ) -> None:
-        """What makes a score of a dot product. A law asks the call whose scale is the standard one."""
+    def score(self) -> None:
+        """Read what makes a score of a dot product. A law asks the call whose scale is the standard one."""
+        given = self.options.get
+        scale, softcap = given("scale"), given("softcap")
+        tables = given("distance_scale"), given("distance_bias")
         self.law = law = None if scale is None else read_law(scale)
         of_distance = law is not None and law.meaning.is_distance
         self.form = PRODUCTS if softcap is None else ScoreForm(_read_softcap(softcap))
-        if of_distance or distance_scale is not None or distance_bias is not None:
-            given = distance_scale, distance_bias
-            tables = read_tables(given, law, self.inputs, self.intervals, self.head_dim)
-            self.form = ScoreForm(self.form.softcap, *tables)
+        if of_distance or not (tables[0] is tables[1] is None):
+            found = read_tables(tables, law, self.inputs, self.intervals, self.head_dim)
+            self.form = ScoreForm(self.form.softcap, *found)
         begin, end, _, _ = self.intervals
         self.core = self.core_of(begin, end)
         self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
         if law is None and scale is not None:
-            if self.names is not None:
-                scale = self.names.place_option("scale", scale, ("heads", "queries"))
-            self.scale = read_scale(scale, self.inputs)
+            self.scale = read_scale(self._placed("scale"), self.inputs)
         elif law is not None and not of_distance:  # a law of the distance is part of the form instead
             counts = law_counts(law, self)
             self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts

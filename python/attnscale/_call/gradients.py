@@ -12,6 +12,7 @@ from .._checks import as_array, fit_to, shown, sum_over_repeats
 from .arrays import ARRAY, FLOAT32, FLOAT64, in_native_order, is_float_type, laid_out, shape_in
 from .distance import distances_of, law_factor, matrix_of
 from .form import PRODUCTS
+from .weights import normalizer_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = [
-    "COTANGENTS",
-    "RawGradients",
-    "differentiate",
-    "law_gradients",
-    "read_cotangents",
-    "receive",
-    "table_gradient",
-    "through_norm",
-]
+__all__ = ["COTANGENTS", "law_gradients", "pull_back", "receive"]
 
 #: Statistics whose gradients reach query and key.
 COTANGENTS = (
@@ -62,7 +54,7 @@ class RawGradients(NamedTuple):
     alpha: NDArray[np.float64] | None  # of entmax, what each row adds
 
 
-def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
+def _read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """The gradients of statistics that are not None, one number a row in the type of the arithmetic."""
     found = {}
     for name, rows in given.items():
@@ -76,7 +68,41 @@ def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]
     return found
 
 
-def differentiate(
+def pull_back(
+    call: Call,
+    grad_output: Any,
+    of_rows: dict[str, Any],
+    forward: AttentionStatistics | None,
+    wanted: tuple[str, ...],
+) -> dict[str, Any]:
+    """The fields of :class:`attnscale.AttentionGradients` that are wanted and that the call has.
+
+    Parameters
+    ----------
+    call : Call
+    grad_output : array_like or None
+    of_rows : dict of str to array_like
+        Gradients of statistics by their names.
+    forward : AttentionStatistics or None
+        What a forward pass has found.
+    wanted : tuple of str
+    """
+    normalizer, cotangents = normalizer_of(call.options), _read_cotangents(call, of_rows)
+    if grad_output is None and not cotangents:
+        raise ValueError("grad_output or the gradient of a statistic must be given, got none of them")
+    _refuse_without_gradient(normalizer, cotangents)
+    raw = _differentiate_call(call, normalizer, grad_output, cotangents, forward, wanted)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
+        found = _as_given(call, raw, normalizer)
+    found |= {
+        name: _table_gradient(name, call.options[name], getattr(raw, name), call)
+        for name in ("distance_scale", "distance_bias")
+        if call.options.get(name) is not None and name in wanted
+    }
+    return {name: each for name, each in found.items() if name in wanted}
+
+
+def _differentiate_call(
     call: Call,
     normalizer: Normalizer | None,
     grad_output: Any,
@@ -164,7 +190,7 @@ def receive(
     return found if powers is None else run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
 
 
-def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
+def _through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
     """From the gradient of normalised rows to that of the rows; 0 for rows of zeros, and where it was 0.
 
     Rows that nothing sees get 0 even if they hold a NaN.
@@ -198,7 +224,7 @@ def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np
     return found
 
 
-def table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: Call) -> NDArray[np.float64]:
+def _table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: Call) -> NDArray[np.float64]:
     """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
     returned. None: there are no pairs."""
     distances = distances_of(call.inputs, call.intervals)
@@ -281,3 +307,74 @@ def _read_forward(call: Call, forward: AttentionStatistics, *, with_output: bool
     if with_output and forward.output is not None:
         saved["output"] = _read_output("forward.output", forward.output, call)
     return saved
+
+
+def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
+    if found is None or not cotangents:
+        return
+    from ..normalizers import Sink, SoftmaxN
+
+    if not isinstance(found, SoftmaxN) and found.name != Sink.name:
+        raise ValueError(
+            f"rows of {found!r} have the gradient of the output alone here, got grad_{next(iter(cotangents))}"
+        )
+
+
+def _as_given(call: Call, raw: RawGradients, found: Normalizer | None) -> dict[str, Any]:
+    """The gradients that there are, in the types, shapes and layout of the caller's arrays."""
+    query, key, value, _, _ = call.given
+    scale, qk_norm = call.options.get("scale"), call.options.get("qk_norm")
+    d_query, d_key = raw.query, raw.key
+    if qk_norm is not None:
+        d_query, d_key = _through_norm(query, d_query, qk_norm), _through_norm(key, d_key, qk_norm)
+    given: dict[str, Any] = {"query": _typed(call, d_query, query), "key": _typed(call, d_key, key)}
+    if raw.value is not None and value is not None:
+        given["value"] = _typed(call, raw.value, value)
+    if scale is not None:
+        given["scale"] = _of_scale(call, raw.scale, scale)
+        given["law"] = law_gradients(raw.scale, call)
+    if raw.attn_mask is not None and call.mask is not None:
+        given["attn_mask"] = raw.attn_mask.astype(call.mask.dtype)
+    if found is not None:
+        given["sink"] = _of_sink(raw.sink, found)
+        given["bias"] = _of_numbers(raw.bias, getattr(found, "bias", None))
+        given["alpha"] = _of_numbers(raw.alpha, getattr(found, "alpha", None))
+    return given
+
+
+def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
+    if gradient.dtype is not array.dtype:
+        gradient = gradient.astype(array.dtype, copy=False)
+    return laid_out(gradient, call.layout)
+
+
+def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
+    if call.law is not None and call.law.meaning.is_distance:
+        return None
+    gradient = sum_over_repeats(rows, np.shape(call.scale))
+    dtype = getattr(scale, "dtype", None)
+    return gradient.astype(dtype) if isinstance(dtype, np.dtype) and dtype.kind == "f" else gradient
+
+
+def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64] | None:
+    """0 without rows; None where the normalizer has no sink."""
+    from ..normalizers import Sink, SoftmaxN
+
+    logits = getattr(found, "logits", 0.0)
+    if rows is None:
+        return np.zeros(np.shape(logits)) if isinstance(found, (Sink, SoftmaxN)) else None
+    return _of_numbers(rows, logits)
+
+
+def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
+    """Gradient of the numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
+
+    None for a normalizer that has none.
+    """
+    if rows is None or given is None:
+        return None
+    shape = np.shape(given)
+    if len(shape) > 1:  # one a row
+        return sum_over_repeats(rows, shape)
+    heads = np.atleast_1d(rows.sum(-1))  # of a query without heads one may be given, too
+    return sum_over_repeats(heads, shape) if shape else np.asarray(heads.sum())

@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Home", "apply_at_home", "home_of", "is_tensor"]
+__all__ = ["Home", "apply_at_home", "home_of", "is_tensor", "tensor"]
 
 #: Makes an array of the caller's library of an array of NumPy.
 Convert = Callable[[Any], Any]
@@ -26,8 +26,6 @@ def home_of(array: Any) -> Convert | None:
     sequence, a buffer, a subclass of ndarray and what has nothing but DLPack have none.
     """
     if is_tensor(array):
-        from ..torch._tensors import tensor
-
         return tensor
     if isinstance(array, (np.ndarray, np.generic)) or not hasattr(array, "__array_namespace__"):
         return None
@@ -68,6 +66,14 @@ class Home:
     def bring(self, values: Any) -> Any:
         """A result as an array of the caller's library."""
         return self.convert(values)
+
+
+def tensor(array: NDArray[Any]) -> Any:
+    """A tensor of PyTorch, which has been imported, on the memory of an array."""
+    torch = sys.modules["torch"]
+    if array.dtype.kind == "V":  # bfloat16; a name takes NumPy longer
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def is_tensor(x: Any) -> bool:

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Names for the types of options; imported by type checkers only."""
+"""The types of options, by what takes them: for type checkers, and for the record in `options.py`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, TypedDict
 
-from ..laws import Law
-from ..normalizers import Normalizer
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Literal, TypeAlias
 
-Scale: TypeAlias = float | ArrayLike | Law | str | None
-Causal: TypeAlias = Literal["top_left", "bottom_right"] | int
-QKNorm: TypeAlias = Literal["l2", "rms"]
-Layout: TypeAlias = Literal["bhsd", "bshd"] | str  # or a pattern of names: "b n h d"
-Dims: TypeAlias = Mapping[str, str | Sequence[str]]
-Window: TypeAlias = tuple[int | None, int | None]
-KeyLengths: TypeAlias = ArrayLike
-DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from ..laws import Law
+    from ..normalizers import Normalizer
+
+    Scale: TypeAlias = float | ArrayLike | Law | str | None
+    Causal: TypeAlias = Literal["top_left", "bottom_right"] | int
+    QKNorm: TypeAlias = Literal["l2", "rms"]
+    Layout: TypeAlias = Literal["bhsd", "bshd"] | str  # or a pattern of names: "b n h d"
+    Dims: TypeAlias = Mapping[str, str | Sequence[str]]
+    Window: TypeAlias = tuple[int | None, int | None]
+    KeyLengths: TypeAlias = ArrayLike
+    DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]
 
 
-class CallOptions(TypedDict, total=False):
-    """Options that functions on the exact kernel hand on to it: those of attention without scale and out."""
+class SharedOptions(TypedDict, total=False):
+    """Who sees whom, and how heads, axes and threads are shared out: options of every exact function."""
 
     is_causal: bool
     causal: Causal | None
@@ -29,11 +34,67 @@ class CallOptions(TypedDict, total=False):
     window: Window | None
     key_lengths: KeyLengths | None
     document_ids: ArrayLike | None
-    distance_scale: DistanceTable | None
-    distance_bias: DistanceTable | None
     enable_gqa: bool
+    layout: Layout
+    num_threads: int | None
+
+
+class SolveOptions(SharedOptions, total=False):
+    """Options of :func:`attnscale.solve_scale`."""
+
+    softcap: None
+    normalizer: str
+    dims: Dims | None
+
+
+class WeightOptions(SharedOptions, total=False):
+    """How scores become weights, besides their scale."""
+
     softcap: float | None
     normalizer: str | Normalizer
     qk_norm: QKNorm | None
-    layout: Layout
-    num_threads: int | None
+
+
+class CallOptions(WeightOptions, total=False):
+    """Options that functions on the exact kernel hand on to it: those of attention without scale and out."""
+
+    distance_scale: DistanceTable | None
+    distance_bias: DistanceTable | None
+
+
+class StateOptions(WeightOptions, total=False):
+    """Options of :func:`attnscale.attention_state`."""
+
+    scale: Scale
+    dims: Dims | None
+
+
+class DivergenceOptions(SharedOptions, total=False):
+    """Options of :func:`attnscale.attention_divergence`, of both attentions or of the first."""
+
+    scale: Scale
+    softcap: float | None
+
+
+class CurveOptions(CallOptions, total=False):
+    """Options of :func:`attnscale.entropy_curve`."""
+
+    dims: Dims | None
+
+
+class GradientOptions(CallOptions, total=False):
+    """Options of :func:`attnscale.attention_gradients`."""
+
+    scale: Scale
+
+
+class RowOptions(CurveOptions, total=False):
+    """Options of functions whose results are of rows."""
+
+    scale: Scale
+
+
+class AttentionOptions(RowOptions, total=False):
+    """Options of functions that have an output."""
+
+    out: NDArray[Any] | None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..normalizers import Normalizer
 
-__all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax"]
+__all__ = ["available", "normalize_rows", "normalizer_of", "read_normalizer", "read_sink", "require_softmax"]
 
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
@@ -30,15 +31,21 @@ def read_normalizer(normalizer: Any) -> Normalizer | None:
     return None if type(found) is normalizers.Softmax else found
 
 
-def require_softmax(normalizer: Any, call: str, instead: str) -> None:
+def normalizer_of(options: Mapping[str, Any]) -> Normalizer | None:
+    """The normalizer of a call with these options; None for the plain softmax."""
+    return read_normalizer(options.get("normalizer", "softmax"))
+
+
+def require_softmax(options: Mapping[str, Any], call: str, instead: str) -> None:
     """Refuse other normalizers, for calls whose results follow from the softmax."""
-    if read_normalizer(normalizer) is not None:
-        raise ValueError(f"normalizer must be 'softmax' for {call}, got {shown(normalizer)}; {instead}")
+    if normalizer_of(options) is not None:
+        given = shown(options["normalizer"])
+        raise ValueError(f"normalizer must be 'softmax' for {call}, got {given}; {instead}")
 
 
-def read_sink(normalizer: Any, row_shape: tuple[int, ...], name: str, instead: str) -> Any:
+def read_sink(options: Mapping[str, Any], row_shape: tuple[int, ...], name: str, instead: str) -> Any:
     """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
-    found = read_normalizer(normalizer)
+    found = normalizer_of(options)
     if found is None:
         return None
     from ..normalizers import Sink, SoftmaxN
@@ -47,9 +54,8 @@ def read_sink(normalizer: Any, row_shape: tuple[int, ...], name: str, instead: s
         return math.log(found.n)
     if isinstance(found, Sink):
         return found._per_row(row_shape)
-    raise ValueError(
-        f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {shown(normalizer)}; {instead}"
-    )
+    given = shown(options["normalizer"])
+    raise ValueError(f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {given}; {instead}")
 
 
 def available(statistics: tuple[str, ...], found: Normalizer | None, *, leave_out: bool) -> tuple[str, ...]:

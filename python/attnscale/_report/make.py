@@ -106,7 +106,8 @@ def report(
     >>> print(found.outliers[0])
     layer 0, head 2 spreads least: 1.0 effective keys at 64, 1.3 at 256.
     """
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    given = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
+    call = Call(query, key, None, given)
     q, k = (np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32) for x in call.inputs[:2])
     if q.ndim != 3:
         raise ValueError(f"query must have the axes (heads, n, head_dim), got shape {q.shape}")

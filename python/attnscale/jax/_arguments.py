@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import numpy as np
 from .. import normalizers
 from .._call.arrays import float_type_error, is_float_type
 from .._call.distance import distances_of, law_factor
+from .._call.options import DEFAULTS
 from .._call.weights import available, read_normalizer
 from .._checks import as_array, shown
 from .._results import statistic_names
@@ -25,54 +27,66 @@ from ._norm import with_length
 from ._sink import Sink
 from ._traced import TracedCall, is_traced, known, stand_in
 
-__all__ = ["read_call"]
+if TYPE_CHECKING:
+    from .._call.types import Causal, DistanceTable, QKNorm, Window
+
+__all__ = ["ArrayOptions", "read_call"]
 
 _Arrays = dict[str, Any]
+#: Masks that say of each row which keys it sees.
+_OF_ROWS = ("is_causal", "causal", "window", "key_lengths", "document_ids")
+
+
+class ArrayOptions(TypedDict, total=False):
+    """Options of :func:`attnscale.jax.attention`."""
+
+    scale: float | jax.Array | str | Law | None
+    is_causal: bool
+    causal: Causal | None
+    attn_mask: jax.Array | None
+    window: Window | None
+    key_lengths: int | jax.Array | None
+    document_ids: jax.Array | None
+    distance_scale: DistanceTable | None
+    distance_bias: DistanceTable | None
+    enable_gqa: bool
+    softcap: float | None
+    normalizer: str | Normalizer | Sink
+    qk_norm: QKNorm | None
+    layout: str
+    num_threads: int | None
 
 
 def read_call(
-    query: Any,
-    key: Any,
-    value: Any,
-    statistics: Any,
-    *,
-    leave_out: bool = False,
-    enable_gqa: Any,
-    qk_norm: Any,
-    layout: Any,
-    num_threads: Any,
-    normalizer: Any,
-    scale: Any,
-    softcap: Any,
-    distance_scale: Any,
-    distance_bias: Any,
-    **masks: Any,
+    query: Any, key: Any, value: Any, statistics: Any, options: Mapping[str, Any], *, leave_out: bool = False
 ) -> tuple[Form, _Arrays]:
     """The form of a call and its arrays by name, all with as many leading axes as the longest of query, key
     and value.
 
     ``leave_out``: statistics that rows of the normalizer do not have are left out, and no error.
     """
+    given = {**DEFAULTS, **options}
+    normalizer, scale = given["normalizer"], given["scale"]
     found = _read_normalizer(normalizer)
     asked = available(statistic_names(statistics), found, leave_out=leave_out)
     arrays = {"query": _read("query", query), "key": _read("key", key)}
     if value is not None:
         arrays["value"] = _read("value", value)
-    _check_layout(layout)
+    _check_layout(given["layout"])
     q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
-    call = TracedCall(q, k, v, enable_gqa, qk_norm, layout, num_threads)
-    masks["attn_mask"] = _mask(masks["attn_mask"])
-    options = {name: x for name, x in masks.items() if name not in ("is_causal", "causal", "window")}
-    call.traced = tuple(name for name, x in options.items() if is_traced(x))
-    call.see(**masks | {name: known(name, x, 0.5) for name, x in options.items()})
-    tables = _Tables(distance_scale, distance_bias)
+    given["attn_mask"] = _mask(given["attn_mask"])
+    tables = _Tables(given["distance_scale"], given["distance_bias"])
+    masks = {name: given[name] for name in ("attn_mask", "key_lengths", "document_ids")}
+    stand_ins = {name: known(name, x, 0.5) for name, x in masks.items()} | tables.known
+    call = TracedCall(q, k, v, {**given, **stand_ins, "scale": known("scale", scale, 1)})
+    call.traced = tuple(name for name, x in masks.items() if is_traced(x))
     call.asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
-    call.score(known("scale", scale, 1), softcap, *tables.known)
+    call.read()
     call.asking = f"normalizer={normalizer!r}"
     rule = Rule("softmax") if found is None else found._rule(call)
     rows = _Placed(call)
-    arrays = rows.inputs(arrays, qk_norm)
-    arrays |= rows.masks(masks) | rows.scale(scale) | rows.tables(tables)
+    arrays = rows.inputs(arrays, given["qk_norm"])
+    arrays |= rows.masks(given) | rows.scale(scale) | rows.tables(tables)
     arrays |= rows.numbers(rule, normalizer)
     return _form(call, asked, rule, normalizer), arrays
 
@@ -132,9 +146,9 @@ class _Tables:
         self.returned: _Arrays = {}
 
     @property
-    def known(self) -> tuple[Any, ...]:
+    def known(self) -> _Arrays:
         """What the rules of arrays take."""
-        return tuple(self._known(name, table) for name, table in self.given.items())
+        return {name: self._known(name, table) for name, table in self.given.items()}
 
     def _known(self, name: str, table: Any) -> Any:
         if not callable(table):
@@ -190,7 +204,7 @@ class _Placed:
         if (mask := masks["attn_mask"]) is not None:
             found["attn_mask"] = self._axes(mask if is_traced(mask) else jnp.asarray(mask), 2)
         begin, end = self.call.intervals[:2]
-        of_rows = {name: x for name, x in masks.items() if name != "attn_mask"}
+        of_rows = {name: masks[name] for name in _OF_ROWS}
         traced = {name: x for name, x in of_rows.items() if is_traced(x)}
         if traced:
             begin, end = traced_intervals(self.call, **of_rows)

@@ -6,17 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from .._options import NoOptions, refuse_options, without_unknown
-from ..laws import Law
-from ..normalizers import Normalizer
-from ._arguments import read_call
+from .._call.options import check_known, takes
+from ._arguments import ArrayOptions, read_call
 from ._autograd import attend
-from ._sink import Sink
 
 if TYPE_CHECKING:
     import jax
-
-    from .._call.types import Causal, DistanceTable, QKNorm, Window
 
 __all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
 
@@ -45,28 +40,12 @@ class AttentionStatistics(NamedTuple):
     min_score: jax.Array | None = None
 
 
-@without_unknown
+@takes(ArrayOptions)
 def attention(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    *,
-    scale: float | jax.Array | str | Law | None = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: jax.Array | None = None,
-    window: Window | None = None,
-    key_lengths: int | jax.Array | None = None,
-    document_ids: jax.Array | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[ArrayOptions],
 ) -> jax.Array:
     """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
@@ -112,58 +91,21 @@ def attention(
     >>> jax.grad(loss)(q).shape
     (2, 8, 100, 64)
     """
-    if len(unknown):
-        refuse_options(attention, unknown)
+    check_known(attention, options)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    form, arrays = read_call(
-        query,
-        key,
-        value,
-        (),
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    output: jax.Array = attend(form, arrays)["output"]
+    output: jax.Array = attend(*read_call(query, key, value, (), options))["output"]
     return output
 
 
-@without_unknown
+@takes(ArrayOptions)
 def attention_statistics(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array | None = None,
     *,
     statistics: Sequence[str] = _USUAL,
-    scale: float | jax.Array | str | Law | None = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: jax.Array | None = None,
-    window: Window | None = None,
-    key_lengths: int | jax.Array | None = None,
-    document_ids: jax.Array | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[ArrayOptions],
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
 
@@ -174,8 +116,7 @@ def attention_statistics(
     statistics : sequence of str, default ("lse", "entropy")
         Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support,
         sink_weight and min_score have a gradient.
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
-enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+    {names}
         As for :func:`attention`.
 
     Returns
@@ -202,61 +143,22 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{slope:.4f} {-rows.score_variance.sum() / 0.5:.4f}")
     -0.5107 -0.5107
     """
-    if len(unknown):
-        refuse_options(attention_statistics, unknown)
-    form, arrays = read_call(
-        query,
-        key,
-        value,
-        statistics,
-        leave_out=statistics is _USUAL,
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    return AttentionStatistics(**attend(form, arrays))
+    check_known(attention_statistics, options)
+    call = read_call(query, key, value, statistics, options, leave_out=statistics is _USUAL)
+    return AttentionStatistics(**attend(*call))
 
 
-@without_unknown
+@takes(ArrayOptions)
 def attention_entropy(
     query: jax.Array,
     key: jax.Array,
-    *,
-    scale: float | jax.Array | str | Law | None = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    attn_mask: jax.Array | None = None,
-    window: Window | None = None,
-    key_lengths: int | jax.Array | None = None,
-    document_ids: jax.Array | None = None,
-    distance_scale: DistanceTable | None = None,
-    distance_bias: DistanceTable | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[ArrayOptions],
 ) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
-distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+    query, key, {names}
         As for :func:`attention`.
 
     Returns
@@ -276,28 +178,6 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{at.jax.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    if len(unknown):
-        refuse_options(attention_entropy, unknown)
-    form, arrays = read_call(
-        query,
-        key,
-        None,
-        ("entropy",),
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    entropy: jax.Array = attend(form, arrays)["entropy"]
+    check_known(attention_entropy, options)
+    entropy: jax.Array = attend(*read_call(query, key, None, ("entropy",), options))["entropy"]
     return entropy

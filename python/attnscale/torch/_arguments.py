@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .. import laws, normalizers
+from .._call.call import Call
 from .._checks import fit_to, shown
 from ..laws import Law
 from ..laws._values import open_law, with_values
@@ -22,12 +24,15 @@ from ._tensors import array, autocast, check_tensors, row_extents
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._call.types import QKNorm
+
 __all__ = [
     "FORM_SCHEMA",
     "LEARNABLE",
     "TENSOR_SCHEMA",
     "Arguments",
     "Form",
+    "TensorOptions",
     "causal_of_text",
     "read_call",
     "sink_of_array",
@@ -53,6 +58,27 @@ FORM_SCHEMA = (
 )
 
 
+class TensorOptions(TypedDict, total=False):
+    """Options of :func:`attnscale.torch.attention`."""
+
+    scale: float | Tensor | str | Law | Learned | None
+    is_causal: bool
+    causal: str | int | None
+    attn_mask: Tensor | None
+    window: tuple[int | None, int | None] | None
+    key_lengths: int | Tensor | None
+    document_ids: Tensor | None
+    distance_scale: Tensor | None
+    distance_bias: Tensor | None
+    enable_gqa: bool
+    softcap: float | None
+    normalizer: str | Normalizer | Sink | Sigmoid | Entmax
+    qk_norm: QKNorm | None
+    layout: str
+    num_threads: int | None
+    backend: str | None
+
+
 class Form(NamedTuple):
     """The part of a call that is no tensor; in text, "" stands for None."""
 
@@ -76,18 +102,18 @@ class Form(NamedTuple):
 class Arguments(NamedTuple):
     """The tensors of a call, then its form, in the order of the schema."""
 
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor | None
-    scale: torch.Tensor | None
-    attn_mask: torch.Tensor | None
-    distance_scale: torch.Tensor | None
-    distance_bias: torch.Tensor | None
-    sink: torch.Tensor | None
-    bias: torch.Tensor | None
-    alpha: torch.Tensor | None
-    key_lengths: torch.Tensor | None
-    document_ids: torch.Tensor | None
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    scale: Tensor | None
+    attn_mask: Tensor | None
+    distance_scale: Tensor | None
+    distance_bias: Tensor | None
+    sink: Tensor | None
+    bias: Tensor | None
+    alpha: Tensor | None
+    key_lengths: Tensor | None
+    document_ids: Tensor | None
     form: Form
 
     @staticmethod
@@ -99,7 +125,7 @@ class Arguments(NamedTuple):
         return Arguments._make((*arguments[:n], form))
 
     @property
-    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+    def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors of the call."""
         return self[:-1]
 
@@ -113,7 +139,14 @@ class Arguments(NamedTuple):
         """The shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
         return row_extents(self[:3], self.form.layout, enable_gqa=self.form.enable_gqa)
 
-    def mapped(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+    @property
+    def is_softmax(self) -> bool:
+        """Whether the normalizer is a softmax, with or without a sink, whose rows have a log-sum-exp."""
+        if self.sink is not None or self.form.normalizer == "softmax":
+            return True
+        return self.bias is None and self.alpha is None and _names_softmax(self.form.normalizer)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
         """The call with the function applied to each of its tensors."""
         return Arguments._make((*(None if x is None else function(x) for x in self.tensors), self.form))
 
@@ -121,6 +154,10 @@ class Arguments(NamedTuple):
         """Query, key and value as arrays."""
         query, key, value = self[:3]
         return array(query, "query"), array(key, "key"), None if value is None else array(value, "value")
+
+    def on_arrays(self) -> Call:
+        """The call as functions on arrays read it."""
+        return Call(*self.arrays(), self.options()).read()
 
     def options(self) -> dict[str, Any]:
         """The call as options of the functions on arrays."""
@@ -157,6 +194,11 @@ class Arguments(NamedTuple):
         return self.form.normalizer
 
 
+@torch.compiler.assume_constant_result
+def _names_softmax(text: str) -> bool:
+    return isinstance(normalizers.get(text), (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink))
+
+
 #: Tensors that are options of the functions on arrays, and where they are in a call.
 _OPTIONAL_ARRAYS = [
     (Arguments._fields.index(name), name)
@@ -190,65 +232,49 @@ def _options_of(form: Form) -> dict[str, Any]:
         return _read_options.__wrapped__(*form[1:])
 
 
-def read_call(
-    query: Any,
-    key: Any,
-    value: Any = None,
-    *,
-    scale: Any = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    attn_mask: Any = None,
-    window: Any = None,
-    key_lengths: Any = None,
-    document_ids: Any = None,
-    distance_scale: Any = None,
-    distance_bias: Any = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: Any = "softmax",
-    qk_norm: str | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-) -> Arguments:
+def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> Arguments:
     """Read a call with the options of :func:`attnscale.torch.attention`, in the type of autocast."""
-    if not (isinstance(query, torch.Tensor) and isinstance(key, torch.Tensor)):
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor)):
         check_tensors(query=query, key=key)
-    tables = distance_scale, distance_bias
+    given = options.get
+    attn_mask, scale, window = given("attn_mask"), given("scale"), given("window")
+    tables = given("distance_scale"), given("distance_bias")
     for each in (value, attn_mask, *tables):
-        if each is not None and not isinstance(each, torch.Tensor):
+        if each is not None and not isinstance(each, Tensor):
             named = dict(zip(("distance_scale", "distance_bias"), tables, strict=True))
             check_tensors(or_none=True, value=value, attn_mask=attn_mask, **named)
     factor, of_scale = (None, _STANDARD) if scale is None else _read_scale(scale)
     left, right = (None, None) if window is None else window
+    normalizer = given("normalizer", "softmax")
     name, sink, bias, alpha = (
         (normalizer, None, None, None) if isinstance(normalizer, str) else _read_normalizer(normalizer)
     )
     # By position: names take twice as long.
-    seen = is_causal, text_of_causal(causal), left, right, window is not None
-    form = Form._make((*of_scale, *seen, enable_gqa, softcap, name, qk_norm or "", layout, num_threads))
+    seen = given("is_causal", False), text_of_causal(given("causal")), left, right, window is not None
+    shape = given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
+    form = Form._make((*of_scale, *seen, given("enable_gqa", False), given("softcap"), name, *shape))
     query, key, value = autocast(query, key, value)
-    lengths, documents = _integers(key_lengths, query), _integers(document_ids, query)
+    lengths, documents = _integers(given("key_lengths"), query), _integers(given("document_ids"), query)
     learnable = query, key, value, factor, attn_mask, *tables, sink, bias, alpha
     return Arguments(*learnable, lengths, documents, form)
 
 
-def _integers(given: Any, query: torch.Tensor) -> torch.Tensor | None:
+def _integers(given: Any, query: Tensor) -> Tensor | None:
     """Integers as a tensor; a tensor stays on its device."""
     if given is None:
         return None
-    return given if isinstance(given, torch.Tensor) else torch.as_tensor(given, device=query.device)
+    return given if isinstance(given, Tensor) else torch.as_tensor(given, device=query.device)
 
 
 #: What a form begins with: multiplier, law, learned and lengths. This is that of ``scale=None``.
 _STANDARD: tuple[Any, Any, Any, Any] = (None, "", (), ())
 
 
-def _read_scale(scale: Any) -> tuple[torch.Tensor | None, tuple[Any, Any, Any, Any]]:
+def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
     """The tensor of a scale, and the fields of a form that describe the scale."""
     if isinstance(scale, Learned):
         return scale.packed, (None, scale.spelling, tuple(scale.parameters), tuple(scale.lengths))
-    if isinstance(scale, torch.Tensor):
+    if isinstance(scale, Tensor):
         return scale, _STANDARD
     if isinstance(scale, (str, Law)):
         return None, (None, scale if isinstance(scale, str) else scale.spelling, (), ())

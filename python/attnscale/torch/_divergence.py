@@ -113,7 +113,7 @@ enable_gqa, softcap, other_softcap, layout
     }
     with torch.autocast(query.device.type, enabled=False):
         with errors_of("other_query and other_key"):
-            scores = scores_of(read_call(other_query, other_key, **theirs))
+            scores = scores_of(read_call(other_query, other_key, None, theirs))
         if other_softcap is None and (their_mask is None or their_mask.dtype == torch.bool):
             lse = _lse(other_query, other_key, theirs, backend)
             value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
@@ -121,7 +121,7 @@ enable_gqa, softcap, other_softcap, layout
             found = _from_values(rows_of_own, scores, lse, layout)
         else:
             backend_of(query.device, backend)  # the kernels in Triton do not write out scores
-            found = _from_blocks(scores_of(read_call(query, key, **own)), scores)
+            found = _from_blocks(scores_of(read_call(query, key, None, own)), scores)
         if other_attn_mask is not None:
             found = found.masked_fill(_hides(query, key, own_mask, their_mask, masks), math.inf)
     # Rounding is cut off at 0, and takes no gradient with it.

@@ -7,7 +7,7 @@ do with a call than to run it: to compile, export, transform or watch it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._call.lost_rows import warn_of_lost_rows
 from .._core import attend_tensors, differentiate_tensors
-from ._arguments import LEARNABLE, Arguments, Form
+from ._arguments import LEARNABLE, Arguments
 from ._ops import DIFFERENTIABLE, KEPT, attend_arrays, differentiate, differentiate_as_operator
 from ._tensors import array, is_eager
 
@@ -28,38 +28,27 @@ watchers: list[Any] = []
 _N_TENSORS = len(Arguments._fields) - 1
 _N_LEARNABLE = len(LEARNABLE)
 #: What backward returns for the arguments of the function that are no tensors.
-_NO_GRADIENTS = (None, None, None)
+_NO_GRADIENTS = (None, None, None, None)
 #: What backward returns for the learnable tensors that a plain call does not have.
 _NOT_OF_PLAIN = (None,) * (_N_LEARNABLE - 3)
 
 
 def attend_plain(
-    query: Any, key: Any, value: Any, statistics: tuple[str, ...], *options: Any
+    query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
     """The output, None without a value, and the statistics of a plain call that nobody differentiates.
 
-    Parameters
-    ----------
-    query, key, value : Tensor
-    statistics : tuple of str
-        Names of statistics.
-    *options
-        The options of a call as ``_core.attend_tensors`` takes them.
-
-    Returns
-    -------
-    tuple or None
-        None for any other call: one with other options, or that PyTorch has more to do with than to run.
+    None for any other call: one with other options, or that PyTorch has more to do with than to run.
     """
     if watchers:
-        return watchers[-1].attend(query, key, value, statistics, *options)
+        return watchers[-1].attend(query, key, value, statistics, options)
     if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
     if (query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)) and (
         torch.is_grad_enabled()
     ):
         return None
-    plain = attend_tensors(query, key, value, statistics, *options)
+    plain = attend_tensors(query, key, value, statistics, options)
     return None if plain is None else _without_lost_rows(plain, query, key, value)
 
 
@@ -74,67 +63,56 @@ def _without_lost_rows(
 
 
 def attend_now(
-    call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...]
+    call: Arguments, options: Mapping[str, Any], asked: tuple[str, ...], kept: tuple[str, ...]
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for, of a call that is_eager() speaks for.
 
     Parameters
     ----------
     call : Arguments
+    options : mapping
+        Those that the call was read from.
     asked : tuple of str
     kept : tuple of str
         Also what a backward pass starts from.
     """
     learnable = call.tensors[:_N_LEARNABLE]
     if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
-        return _attend(call, asked)
+        return _attend(call, options, asked)[:2]
     names = tuple(dict.fromkeys(asked))
-    found = _Attend.apply(call, names, kept, *learnable)
+    found = _Attend.apply(call, options, names, kept, *learnable)
     if call.value is None:
         return None, dict(zip(names, found, strict=True))
     return found[0], dict(zip(names, found[1:], strict=True))
 
 
-def _attend(call: Arguments, names: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output and the statistics of these names, which may have one twice."""
-    plain = attend_tensors(call.query, call.key, call.value, names, *_plain_options(call.form, call.tensors))
+def _attend(
+    call: Arguments, options: Mapping[str, Any], names: tuple[str, ...]
+) -> tuple[Tensor | None, dict[str, Tensor], bool]:
+    """The output, the statistics of these names, which may have one twice, and whether the call is plain."""
+    plain = attend_tensors(call.query, call.key, call.value, names, options)
     if plain is None:
-        return attend_arrays(call, names)
+        return *attend_arrays(call, names), False
     output, rows = _without_lost_rows(plain, call.query, call.key, call.value)
-    return output, dict(zip(names, rows, strict=True))
-
-
-def _plain_options(
-    form: Form, tensors: Sequence[Tensor | None]
-) -> tuple[Any, Any, Any, Any, Any, tuple[Any, ...]]:
-    """The options of a call as the core takes them for a plain one."""
-    texts = form.law or None, form.causal or None, form.windowed or None, form.qk_norm or None
-    others = *tensors[3:], *texts, form.softcap, form.num_threads
-    return form.multiplier, form.is_causal, form.enable_gqa, form.normalizer, form.layout, others
-
-
-def _differentiate_plain(
-    form: Form, saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
-) -> tuple[Tensor, ...] | None:
-    """The gradients of query, key and value of a plain call whose output alone is in a loss, or None.
-
-    `saved` are the tensors of the call, the output, and KEPT.
-    """
-    tensors, output, lse = saved[:_N_TENSORS], saved[_N_TENSORS], saved[_N_TENSORS + 1]
-    if any(each is not None for each in grads[1:]):
-        return None
-    query, key, value = tensors[:3]
-    return differentiate_tensors(query, key, value, grads[0], output, lse, *_plain_options(form, tensors))
+    return output, dict(zip(names, rows, strict=True)), True
 
 
 class _Attend(torch.autograd.Function):
     """Attention under autograd; the tensors that may have a gradient are arguments of their own."""
 
     @staticmethod
-    def forward(ctx: Any, call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...], *_: Any) -> Any:
+    def forward(
+        ctx: Any,
+        call: Arguments,
+        options: Mapping[str, Any],
+        asked: tuple[str, ...],
+        kept: tuple[str, ...],
+        *_: Any,
+    ) -> Any:
         """The output if there is a value, and the statistics asked for."""
-        output, rows = _attend(call, kept)
+        output, rows, is_plain = _attend(call, options, kept)
         ctx.form, ctx.asked = call.form, asked
+        ctx.options = options if is_plain else None  # a plain call has no tensors among its options
         ctx.save_for_backward(*call.tensors, output, *(rows.get(name) for name in KEPT))
         ctx.set_materialize_grads(False)
         if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
@@ -152,6 +130,10 @@ class _Attend(torch.autograd.Function):
         tensors = saved[:_N_TENSORS]
         if torch.is_grad_enabled() or not is_eager(*tensors, *rows):
             return (*_NO_GRADIENTS, *differentiate_as_operator(tensors, ctx.form, rows, wanted))
-        if has_value and (plain := _differentiate_plain(ctx.form, saved, grads)):
-            return (*_NO_GRADIENTS, *plain, *_NOT_OF_PLAIN)
+        if has_value and ctx.options is not None and all(each is None for each in grads[1:]):
+            output, lse = saved[_N_TENSORS : _N_TENSORS + 2]
+            query, key, value = tensors[:3]
+            plain = differentiate_tensors(query, key, value, grads[0], output, lse, ctx.options)
+            if plain is not None:
+                return (*_NO_GRADIENTS, *plain, *_NOT_OF_PLAIN)
         return (*_NO_GRADIENTS, *differentiate(Arguments._make((*tensors, ctx.form)), rows, wanted))

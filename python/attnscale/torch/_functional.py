@@ -3,29 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
-from .._options import NoOptions, refuse_options, without_unknown
+from .._call.options import check_known, takes
 from .._results import NAMES, statistic_names
-from ..laws import Law
-from ..normalizers import Normalizer
-from ._arguments import Arguments, read_call
+from ._arguments import TensorOptions, read_call
 from ._blocks import attend_in_blocks
 from ._device import kernel_of, refuse_jit_trace
 from ._eager import attend_now, attend_plain
-from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
 from ._tensors import is_eager
 
-if TYPE_CHECKING:
-    from .._call.types import QKNorm
-
 __all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
 
+_OPTIONS = frozenset(TensorOptions.__annotations__)
 #: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
 _CORE = (None, "auto", "core")
 
@@ -53,29 +48,12 @@ class AttentionStatistics(NamedTuple):
     min_score: Tensor = None
 
 
-@without_unknown
+@takes(TensorOptions)
 def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    scale: float | Tensor | str | Law | Learned | None = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    attn_mask: Tensor | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    key_lengths: int | Tensor | None = None,
-    document_ids: Tensor | None = None,
-    distance_scale: Tensor | None = None,
-    distance_bias: Tensor | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
@@ -130,72 +108,24 @@ num_threads
     >>> q, k, v = torch.randn(3, 2, 8, 100, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     >>> at.torch.attention(q, k, v, is_causal=True).square().sum().backward()
     """
-    if len(unknown):
-        refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
-    others: tuple[Any, ...] = (
-        attn_mask,
-        causal,
-        window,
-        key_lengths,
-        document_ids,
-        distance_scale,
-        distance_bias,
-    )
-    others += softcap, qk_norm, num_threads, backend
-    plain = attend_plain(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
+    plain = attend_plain(query, key, value, (), options)
     if plain is not None:
         return plain[0]
-    call = read_call(
-        query,
-        key,
-        value,
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    output, _ = _attend(call, (), backend)
+    output, _ = _attend(attention, query, key, value, (), options)
     assert output is not None
     return output
 
 
-@without_unknown
+@takes(TensorOptions)
 def attention_statistics(
     query: Tensor,
     key: Tensor,
     value: Tensor | None = None,
     *,
     statistics: Sequence[str] = ("lse", "entropy"),
-    scale: float | Tensor | str | Law | Learned | None = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    attn_mask: Tensor | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    key_lengths: int | Tensor | None = None,
-    document_ids: Tensor | None = None,
-    distance_scale: Tensor | None = None,
-    distance_bias: Tensor | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[TensorOptions],
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
 
@@ -206,8 +136,7 @@ def attention_statistics(
     statistics : sequence of str, default ("lse", "entropy")
         Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support,
         sink_weight and min_score have a gradient.
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
-enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
+    {names}
         As for :func:`attention`.
 
     Returns
@@ -233,75 +162,25 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     >>> k.grad.abs().max()  # the even row is the maximum of the entropy
     tensor(0.)
     """
-    if len(unknown):
-        refuse_options(attention_statistics, unknown)
     asked = statistic_names(statistics)
-    others: tuple[Any, ...] = (
-        attn_mask,
-        causal,
-        window,
-        key_lengths,
-        document_ids,
-        distance_scale,
-        distance_bias,
-    )
-    others += softcap, qk_norm, num_threads, backend
-    plain = attend_plain(query, key, value, asked, scale, is_causal, enable_gqa, normalizer, layout, others)
+    plain = attend_plain(query, key, value, asked, options)
     if plain is not None:
         return AttentionStatistics(plain[0], **dict(zip(asked, plain[1], strict=True)))
-    call = read_call(
-        query,
-        key,
-        value,
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    output, found = _attend(call, asked, backend)
+    output, found = _attend(attention_statistics, query, key, value, asked, options)
     return AttentionStatistics(output, **found)
 
 
-@without_unknown
+@takes(TensorOptions)
 def attention_entropy(
     query: Tensor,
     key: Tensor,
-    *,
-    scale: float | Tensor | str | Law | Learned | None = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    attn_mask: Tensor | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    key_lengths: int | Tensor | None = None,
-    document_ids: Tensor | None = None,
-    distance_scale: Tensor | None = None,
-    distance_bias: Tensor | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
-    **unknown: Unpack[NoOptions],
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_entropy` on tensors: the entropy of every row of weights, in nats.
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
-distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
+    query, key, {names}
         As for :func:`attention`.
 
     Returns
@@ -321,43 +200,30 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, ba
     >>> print(f"{at.torch.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    if len(unknown):
-        refuse_options(attention_entropy, unknown)
-    call = read_call(
-        query,
-        key,
-        scale=scale,
-        is_causal=is_causal,
-        causal=causal,
-        attn_mask=attn_mask,
-        window=window,
-        key_lengths=key_lengths,
-        document_ids=document_ids,
-        distance_scale=distance_scale,
-        distance_bias=distance_bias,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=normalizer,
-        qk_norm=qk_norm,
-        layout=layout,
-        num_threads=num_threads,
-    )
-    return _attend(call, ("entropy",), backend)[1]["entropy"]
+    return _attend(attention_entropy, query, key, None, ("entropy",), options)[1]["entropy"]
 
 
 def _attend(
-    call: Arguments, asked: tuple[str, ...], backend: str | None
+    function: Callable[..., Any],
+    query: Any,
+    key: Any,
+    value: Any,
+    asked: tuple[str, ...],
+    options: Mapping[str, Any],
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for."""
+    if any(name not in _OPTIONS for name in options):
+        check_known(function, options)
+    call, backend = read_call(query, key, value, options), options.get("backend")
     eager = backend in _CORE and is_eager(*call.tensors)
     if not eager and kernel_of(call, asked, backend) == "torch":
         return attend_in_blocks(call, asked)
     refuse_jit_trace()
     # The backward pass starts from the log-sum-exp, which costs nothing.
-    has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
-    kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
+    has_lse = torch.is_grad_enabled() and "lse" not in asked and call.is_softmax
+    kept = (*asked, "lse") if has_lse else asked
     if eager:
-        return attend_now(call, asked, kept)
+        return attend_now(call, options, asked, kept)
     output, *rows = run(*call.flat, kept)
     found = {name: row for name, row in zip(NAMES, rows, strict=True) if name in asked}
     return (None if call.value is None else output), found

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._results import NAMES, AttentionStatistics
-from ..attention import attention, attention_statistics
-from ..gradients import attention_gradients
+from .._call.gradients import pull_back
+from .._call.weights import available, normalizer_of
+from .._results import NAMES, AttentionStatistics, statistic_names
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
 from ._autograd import Differentiable
 from ._tensors import array, check_on_cpu, heads_first, tensor
@@ -63,12 +63,10 @@ def attend_arrays(
     call: Arguments, asked: Sequence[str]
 ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
     """The output, None without a value, and the statistics asked for, of tensors with numbers on the CPU."""
-    query, key, value = call.arrays()
-    if value is not None and not asked:
-        return tensor(attention(query, key, value, **call.options())), {}
-    rows = attention_statistics(query, key, value, statistics=asked, **call.options())
-    output = None if rows.output is None else tensor(rows.output)
-    return output, {name: tensor(np.asarray(getattr(rows, name))) for name in dict.fromkeys(asked)}
+    read = call.on_arrays()
+    normalizer = normalizer_of(read.options)
+    output, rows = read.attend(normalizer, available(statistic_names(asked), normalizer, leave_out=False))
+    return None if output is None else tensor(output), {name: tensor(x) for name, x in rows.items()}
 
 
 @attend.register_fake
@@ -120,30 +118,20 @@ def differentiate(
     if all(each is None for each in given[n:]):  # no output has a gradient
         return tuple(torch.zeros_like(x) if want else None for _, x, want in of_tensors)
     kept = {name: x for name, x in zip(KEPT, given[1:n], strict=True) if x is not None}
-    cotangents: dict[str, Any] = {
-        name: x for name, x in zip(_GRADIENTS, given[n + 1 :], strict=True) if x is not None
-    }
-    query, key, value = call.arrays()
-    found = attention_gradients(
-        query,
-        key,
-        value,
-        given[n],
-        **cotangents,
-        forward=AttentionStatistics(given[0], **kept),
-        wanted=[*(name for name, want in zip(LEARNABLE, wanted, strict=True) if want), "law"],
-        **call.options(),
-    )
+    cotangents = {name: x for name, x in zip(DIFFERENTIABLE, given[n + 1 :], strict=True) if x is not None}
+    names = (*(name for name, want in zip(LEARNABLE, wanted, strict=True) if want), "law")
+    saved = AttentionStatistics(given[0], **kept)
+    found = pull_back(call.on_arrays(), given[n], cotangents, saved, names)
     return tuple(_gradient(found, name, x, call) if want else None for name, x, want in of_tensors)
 
 
-def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
+def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> torch.Tensor:
     """The gradient of a tensor of the call, in the type of the tensor."""
     values: Any
     if name == "scale" and call.form.learned:
-        values = np.concatenate([found.law[each].reshape(-1) for each in call.form.learned])
+        values = np.concatenate([found["law"][each].reshape(-1) for each in call.form.learned])
     else:
-        values = getattr(found, name, None)
+        values = found.get(name)
     if values is None and name == "value":  # the output is not in the loss
         return torch.zeros_like(given)
     if values is None:

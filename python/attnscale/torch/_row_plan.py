@@ -17,20 +17,18 @@ from torch import Tensor
 
 from .. import laws
 from .._call.call import Call
-from .._call.weights import read_normalizer
+from .._call.weights import normalizer_of
 from .._checks import choose
 from ..laws._values import open_law
 from ._arguments import FORM_SCHEMA, TENSOR_SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
-from ._tensors import array, is_traced, stand_in, wide_type
+from ._tensors import is_traced, stand_in, wide_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["RowPlan", "plan_rows"]
-
-_MASKS = ("attn_mask", "is_causal", "causal", "window", "key_lengths", "document_ids")
 
 
 class RowPlan(NamedTuple):
@@ -143,21 +141,18 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
     large = (*call[:3], call.attn_mask)
     small = _with_large(call, None, None, None, None).mapped(torch.Tensor.cpu)
     read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
-    query, key, value = (None if x is None else array(x) for x in read[:3])
-    options = read.options()
-    rows = _Rows(query, key, value, enable_gqa=form.enable_gqa, layout=form.layout)
-    rows.tensors = call
     if form.qk_norm:
         choose("qk_norm", form.qk_norm, ("l2", "rms"))
-    rows.see(**{name: options[name] for name in _MASKS})
-    rows.score(**{name: options[name] for name in ("scale", "softcap", "distance_scale", "distance_bias")})
-    rule = read_normalizer(options["normalizer"])
+    rows = _Rows(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
+    rows.tensors = call
+    rows.read()
+    rule = normalizer_of(rows.options)
     if call.bias is not None or (rule is not None and rule.name == "sink"):
         assert rule is not None
         rule._rule(rows)
     begin, end = _interval(rows, device)
     plan = {} if call.scale is not None and not form.law else {"scale": rows.scale}
-    law = laws.get(options["scale"]) if form.law else None
+    law = laws.get(rows.options["scale"]) if form.law else None
     if law is not None and form.learned:
         plan["slopes"] = _slopes(law, call, rows)
     wide = wide_type(x.dtype for x in call[:3] if x is not None)

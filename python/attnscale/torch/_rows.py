@@ -44,7 +44,8 @@ def row_weights(
     On the CPU the backward pass is that of attention whose values are unit vectors, and costs
     n_queries * n_keys^2 for each head.
     """
-    call = read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask)
+    options = {"scale": scale, "normalizer": normalizer, "causal": causal, "attn_mask": attn_mask}
+    call = read_call(query, key, None, options)
     if backend_of(query.device, backend) != "core":
         return weights_of_rows(call)
     refuse_jit_trace()
@@ -66,7 +67,7 @@ def row_scales(
     The scale has a gradient in the learned parameters of the law. What a law measures on a row counts as a
     constant.
     """
-    call = read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask)
+    call = read_call(query, key, None, {"scale": scale, "causal": causal, "attn_mask": attn_mask})
     if backend_of(query.device, backend) != "core":
         return scales_of_rows(call)
     refuse_jit_trace()
@@ -82,8 +83,7 @@ def weights(*arguments: Any) -> Tensor:
     """The matrix of weights of a call without a value."""
     call = Arguments.of(arguments)
     check_on_cpu(*call.tensors)
-    query, key, _ = call.arrays()
-    return tensor(attention_weights(query, key, **call.options()))
+    return tensor(attention_weights(*call.arrays()[:2], **call.options()))
 
 
 @weights.register_fake
@@ -156,12 +156,7 @@ def _pull_back_scales(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 def _call(arguments: Arguments) -> Call:
     check_on_cpu(*arguments.tensors)
-    query, key, _ = arguments.arrays()
-    options = arguments.options()
-    call = Call(query, key)
-    call.see(options["attn_mask"], causal=options["causal"])
-    call.score(options["scale"])
-    return call
+    return arguments.on_arrays()
 
 
 _scales_backward = Differentiable(scales_backward)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from .._call.homes import tensor
 from .._checks import bfloat16_tensor, shown
 
 __all__ = [
@@ -40,13 +41,6 @@ def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
     return bfloat16_tensor(name, tensor)
 
 
-def tensor(array: Any) -> torch.Tensor:
-    """A tensor on the memory of an array; the inverse of :func:`array`."""
-    if array.dtype.kind == "V":  # bfloat16; a name takes NumPy longer
-        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return _from_numpy(array)
-
-
 def check_on_cpu(*tensors: torch.Tensor | None) -> None:
     """Refuse tensors on devices other than the CPU."""
     for each in tensors:
@@ -63,7 +57,7 @@ def is_traced() -> bool:
 
 
 #: Names of this module are found faster than those of PyTorch, which a small call would notice.
-_BFLOAT16, _from_numpy, _keys = torch.bfloat16, torch.from_numpy, torch._C._dispatch_keys
+_BFLOAT16, _keys = torch.bfloat16, torch._C._dispatch_keys
 _is_transformed = torch._C._are_functorch_transforms_active
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _traced, _is_profiled = torch._C._get_tracing_state, torch._C._autograd._profiler_enabled

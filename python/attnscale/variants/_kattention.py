@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -11,16 +11,19 @@ import numpy as np
 from .._call.arrays import Inputs
 from .._call.call import Call
 from .._call.names import has_names
+from .._call.options import takes
 from .._call.scale import read_law
-from .._call.weights import available, read_normalizer
+from .._call.types import CallOptions
+from .._call.weights import available, normalizer_of
 from .._checks import fit_to
+from .._options import hinted
 from .._results import AttentionStatistics, statistic_names
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import CallOptions, Layout, QKNorm, Scale
+    from .._call.types import Scale
 
 __all__ = ["kattention", "kattention_heads", "kattention_statistics"]
 
@@ -97,6 +100,8 @@ def kattention(
         return output.astype(common_type(rows), copy=False)
 
 
+@hinted
+@takes(CallOptions)
 def kattention_heads(
     query: ArrayLike,
     key: ArrayLike,
@@ -117,8 +122,8 @@ def kattention_heads(
     scale : float, array_like, Law or str, optional
         The whole multiplier of the score, as for :func:`attnscale.attention`; None: 1/sqrt(head_dim).
         A law that measures the row is refused.
-    **options
-        As for :func:`attnscale.attention`, without ``out``. A normalizer that compares scores with a
+    {names}
+        As for :func:`attnscale.attention`. A normalizer that compares scores with a
         constant (a sink, a sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts
         before the bias.
 
@@ -149,11 +154,13 @@ def kattention_heads(
     """
     if value is None:
         raise TypeError("value must be an array, got None; kattention_statistics works without a value")
-    found = _statistics(query, key, value, bias, scale, (), **options).output
+    found = _statistics(query, key, value, bias, (), {**options, "scale": scale}).output
     assert found is not None
     return found
 
 
+@hinted
+@takes(CallOptions)
 def kattention_statistics(
     query: ArrayLike,
     key: ArrayLike,
@@ -172,7 +179,7 @@ def kattention_statistics(
         As for :func:`attnscale.attention`.
     value : array_like, optional
         None: no output.
-    bias, scale, **options
+    bias, scale, {names}
         As for :func:`kattention_heads`.
     statistics : sequence of str, default ("lse", "entropy")
         As for :func:`attnscale.attention_statistics`.
@@ -196,43 +203,26 @@ def kattention_statistics(
     >>> rows.entropy.shape, bool(np.isfinite(rows.lse).all())  #            a penalty on their length
     ((1, 64), True)
     """
-    return _statistics(query, key, value, bias, scale, statistics, **options)
+    return _statistics(query, key, value, bias, statistics, {**options, "scale": scale})
 
 
 def _statistics(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any,
-    scale: Any,
-    statistics: Iterable[str],
-    *,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
-    distance_scale: Any = None,
-    distance_bias: Any = None,
-    normalizer: Any = "softmax",
-    qk_norm: QKNorm | None = None,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
-    **masks: Any,
+    query: Any, key: Any, value: Any, bias: Any, statistics: Iterable[str], options: Mapping[str, Any]
 ) -> AttentionStatistics:
-    found = read_normalizer(normalizer)
+    found = normalizer_of(options)
     names = available(statistic_names(statistics), found, leave_out=False)
-    query, key, value = (np.asarray(x) if has_names(x) else x for x in (query, key, value))
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    # The call's head_dim, which scales and laws read, stays that without the added channel.
-    q, k = _with_key_term(call.inputs, bias)
-    call.inputs = call.inputs._replace(query=q, key=k)
-    call.see(**masks)
-    law = read_law(scale)
+    law = read_law(options["scale"])
     if law is not None and law.meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
             "a number, an array or a law of n"
         )
-    call.score(scale if law is None else law, softcap, distance_scale, distance_bias)
-    output, rows = call.attend(found, names)
+    query, key, value = (np.asarray(x) if has_names(x) else x for x in (query, key, value))
+    call = Call(query, key, value, options if law is None else {**options, "scale": law})
+    # The call's head_dim, which scales and laws read, stays that without the added channel.
+    q, k = _with_key_term(call.inputs, bias)
+    call.inputs = call.inputs._replace(query=q, key=k)
+    output, rows = call.read().attend(found, names)
     return AttentionStatistics(output, **rows)
 
 

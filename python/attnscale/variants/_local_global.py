@@ -122,14 +122,14 @@ def _attend_others(
     options: dict[str, Any],
 ) -> None:
     """The positions behind the global ones, into `out`: one call that sees the global keys and a window."""
-    call = Call(query, key, value, options["enable_gqa"], num_threads=options["num_threads"])
+    call = Call(query, key, value, options)
     n_keys = key.shape[-2]
     n_global = n_keys - query.shape[-2]
     position = np.arange(n_global, n_keys)
     begin = np.maximum(position - min(left, n_keys), n_global)
     end = np.minimum(position + min(right, n_keys) + 1, n_keys)
     call.intervals = EVERY_KEY._replace(begin=begin, end=end)
-    call.score(options["scale"])
+    call.score()
     call.core.show_leading(n_global)
     call.attend(None, (), out)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,6 @@ from .._tensors import shows
 from .products import Scores, Weights
 
 __all__ = [
-    "OWN_OPTIONS",
     "Reading",
     "key_heads",
     "of_flex",
@@ -36,12 +36,6 @@ _FLEX = (
     "kernel_options",
     "score_buffers",
     "mask_buffers",
-)
-#: Options of this package's attention in the order in which its calls are shown.
-OWN_OPTIONS = (
-    *("scale", "is_causal", "enable_gqa", "normalizer", "layout"),
-    *("attn_mask", "causal", "window", "key_lengths", "document_ids", "distance_scale", "distance_bias"),
-    *("softcap", "qk_norm", "num_threads", "backend"),
 )
 #: How far scores that were made again may be from the model's own, in parts of the largest.
 _NEAR = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -110,7 +104,7 @@ def unpacked(found: Reading) -> Reading:
     )
 
 
-def of_own(heads: int | None, query: Tensor, key: Tensor, options: dict[str, Any]) -> Reading:
+def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
     """A call of this package's attention."""
     known = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items() if x is not None}
     known.pop("num_threads", None)

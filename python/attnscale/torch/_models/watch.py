@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FunctionType
@@ -21,7 +21,7 @@ from .. import _eager
 from .._functional import attention_statistics
 from .calls import Call, Place
 from .products import FOLLOWED, follow, watching
-from .readings import OWN_OPTIONS, Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
+from .readings import Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
 from .rows import Running, context_of, is_one_row
 
 __all__ = ["Watch"]
@@ -212,17 +212,19 @@ class _OwnCalls:
         _eager.watchers.remove(self)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor | None, statistics: tuple[str, ...], *options: Any
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        statistics: tuple[str, ...],
+        options: Mapping[str, Any],
     ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
         """Show a call with the arguments of :func:`attend_plain`, and compute it."""
-        named = dict(zip(OWN_OPTIONS, (*options[:-1], *options[-1]), strict=True))
-        found = self.around(
-            *(query, key, named),
-            partial(attention_statistics, query, key, value, statistics=statistics, **named),
-        )
+        computed = partial(attention_statistics, query, key, value, statistics=statistics, **options)
+        found = self.around(query, key, options, computed)
         return found.output, tuple(getattr(found, name) for name in statistics)
 
-    def around(self, query: Tensor, key: Tensor, options: dict[str, Any], compute: Callable[[], _T]) -> _T:
+    def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
         """Show a call with these options, and compute it."""
         for each in _eager.watchers:
             each._watch.seen(of_own, query, key, options)

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 
 import torch
 
-from ... import normalizers
 from .._arguments import Arguments
 from .._scores import key_count
 
@@ -37,7 +36,7 @@ def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
     why_not = missing() or _of_tensors(call) or _of_options(call)
     if why_not is None and (other := [name for name in asked if name in _NOT_HERE]):
         return f"{other[0]} is not in the kernels"
-    if why_not is None and not _is_softmax(call):
+    if why_not is None and not call.is_softmax:
         return "the normalizer is neither a softmax nor one with a sink"
     return why_not
 
@@ -91,15 +90,3 @@ def _is_of_distance(law: str, learned: tuple[str, ...]) -> bool:
     from ...laws._values import open_law
 
     return open_law(law, learned).meaning.is_distance
-
-
-def _is_softmax(call: Arguments) -> bool:
-    if call.sink is not None:
-        return True
-    return call.bias is None and call.alpha is None and _names_softmax(call.form.normalizer)
-
-
-@torch.compiler.assume_constant_result
-def _names_softmax(text: str) -> bool:
-    kinds = (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink)
-    return isinstance(normalizers.get(text), kinds)

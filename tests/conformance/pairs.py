@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pairs of backends and cases as parameters of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from .backends import BACKENDS, Backend
+from .cases import CASES
+
+_OPERATIONS = ("torch, operations", "torch, another device")
+_ONE_KEY = "a mask with one entry for all keys has too few weights for the values"
+#: Cases that operations of PyTorch do not give as they should: all, or their "values" or "gradients" alone.
+FAULTS: dict[tuple[str, str], str] = {
+    ("mask of queries", "values"): _ONE_KEY,
+    ("mask of one", "values"): _ONE_KEY,
+    ("float mask of heads", ""): _ONE_KEY,
+    ("float mask of one", ""): _ONE_KEY,
+    ("an infinity in a value", ""): "rows that see it are NaN, not infinite",
+    ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
+}
+
+
+def fault(backend: str, name: str, kind: str) -> str | None:
+    """What is wrong with a case, if anything is known to be."""
+    if backend not in _OPERATIONS:
+        return None
+    return FAULTS.get((name, kind)) or FAULTS.get((name, ""))
+
+
+def pairs(
+    kind: str, names: Iterable[str], asked: Callable[[Backend, str], bool] = lambda *_: True
+) -> list[Any]:
+    """Every backend with every case of these names that it serves, marked by the library that it needs."""
+    return [
+        pytest.param(backend, name, id=f"{backend}: {name}", marks=_marks(backend, name, kind))
+        for backend, own in BACKENDS.items()
+        for name in names
+        if own.serves(CASES[name]) and asked(own, name)
+    ]
+
+
+def _marks(backend: str, name: str, kind: str) -> list[Any]:
+    wrong = fault(backend, name, kind)
+    marks: list[Any] = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
+    if backend == "JAX":
+        marks.append(pytest.mark.jax)
+    elif backend != "NumPy":
+        marks.append(pytest.mark.torch)
+    return marks

@@ -28,6 +28,8 @@ class Backend:
     types: tuple[str, ...] = ("float64", "float32")
     #: How many times the tolerance of a type its gradients may be off.
     looseness = 1.0
+    #: Statistics that it does not compute.
+    lacks: tuple[str, ...] = ()
     #: Whether gradients are of all cases, or of those with one subject.
     is_thorough = True
 
@@ -134,6 +136,21 @@ class OnTensors(Backend):
                 materialize_grads=True,
             )
         return dict(zip([*learns, *parameters], map(to_array, gradients), strict=True))
+
+
+class OnTriton(OnTensors):
+    """The kernels of Triton, beside operations of PyTorch for the calls that they do not serve."""
+
+    looseness = 10.0
+    lacks = ("renyi2", "min_score")
+
+    def call(self, tensors: list[Any], options: dict[str, Any], statistics: tuple[str, ...]) -> Arrays:
+        try:
+            return super().call(tensors, options, statistics)
+        except ValueError as error:
+            if "backend='triton' does not serve this call" not in str(error):
+                raise
+            return OnTensors("torch").call(tensors, options, statistics)
 
 
 def learned_options(case: Case, parameters: Arrays) -> dict[str, Any]:
@@ -250,7 +267,7 @@ def counts(case: Case) -> bool:
     )
 
 
-def _backends() -> dict[str, Backend]:
+def in_python() -> dict[str, Backend]:
     """Those that this process has; Triton's kernels are interpreted in a process of their own."""
     found: dict[str, Backend] = {"NumPy": Backend()}
     if find_spec("torch"):
@@ -258,13 +275,10 @@ def _backends() -> dict[str, Backend]:
         import torch
 
         if os.environ.get("TRITON_INTERPRET") == "1":
-            import triton_calls
+            from tests.tensors import triton_calls
 
             triton_calls.start("cpu")
-            triton_calls.serve_the_cpu()
-            triton = OnTensors("triton", types=("float32",))
-            triton.looseness = 10.0
-            return {"Triton": triton}
+            return {"Triton": OnTriton("triton", types=("float32",))}
         found["torch, kernels"] = OnTensors("core")
         # A mode of PyTorch makes every call one of the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
@@ -273,6 +287,3 @@ def _backends() -> dict[str, Backend]:
     if find_spec("jax"):
         found["JAX"] = OnJax()
     return found
-
-
-BACKENDS = _backends()

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from .backends import BACKENDS, Backend
+from . import in_cpp
+from .backends import Backend, in_python
 from .cases import CASES
 
+#: All that compute attention here, by name.
+BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()
 _OPERATIONS = ("torch, operations", "torch, another device")
 _ONE_KEY = "a mask with one entry for all keys has too few weights for the values"
 #: Cases that operations of PyTorch do not give as they should: all, or their "values" or "gradients" alone.
@@ -48,6 +52,6 @@ def _marks(backend: str, name: str, kind: str) -> list[Any]:
     marks: list[Any] = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
     if backend == "JAX":
         marks.append(pytest.mark.jax)
-    elif backend != "NumPy":
+    elif backend not in ("NumPy", "C++"):
         marks.append(pytest.mark.torch)
     return marks

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from . import truth
-from .backends import BACKENDS, Backend
-from .cases import CASES, SIXTEEN_BITS, statistics_of
-from .pairs import pairs
+from .backends import Backend
+from .cases import CASES, SIXTEEN_BITS
+from .pairs import BACKENDS, pairs
 
 pytestmark = [pytest.mark.levels, pytest.mark.filterwarnings("ignore:rows of the result are NaN")]
 
@@ -27,9 +27,10 @@ COUNTS = ("n_visible", "argmax", "support")
 
 
 def check(backend: Backend, name: str, dtype: Any) -> None:
-    case, want = CASES[name], truth.values(name)
+    case = CASES[name]
+    want = {each: x for each, x in truth.values(name).items() if each not in backend.lacks}
     arrays = [None if x is None else x.astype(dtype) for x in case.arrays()]
-    found = backend.values(arrays, case, statistics_of(case))
+    found = backend.values(arrays, case, tuple(each for each in want if each != "output"))
     assert found.keys() == want.keys()
     for each, exact in want.items():
         result = np.asarray(found[each])

@@ -107,20 +107,22 @@ def _values(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def cotangents(name: str) -> dict[str, Any]:
-    """Weights of the results in the number that is differentiated."""
+def cotangents(name: str, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Weights of the results in the number that is differentiated, but for those that a backend lacks."""
     case, want = CASES[name], values(name)
     normalizer = at.normalizers.get(case.options.get("normalizer", "softmax"))
     is_softmax = normalizer.name in ("softmax", "softmax_n", "sink")
-    wanted = [each for each in ("output", *(SMOOTH if is_softmax else ())) if each in want]
+    wanted = [
+        each for each in ("output", *(SMOOTH if is_softmax else ())) if each in want and each not in lacks
+    ]
     return {each: draw(*want[each].shape, seed=3 + i) for i, each in enumerate(wanted)}
 
 
 @cache
 @np.errstate(invalid="ignore", over="ignore")
-def gradients(name: str) -> dict[str, Any]:
+def gradients(name: str, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
     """Gradients by query, key and value, and the derivative by each parameter along its `direction`."""
-    case, weights = CASES[name], dict(cotangents(name))
+    case, weights = CASES[name], cotangents(name, lacks).copy()
     arrays, options = _wide(case)
     given = weights.pop("output", None)
     bshd = case.options.get("layout") == "bshd" and given is not None and given.ndim > 2
@@ -132,8 +134,9 @@ def gradients(name: str) -> dict[str, Any]:
     )
     shapes = {"query": case.query, "key": case.key, "value": case.value}
     found = {each: _as_given(getattr(of, each), case, x) for each, x in shapes.items() if x is not None}
+    weights = cotangents(name, lacks)
     for each, x in parameters(case.options).items():
-        moved = [_loss(name, {each: x + step * direction(x)}) for step in (1e-5, -1e-5)]
+        moved = [_loss(case, weights, {each: x + step * direction(x)}) for step in (1e-5, -1e-5)]
         found[each] = (moved[0] - moved[1]) / 2e-5
     return found
 
@@ -144,7 +147,7 @@ def direction(parameter: Any) -> Any:
     return np.where(hidden, 0, draw(*parameter.shape, seed=2))
 
 
-def _loss(name: str, given: dict[str, Any]) -> float:
-    found = _values(CASES[name], given)
-    terms = (w * np.where(np.isfinite(found[each]), found[each], 0) for each, w in cotangents(name).items())
+def _loss(case: Case, weights: dict[str, Any], given: dict[str, Any]) -> float:
+    found = _values(case, given)
+    terms = (w * np.where(np.isfinite(found[each]), found[each], 0) for each, w in weights.items())
     return float(sum(x.sum() for x in terms))

@@ -8,10 +8,11 @@ returns results, or gradients, by their names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
 import attnscale as at
 import numpy as np
@@ -36,6 +37,10 @@ class Backend:
     def serves(self, case: Case) -> bool:
         """Whether it takes the call; one that it refuses is in test_refusals.py."""
         return True
+
+    def has_bits(self, case: Case) -> bool:
+        """Whether results are bit by bit those of the functions on arrays."""
+        return False
 
     def values(self, arrays: list[Any], case: Case, statistics: tuple[str, ...]) -> Arrays:
         """Output and statistics."""
@@ -77,6 +82,9 @@ class OnTensors(Backend):
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.backend, self.types, self.around, self._place = backend, types, around, place
+
+    def has_bits(self, case: Case) -> bool:
+        return self.backend == "core"
 
     def serves(self, case: Case) -> bool:
         """A function of the distance is refused."""
@@ -138,6 +146,15 @@ class OnTensors(Backend):
         return dict(zip([*learns, *parameters], map(to_array, gradients), strict=True))
 
 
+@contextmanager
+def in_blocks() -> Iterator[None]:
+    """Operations of PyTorch take a few queries at a time, as they do where there are millions of pairs."""
+    from attnscale.torch import _scores
+
+    with mock.patch.object(_scores, "_PAIRS", 150):
+        yield
+
+
 class OnTriton(OnTensors):
     """The kernels of Triton, beside operations of PyTorch for the calls that they do not serve."""
 
@@ -187,6 +204,12 @@ class OnJax(Backend):
 
     types = ("float32",)
     is_thorough = False
+
+    def has_bits(self, case: Case) -> bool:
+        """Lengths of rows, and products of a law and a table, are in operations of JAX."""
+        is_law = isinstance(case.options.get("scale"), str)
+        is_table = bool(case.options.keys() & {"distance_scale", "distance_bias"})
+        return "qk_norm" not in case.options and not (is_law and is_table)
 
     def serves(self, case: Case) -> bool:
         """A law that measures its rows is refused."""
@@ -283,7 +306,7 @@ def in_python() -> dict[str, Backend]:
         # A mode of PyTorch makes every call one of the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
         found["torch, operations"] = OnTensors("torch")
-        found["torch, another device"] = OnTensors(None, other_device.there)
+        found["torch, another device"] = OnTensors(None, other_device.there, around=in_blocks)
     if find_spec("jax"):
         found["JAX"] = OnJax()
     return found

@@ -117,6 +117,9 @@ SCALES: dict[str, dict[str, Any]] = {
     "scales of heads": {"scale": np.array([[0.125], [0.25], [0.5], [1.0]]), "is_causal": True},
     "scales of rows": {"scale": draw(2, 4, N_QUERIES), "softcap": 2.0},
     "ssmax to learn": {"scale": at.laws.SSMax(s=(0.25, 0.5, 0.75, 1.0), b=-0.25), "is_causal": True},
+    "laws of heads to learn": {"scale": at.laws.PerHead([0.5, 1.0, 1.5, 0.25]), "document_ids": DOCUMENTS},
+    "training length to learn": {"scale": at.laws.LogNFromTraining(train_length=3.5), "is_causal": True},
+    "factors to learn": {"scale": at.laws.get("[1, 2, 3, 4] * ssmax(s=0.25)"), "softcap": 3.0},
     "factor to learn": {"scale": 0.75 * at.laws.LogN(base=3.0), "attn_mask": HIDDEN},
     "soft-cap": {"softcap": 2.0, "is_causal": True},
     "soft-cap and mask": {"softcap": 0.75, "attn_mask": BIAS},
@@ -172,6 +175,8 @@ TO_LEARN: dict[str, dict[str, Any]] = {
     "one sink to learn": {"normalizer": at.normalizers.Sink(0.5), "key_lengths": LENGTHS},
     "bias to learn": {"normalizer": at.normalizers.Sigmoid(-0.5), "attn_mask": HIDDEN},
     "alpha to learn": {"normalizer": at.normalizers.Entmax(1.5), "is_causal": True},
+    "alpha 1.25 to learn": {"normalizer": at.normalizers.Entmax(1.25), "attn_mask": HIDDEN},
+    "alpha 3 to learn": {"normalizer": at.normalizers.Entmax(3.0)},
 }
 EVERYTHING: dict[str, Any] = {
     "causal": "bottom_right",

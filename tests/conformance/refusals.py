@@ -155,4 +155,5 @@ def write() -> None:
         common = said["NumPy"]
         others = {each: x for each, x in said.items() if x != common}
         table[name] = {"all": common, **others}
-    _TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    lines = (f"{json.dumps(name)}: {json.dumps(said, ensure_ascii=False)}" for name, said in table.items())
+    _TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from . import truth
 from .backends import Backend
-from .cases import CASES, SIXTEEN_BITS
+from .cases import CASES, HIDDEN, SIXTEEN_BITS, Case, statistics_of
 from .pairs import BACKENDS, pairs
 
 pytestmark = [pytest.mark.levels, pytest.mark.filterwarnings("ignore:rows of the result are NaN")]
@@ -46,10 +46,20 @@ def check(backend: Backend, name: str, dtype: Any) -> None:
         np.testing.assert_allclose(result.astype(np.float64), exact, rtol=rtol, atol=atol, err_msg=each)
 
 
+def check_bits(backend: Backend, name: str, dtype: Any) -> None:
+    case = CASES[name]
+    arrays = [None if x is None else x.astype(dtype) for x in case.arrays()]
+    found, want = (each.values(arrays, case, statistics_of(case)) for each in (backend, Backend()))
+    for each, exact in want.items():
+        np.testing.assert_array_equal(found[each], exact, err_msg=each)
+
+
 @pytest.mark.parametrize(("backend", "name"), pairs("values", CASES))
 def test_values(backend: str, name: str) -> None:
     for dtype in BACKENDS[backend].types:
         check(BACKENDS[backend], name, dtype)
+        if BACKENDS[backend].has_bits(CASES[name]):
+            check_bits(BACKENDS[backend], name, dtype)
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
@@ -58,3 +68,22 @@ def test_sixteen_bits_are_storage(backend: str, name: str, dtype: str) -> None:
     """Statistics are those of the given numbers to float32."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     check(BACKENDS[backend], name, getattr(ml_dtypes, dtype, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("backend", "name"), pairs("values", ["mask"]))
+def test_low_numbers_hide_as_infinity_does(backend: str, name: str, dtype: str) -> None:
+    """Bit by bit, down from half of the smallest number of the mask's type; what is hidden is not read."""
+    least = float(np.finfo(dtype).min)
+    hidden = ~HIDDEN | (np.arange(9) == 2)
+    edits = (("key", np.s_[..., 2, :], np.nan), ("value", np.s_[..., 2, :], np.nan))
+    found = []
+    for number in (-np.inf, least, least / 2):
+        mask = np.where(hidden, number, 0.5).astype(dtype)
+        case = Case({"attn_mask": mask, "scale": "log_n"}, edits=edits)
+        arrays = [x.astype(BACKENDS[backend].types[0]) for x in case.arrays()]
+        found.append(BACKENDS[backend].values(arrays, case, ("entropy", "n_visible", "lse")))
+    for each, exact in found[0].items():
+        for other in found[1:]:
+            np.testing.assert_array_equal(other[each], exact, err_msg=each)
+    assert (found[0]["n_visible"] == np.broadcast_to(~hidden, (2, 4, 7, 9)).sum(-1)).all()

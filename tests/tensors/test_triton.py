@@ -62,11 +62,12 @@ def test_a_case_that_fails_is_told(interpreted: Runner) -> None:
 
 @pytest.mark.maintainer
 def test_the_cases_of_all_backends_in_the_interpreter() -> None:
-    """Masks, laws, shapes and messages of test_backends.py, with these kernels where they serve a call."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_backends.py"]
+    """Cases of tests/conformance with these kernels where they serve a call."""
+    folder = Path(__file__).parents[1] / "conformance"
+    tests = [str(folder / name) for name in ("test_values.py", "test_gradients.py")]
+    quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")  # of NumPy, for infinity
     ran = subprocess.run(
-        command,
-        cwd=Path(__file__).parent,
+        [sys.executable, "-m", "pytest", *quiet, *tests],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

@@ -79,7 +79,9 @@ def attend(
     """The output, None without a value, and statistics, by the kernels of Triton."""
     import attnscale as at
 
-    rows = at.torch.attention_statistics(query, key, value, statistics=statistics, backend="triton", **options)
+    rows = at.torch.attention_statistics(
+        query, key, value, statistics=statistics, backend="triton", **options
+    )
     found = rows._asdict()
     return found["output"], {name: found[name] for name in statistics}
 

@@ -118,12 +118,6 @@ def test_errors(table: Any, error: type[Exception], message: str) -> None:
         at.attention(q, q, q, distance_bias=table)
 
 
-def test_laws_that_measure_the_row_are_refused() -> None:
-    q = np.ones((3, 10, 4))
-    with pytest.raises(ValueError, match="scale='adaptive_temperature' measures the row without"):
-        at.attention(q, q, q, distance_bias=np.zeros(10), scale="adaptive_temperature")
-
-
 def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:
     q, k, v = random_inputs(21, heads=None)
     options = {"key_lengths": 20, "causal": "bottom_right", "distance_bias": lambda t: -0.1 * np.abs(t)}

@@ -22,6 +22,8 @@ from cases import (
     weight_rounding,
 )
 
+from tests.attention.core_calls import entered
+
 pytestmark = pytest.mark.levels
 
 STATISTICS = (
@@ -325,21 +327,11 @@ def test_one_number_for_all_heads_in_a_sequence() -> None:
     assert shared["values"][0] == one["values"]
 
 
-def test_a_law_that_measures_rows_does_so_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale._call.call import Call
-
-    passes: list[Call] = []
-    measure = Call.row_entropies
-
-    def counted(call: Call) -> Any:
-        passes.append(call)
-        return measure(call)
-
-    monkeypatch.setattr(Call, "row_entropies", counted)
+def test_a_law_that_measures_rows_does_so_once_a_call() -> None:
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 20, 8))
     law = 2.0 * at.laws.AdaptiveTemperature()
-    at.attention_gradients(q, k, v, grad_output=v, scale=law)
-    assert len(passes) == 1
+    passes = entered(lambda: at.attention_gradients(q, k, v, grad_output=v, scale=law))
+    assert (passes.count("attend"), passes.count("gradients")) == (1, 1)
 
 
 def _with_parameter(law: Any, name: str, value: Any) -> Any:

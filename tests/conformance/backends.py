@@ -151,7 +151,7 @@ def in_blocks() -> Iterator[None]:
     """Operations of PyTorch take a few queries at a time, as they do where there are millions of pairs."""
     from attnscale.torch import _scores
 
-    with mock.patch.object(_scores, "_PAIRS", 150):
+    with mock.patch.object(_scores, "_PAIRS", 300):
         yield
 
 
@@ -159,6 +159,7 @@ class OnTriton(OnTensors):
     """The kernels of Triton, beside operations of PyTorch for the calls that they do not serve."""
 
     looseness = 10.0
+    is_thorough = False
     lacks = ("renyi2", "min_score")
 
     def call(self, tensors: list[Any], options: dict[str, Any], statistics: tuple[str, ...]) -> Arrays:

@@ -142,6 +142,13 @@ DISTANCES: dict[str, dict[str, Any]] = {
     },
     "tables and documents": {"distance_bias": ADDED, "document_ids": DOCUMENTS, "is_causal": True},
     "tables and mask": {"distance_scale": FACTORS, "attn_mask": BIAS},
+    "tables, lengths and documents": {
+        "distance_bias": draw(4, 16),
+        "key_lengths": LENGTHS + 4,
+        "document_ids": DOCUMENTS,
+        "causal": "bottom_right",
+    },
+    "a table, a mask and a negative scale": {"distance_bias": ADDED, "attn_mask": BIAS, "scale": -0.25},
     "table of a function": {"distance_bias": lambda t: -0.125 * np.abs(t) + 0.0625 * t, "causal": 2},
     "table and law": {"distance_bias": ADDED, "scale": "scale_invariant", "is_causal": True},
     "table and l2": {"distance_scale": FACTORS, "qk_norm": "l2", "scale": 3.0},
@@ -221,6 +228,27 @@ SHAPES: dict[str, Case] = {
     ),
     "no value": Case({"is_causal": True}, value=None),
     "no value, entmax": Case({"normalizer": "entmax(alpha=1.5)"}, value=None),
+    "documents of a batch": Case(
+        {"document_ids": np.array([[0, 0, 1, 1], [2, 1, 1, 3]]), "is_causal": True},
+        *((3, 1, 2, 4, 4), (2, 2, 4, 4), (2, 2, 4, 3)),
+    ),
+    "documents, bshd, grouped": Case(
+        {
+            "document_ids": np.array([0, 0, 1, 1, 1, 2]),
+            "layout": "bshd",
+            "enable_gqa": True,
+            "scale": draw(2, 1, 5),
+        },
+        *((2, 5, 4, 8), (2, 6, 2, 8), (2, 6, 2, 3)),
+    ),
+    "documents of no batch": Case(
+        {"document_ids": np.array([0, 1, 1]), "key_lengths": 2}, (0, 2, 3, 4), (0, 2, 3, 4), (0, 2, 3, 4)
+    ),
+    "no keys, tables": Case({"distance_bias": np.ones(9)}, (3, 5, 4), (3, 0, 4), (3, 0, 3)),
+    "a law and two axes": Case({"scale": "ssmax(s=0.43)", "is_causal": True}, (5, 4), (6, 4), (6, 3)),
+    "a table and two axes": Case(
+        {"distance_bias": draw(16), "key_lengths": 4, **CAUSAL}, (5, 4), (6, 4), (6, 3)
+    ),
     "no queries": Case(CAUSAL, (2, 3, 0, 4), (2, 3, 6, 4), (2, 3, 6, 3)),
     "no keys": Case(CAUSAL, (2, 3, 5, 4), (2, 3, 0, 4), (2, 3, 0, 3)),
     "no keys but a sink": Case({"normalizer": "softmax_n(n=2)"}, (2, 3, 5, 4), (2, 3, 0, 4), (2, 3, 0, 3)),
@@ -228,7 +256,7 @@ SHAPES: dict[str, Case] = {
     "no batch": Case({"is_causal": True}, (0, 3, 5, 4), (0, 3, 6, 4), (0, 3, 6, 3)),
     "no channels": Case({}, (3, 5, 0), (3, 6, 0), (3, 6, 3)),
     "no channels of the value": Case({}, (3, 5, 4), (3, 6, 4), (3, 6, 0)),
-    "tiles": Case({"is_causal": True, "window": (64, None)}, (2, 130, 16), (2, 130, 16), (2, 130, 16)),
+    "tiles": Case({"is_causal": True, "window": (40, None)}, (2, 67, 16), (2, 67, 16), (2, 67, 16)),
     "a hidden NaN": Case(
         {"key_lengths": np.array([5, 4])},
         edits=(("key", np.s_[..., 5, 1], np.nan), ("value", np.s_[..., 6:, :], np.inf)),

@@ -31,7 +31,6 @@ _OF_TRITON = {
     ("float mask of one", "gradients"): _ONE_KEY,
     ("an infinity in a value", "values"): "rows that see it are NaN, not infinite",
     ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
-    ("norm_softmax: documents", "gradients"): "a log-sum-exp of a million, in float32",
     **{(name, "values"): _ZERO for name in ("zero", "lssa: all", "lssa: mask")},
     **{(f"{law}: {x}", "values"): _ZERO for law in ("entropy_invariant", "annealed") for x in ROWS},
 }

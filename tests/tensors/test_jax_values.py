@@ -70,13 +70,6 @@ def test_a_function_of_the_distance_may_return_a_traced_table() -> None:
     np.testing.assert_array_equal(jax.jit(call)(np.float32(0.25)), wanted)
 
 
-def test_a_law_of_the_distance_beside_a_traced_table() -> None:
-    table = draw(3, M)
-    call = jax.jit(lambda t: at.jax.attention(*QKV, distance_scale=t, scale="lssa", is_causal=True))
-    wanted = at.attention(*QKV, distance_scale=table, scale="lssa", is_causal=True)
-    np.testing.assert_allclose(call(table), wanted, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_types_come_back(dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
@@ -105,15 +98,6 @@ def test_statistics_are_a_pytree() -> None:
     found = at.jax.attention_statistics(*QKV, statistics="entropy")
     assert len(jax.tree.leaves(found)) == 2
     assert jax.tree.map(lambda x: 2 * x, found).entropy.shape == (2, 3, N)
-
-
-def test_a_sink_may_be_traced() -> None:
-    call = jax.jit(lambda sink: at.jax.attention_statistics(*QKV, normalizer=sink, statistics="sink_weight"))
-    for logits in (np.float32(0.5), SINK.astype(np.float32)):
-        wanted = at.attention_statistics(
-            *QKV, normalizer=at.normalizers.Sink(logits), statistics="sink_weight"
-        )
-        same(call(at.jax.Sink(jnp.asarray(logits))), wanted)
 
 
 # ---- vmap ---------------------------------------------------------------------------------------

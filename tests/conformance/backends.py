@@ -292,8 +292,14 @@ def counts(case: Case) -> bool:
 
 
 def in_python() -> dict[str, Backend]:
-    """Those that this process has; Triton's kernels are interpreted in a process of their own."""
+    """Those that this process has.
+
+    Triton's kernels are interpreted in a process of their own. A process that is at a SIMD level by request
+    is for the core, and imports no framework.
+    """
     found: dict[str, Backend] = {"NumPy": Backend()}
+    if "ATTNSCALE_SIMD" in os.environ:
+        return found
     if find_spec("torch"):
         import other_device
         import torch

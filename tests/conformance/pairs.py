@@ -15,6 +15,8 @@ from .cases import CASES, ROWS
 
 #: All that compute attention here, by name.
 BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()
+#: Backends that need nothing but this package.
+_CORE = ("NumPy", "C++")
 _ONE_KEY = "a mask with one entry for all keys has too few weights for the values"
 _ZERO = "the argmax of equal scores is not the first key"
 #: Cases that some backends do not give as they should: all of them, or their "values" or "gradients" alone.
@@ -44,11 +46,22 @@ def fault(backend: str, name: str, kind: str) -> str | None:
 
 
 def pairs(
-    kind: str, names: Iterable[str], asked: Callable[[Backend, str], bool] = lambda *_: True
+    kind: str,
+    names: Iterable[str],
+    asked: Callable[[Backend, str], bool] = lambda *_: True,
+    of_the_core: tuple[Any, ...] = (),
 ) -> list[Any]:
-    """Every backend with every case of these names that it serves, marked by the library that it needs."""
+    """Every backend with every case of these names that it serves, marked by the library that it needs.
+
+    `of_the_core` are marks of the backends that are the core alone.
+    """
     return [
-        pytest.param(backend, name, id=f"{backend}: {name}", marks=_marks(backend, name, kind))
+        pytest.param(
+            backend,
+            name,
+            id=f"{backend}: {name}",
+            marks=[*_marks(backend, name, kind), *(of_the_core if backend in _CORE else ())],
+        )
         for backend, own in BACKENDS.items()
         for name in names
         if own.serves(CASES[name]) and asked(own, name)
@@ -60,6 +73,6 @@ def _marks(backend: str, name: str, kind: str) -> list[Any]:
     marks: list[Any] = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
     if backend == "JAX":
         marks.append(pytest.mark.jax)
-    elif backend not in ("NumPy", "C++"):
+    elif backend not in _CORE:
         marks.append(pytest.mark.torch)
     return marks

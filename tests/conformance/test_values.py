@@ -13,7 +13,10 @@ from .backends import Backend
 from .cases import CASES, HIDDEN, SIXTEEN_BITS, Case, statistics_of
 from .pairs import BACKENDS, pairs
 
-pytestmark = [pytest.mark.levels, pytest.mark.filterwarnings("ignore:rows of the result are NaN")]
+pytestmark = pytest.mark.filterwarnings("ignore:rows of the result are NaN")
+
+#: Tests of the core run at every SIMD level.
+AT_LEVELS = (pytest.mark.levels,)
 
 #: Relative and absolute errors; the sums of 16-bit types are in float32, their output is rounded.
 TOLERANCES = {
@@ -54,7 +57,7 @@ def check_bits(backend: Backend, name: str, dtype: Any) -> None:
         np.testing.assert_array_equal(found[each], exact, err_msg=each)
 
 
-@pytest.mark.parametrize(("backend", "name"), pairs("values", CASES))
+@pytest.mark.parametrize(("backend", "name"), pairs("values", CASES, of_the_core=AT_LEVELS))
 def test_values(backend: str, name: str) -> None:
     for dtype in BACKENDS[backend].types:
         check(BACKENDS[backend], name, dtype)
@@ -63,7 +66,7 @@ def test_values(backend: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
-@pytest.mark.parametrize(("backend", "name"), pairs("values", SIXTEEN_BITS))
+@pytest.mark.parametrize(("backend", "name"), pairs("values", SIXTEEN_BITS, of_the_core=AT_LEVELS))
 def test_sixteen_bits_are_storage(backend: str, name: str, dtype: str) -> None:
     """Statistics are those of the given numbers to float32."""
     ml_dtypes = pytest.importorskip("ml_dtypes")

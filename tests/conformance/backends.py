@@ -146,6 +146,12 @@ class OnTensors(Backend):
         return dict(zip([*learns, *parameters], map(to_array, gradients), strict=True))
 
 
+class OnAnotherDevice(OnTensors):
+    """Operations of PyTorch where a tensor of the CPU is an error, and where each takes its time."""
+
+    is_thorough = False
+
+
 @contextmanager
 def in_blocks() -> Iterator[None]:
     """Operations of PyTorch take a few queries at a time, as they do where there are millions of pairs."""
@@ -312,8 +318,8 @@ def in_python() -> dict[str, Backend]:
         found["torch, kernels"] = OnTensors("core")
         # A mode of PyTorch makes every call one of the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
-        found["torch, operations"] = OnTensors("torch")
-        found["torch, another device"] = OnTensors(None, other_device.there, around=in_blocks)
+        found["torch, operations"] = OnTensors("torch", around=in_blocks)
+        found["torch, another device"] = OnAnotherDevice(None, other_device.there, types=("float32",))
     if find_spec("jax"):
         found["JAX"] = OnJax()
     return found

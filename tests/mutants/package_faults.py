@@ -122,7 +122,7 @@ _TORCH = (
         f"{_PACKAGE}/torch/_scores.py",
         "return x if x.shape[-2] == 1 else x[..., start:stop, :]",
         "return x if x.shape[-2] == 1 else x[..., : stop - start, :]",
-        pytest("tests/conformance/test_values.py", k="another and device and float"),
+        pytest("tests/conformance/test_values.py", k="operations and float"),
     ),
     Fault(
         "a training that goes on has forgotten the moments of AdamW",

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attnscale as at
 import numpy as np
 import pytest
@@ -48,20 +46,6 @@ def test_decoding_splits_keys(n_queries: int) -> None:
     check(*inputs, causal="bottom_right", window=(5000, None))
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 3), (2, 1, 2)])
-@pytest.mark.parametrize("heads", [1, 3])
-def test_any_number_of_leading_axes(batch: tuple[int, ...], heads: int) -> None:
-    rows = check(*random_inputs(1, batch=batch, heads=heads))
-    assert rows.output.shape == (*batch, heads, 17, 16)
-    assert rows.entropy.shape == (*batch, heads, 17)
-
-
-def test_two_axes_are_one_head() -> None:
-    q, k, v = random_inputs(2, heads=None)
-    rows = check(q, k, v, is_causal=True)
-    np.testing.assert_array_equal(rows.output, at.attention(q[None], k[None], v[None], is_causal=True)[0])
-
-
 def test_batch_axes_broadcast() -> None:
     q = random_inputs(3, batch=(4, 1), heads=2)[0]
     _, k, v = random_inputs(4, batch=(3,), heads=1)
@@ -94,35 +78,6 @@ def test_key_and_value_may_have_their_own_number_of_heads() -> None:
     v = random_inputs(8, heads=8, kv_heads=4)[2]
     repeated = at.attention(q, k.repeat(4, axis=0), v.repeat(2, axis=0))
     np.testing.assert_array_equal(at.attention(q, k, v, enable_gqa=True), repeated)
-
-
-def test_one_key_head_serves_all_without_gqa() -> None:
-    q, k, v = random_inputs(9, heads=5, kv_heads=1)
-    check(q, k, v)
-    check(q, k[0], v)
-
-
-@pytest.mark.parametrize("options", [{}, {"is_causal": True, "softcap": 2.0}, {"key_lengths": [3, 33]}])
-def test_layout_changes_arrays_and_no_statistic(options: dict[str, Any]) -> None:
-    q, k, v = random_inputs(10, batch=(2,), heads=3)
-    swapped = [x.swapaxes(1, 2).copy() for x in (q, k, v)]
-    names = ("lse", "entropy", "n_visible")
-    want = at.attention_statistics(q, k, v, statistics=names, **options)
-    seen = at.attention_statistics(*swapped, statistics=names, layout="bshd", **options)
-    assert seen.output.shape == (2, 17, 3, 16)
-    assert seen.output.flags.c_contiguous
-    np.testing.assert_array_equal(seen.output.swapaxes(1, 2), want.output)
-    for name in names:
-        np.testing.assert_array_equal(getattr(seen, name), getattr(want, name))
-
-
-def test_layout_without_batch_and_for_two_axes() -> None:
-    q, k, v = random_inputs(11, heads=3)
-    seen = at.attention(*(x.swapaxes(0, 1) for x in (q, k, v)), layout="bshd")
-    np.testing.assert_array_equal(seen.swapaxes(0, 1), at.attention(q, k, v))
-    np.testing.assert_array_equal(
-        at.attention(q[0], k[0], v[0], layout="bshd"), at.attention(q[0], k[0], v[0])
-    )
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])

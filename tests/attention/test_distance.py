@@ -37,21 +37,6 @@ def test_tables_of_both_kinds(n_queries: int, n_keys: int, dtype: str) -> None:
     compare(q, k, v, distance_bias=table, window=(5, 3))
 
 
-def test_with_masks_lengths_documents_and_negative_scales() -> None:
-    q, k, v = random_inputs(4, batch=(3,), n_queries=40, n_keys=40, dtype="float64")
-    rng = np.random.default_rng(1)
-    table = rng.normal(size=(3, q.shape[-3], 80))
-    mask = rng.random((40, 40)) < 0.7
-    compare(q, k, v, distance_bias=table, attn_mask=mask)
-    compare(q, k, v, distance_bias=table[0], attn_mask=np.where(mask, 0.25, -np.inf), scale=-0.3)
-    compare(q, k, v, distance_scale=table, key_lengths=[40, 17, 0], causal="bottom_right")
-    compare(q, k, v, distance_bias=np.sin, key_lengths=[40, 17, 0], causal="bottom_right")
-    ids = np.repeat([0, 1, 2], [10, 25, 5])
-    for options in ({"is_causal": True}, {"causal": "bottom_right", "key_lengths": [40, 30, 12]}):
-        compare(q, k, v, distance_bias=table, document_ids=ids, **options)
-        compare(q, k, v, distance_scale=np.cos, document_ids=ids, **options)
-
-
 def test_alibi_is_its_matrix() -> None:
     q, k, v = random_inputs(5, n_queries=90, n_keys=90, dtype="float64")
     heads = q.shape[-3]
@@ -76,15 +61,6 @@ def test_curves_take_the_tables() -> None:
             q, k, None, scale=scale, distance_scale=table, distance_bias=-table, is_causal=True
         )
         np.testing.assert_allclose(curve.entropy[..., i], rows.entropy, atol=1e-12)
-
-
-def test_nonfinite_inputs_reach_the_rows_that_see_them() -> None:
-    q, k, v = random_inputs(8, n_queries=80, n_keys=80, dtype="float64")
-    k = k.copy()
-    k[..., 50, 0] = np.nan
-    out = at.attention(q, k, v, distance_bias=-np.arange(80.0), is_causal=True)
-    assert np.isfinite(out[..., :50, :]).all()
-    assert np.isnan(out[..., 50:, :]).all()
 
 
 def test_empty_extents() -> None:
@@ -116,12 +92,6 @@ def test_errors(table: Any, error: type[Exception], message: str) -> None:
     q = np.ones((3, 10, 4))
     with pytest.raises(error, match=message):
         at.attention(q, q, q, distance_bias=table)
-
-
-def test_laws_that_measure_the_row_are_refused() -> None:
-    q = np.ones((3, 10, 4))
-    with pytest.raises(ValueError, match="scale='adaptive_temperature' measures the row without"):
-        at.attention(q, q, q, distance_bias=np.zeros(10), scale="adaptive_temperature")
 
 
 def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:

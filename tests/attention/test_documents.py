@@ -86,29 +86,6 @@ def test_scale_arrays_groups_layouts_and_out(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(out, at.attention(q, k, v, document_ids=ids, **options))
 
 
-def test_broadcast_batch_axes() -> None:
-    q, _, _ = random_inputs(7, batch=(3, 1), n_queries=33)
-    _, k, v = random_inputs(8, batch=(2,))
-    for ids in (IDS, IDS[None], np.stack([IDS, IDS[::-1]]), np.stack([IDS, IDS[::-1], IDS])[:, None]):
-        check(q, k, v, document_ids=ids, is_causal=True)
-
-
-def test_two_axes_and_one_document() -> None:
-    q, k, v = random_inputs(9, heads=None, n_queries=33)
-    check(q, k, v, document_ids=IDS, is_causal=True, scale="log_n")
-    np.testing.assert_array_equal(
-        at.attention(q, k, v, document_ids=5, is_causal=True), at.attention(q, k, v, is_causal=True)
-    )
-
-
-def test_measured_laws() -> None:
-    q, k, v = random_inputs(10, n_queries=33, dtype="float64", spread=2)
-    for law in ("adaptive_temperature", "critical_scale"):
-        seen = at.attention(q, k, v, scale=law, document_ids=IDS, is_causal=True)
-        want = reference.attention(q, k, v, scale=law, document_ids=IDS, is_causal=True)
-        np.testing.assert_allclose(seen, want, atol=1e-10)
-
-
 def test_states_and_curves() -> None:
     q, k, v = random_inputs(11, n_queries=33, dtype="float64")
     options = {"document_ids": IDS, "is_causal": True}
@@ -122,54 +99,6 @@ def test_states_and_curves() -> None:
         np.testing.assert_allclose(getattr(curve, name), getattr(twin, name), atol=1e-11)
 
 
-@pytest.mark.parametrize("shape", [(0, 0, 4), (2, 0, 4), (0, 5, 4), (2, 5, 0)])
-def test_empty_extents(shape: tuple[int, ...]) -> None:
-    x = np.zeros(shape)
-    rows = at.attention_statistics(x, x, x, document_ids=np.arange(shape[-2]))
-    assert rows.output.shape == shape
-    assert rows.entropy.shape == shape[:-1]
-
-
-def test_queries_before_the_first_key_see_nothing() -> None:
-    q, k, v = random_inputs(12, batch=(2,), n_queries=33)
-    options = {"document_ids": IDS, "causal": "bottom_right", "key_lengths": [33, 20]}
-    rows = at.attention_statistics(q, k, v, statistics=STATISTICS, **options)
-    assert (rows.n_visible[1, :, :13] == 0).all()
-    assert (rows.output[1, :, :13] == 0).all()
-    assert (rows.argmax[1, :, :13] == -1).all()
-    assert (rows.n_visible[1, :, 13:22] == np.arange(1, 10)).all()
-
-
-@pytest.mark.parametrize(
-    ("ids", "error", "message"),
-    [
-        (np.zeros(33), TypeError, "document_ids must be integers, got float64"),
-        (
-            np.zeros(32, int),
-            ValueError,
-            r"document_ids must broadcast to \(..., n_keys\) = \(33,\), got shape",
-        ),
-        (
-            np.where(IDS == 2, 3, IDS),
-            ValueError,
-            "each document must be one run of document_ids, got 3 in 2 runs",
-        ),
-    ],
-)
-def test_mistakes(ids: Any, error: type[Exception], message: str) -> None:
-    q, k, v = random_inputs(13)
-    with pytest.raises(error, match=message):
-        at.attention(q, k, v, document_ids=ids)
-
-
-def test_more_queries_than_keys() -> None:
-    q, k, v = random_inputs(14, n_queries=40)
-    with pytest.raises(ValueError, match=r"a key for each query, .* got 40 queries and 33 keys"):
-        at.attention(q, k, v, document_ids=IDS)
-    with pytest.raises(ValueError, match=r"got 20 queries from key 14 on and 33 keys"):
-        at.attention(q[:, :20], k, v, document_ids=IDS, causal=14)
-
-
 def test_a_table_need_not_reach_beyond_the_longest_document() -> None:
     q, k, v = random_inputs(15, n_queries=33, dtype="float64")
     bias = -0.3 * np.arange(33)
@@ -178,9 +107,3 @@ def test_a_table_need_not_reach_beyond_the_longest_document() -> None:
     np.testing.assert_array_equal(at.attention(q, k, v, distance_bias=bias[:17], **options), whole)
     with pytest.raises(ValueError, match=r"distance 0 \.\.\. 16 on its last axis, got shape \(16,\)"):
         at.attention(q, k, v, distance_bias=bias[:16], **options)
-
-
-def test_an_empty_batch_has_every_statistic() -> None:
-    x = np.zeros((0, 2, 33, 4), np.float32)
-    rows = at.attention_statistics(x, x, x, document_ids=IDS, key_lengths=7, statistics=STATISTICS)
-    assert all(getattr(rows, name).shape == (0, 2, 33) for name in STATISTICS)

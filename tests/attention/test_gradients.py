@@ -22,6 +22,8 @@ from cases import (
     weight_rounding,
 )
 
+from tests.attention.core_calls import entered
+
 pytestmark = pytest.mark.levels
 
 STATISTICS = (
@@ -241,65 +243,11 @@ def test_scale(shape: tuple[int, ...], options: dict[str, Any]) -> None:
     assert found.scale.shape == shape
 
 
-def test_scale_of_zero() -> None:
-    found = check(*random_inputs(11), scale=0.0)
-    assert found.scale is not None
-    assert found.scale != 0
-    np.testing.assert_array_equal(found.query, 0)
-
-
-@pytest.mark.parametrize("scale", ["log_n", "ssmax", "critical_scale"])
-def test_laws(scale: str) -> None:
-    check(*random_inputs(12, n_queries=40), ("lse",), scale=scale, is_causal=True)
-
-
 def test_distances() -> None:
     table = np.linspace(0.5, 1.5, 200)
     inputs = random_inputs(13, n_queries=90, n_keys=100)
     check(*inputs, ("entropy",), distance_scale=table, distance_bias=-table, causal="bottom_right")
     check(*inputs, distance_scale=lambda t: 1 + 0.1 * np.cos(t), softcap=1.1)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("qk_norm", ["l2", "rms"])
-def test_qk_norm(qk_norm: str, dtype: str) -> None:
-    q, k, v = random_inputs(14, n_queries=30, n_keys=40, dtype=dtype)
-    q[0, 3], k[1, 5] = 0, 0
-    given = cotangents(q, k, v, ("lse",), qk_norm=qk_norm, scale=2.0)
-    found = at.attention_gradients(q, k, v, **given, qk_norm=qk_norm, scale=2.0)
-    truth = reference.attention_gradients(q, k, v, **given, qk_norm=qk_norm, scale=2.0)
-    for name in ("query", "key", "value"):
-        wanted = getattr(truth, name)
-        atol = (1e-12 if dtype == "float64" else 4e-6) * np.abs(wanted).max()
-        np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("logits", [0.3, [0.5, -1.0]])
-def test_sinks(logits: Any) -> None:
-    q, k, v = random_inputs(15, n_queries=40, n_keys=30, dtype="float64")
-    given = cotangents(q, k, v, ("lse", "entropy", "concentration"), is_causal=True)
-
-    def loss(values: Any) -> float:
-        sink = at.normalizers.Sink(values)
-        rows = reference.attention_statistics(q, k, v, normalizer=sink, is_causal=True)
-        parts = [(given["grad_output"] * rows.output).sum()]
-        parts += [(given[f"grad_{s}"] * getattr(rows, s)).sum() for s in ("lse", "entropy", "concentration")]
-        return float(sum(parts))
-
-    sink = at.normalizers.Sink(logits)
-    found = at.attention_gradients(q, k, v, **given, normalizer=sink, is_causal=True)
-    truth = reference.attention_gradients(q, k, v, **given, normalizer=sink, is_causal=True)
-    for name in ("query", "key", "value"):
-        wanted = getattr(truth, name)
-        np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
-    at_logits = np.asarray(logits, np.float64)
-    assert found.sink is not None
-    assert found.sink.shape == at_logits.shape
-    for i in np.ndindex(at_logits.shape):
-        step = np.zeros(at_logits.shape)
-        step[i] = 1e-5
-        slope = (loss((at_logits + step).tolist()) - loss((at_logits - step).tolist())) / 2e-5
-        np.testing.assert_allclose(found.sink[i], slope, rtol=1e-7, atol=1e-7)
 
 
 def test_what_the_forward_pass_has_is_used() -> None:
@@ -379,21 +327,11 @@ def test_one_number_for_all_heads_in_a_sequence() -> None:
     assert shared["values"][0] == one["values"]
 
 
-def test_a_law_that_measures_rows_does_so_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale._call.call import Call
-
-    passes: list[Call] = []
-    measure = Call.row_entropies
-
-    def counted(call: Call) -> Any:
-        passes.append(call)
-        return measure(call)
-
-    monkeypatch.setattr(Call, "row_entropies", counted)
+def test_a_law_that_measures_rows_does_so_once_a_call() -> None:
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 20, 8))
     law = 2.0 * at.laws.AdaptiveTemperature()
-    at.attention_gradients(q, k, v, grad_output=v, scale=law)
-    assert len(passes) == 1
+    passes = entered(lambda: at.attention_gradients(q, k, v, grad_output=v, scale=law))
+    assert (passes.count("attend"), passes.count("gradients")) == (1, 1)
 
 
 def _with_parameter(law: Any, name: str, value: Any) -> Any:

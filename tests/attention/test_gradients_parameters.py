@@ -95,33 +95,6 @@ def test_masks_of_other_types_keep_them() -> None:
     assert boolean.attn_mask is None
 
 
-def table_loss(inputs: Any, g: Any, **options: Any) -> float:
-    return float((g * reference.attention(*inputs, **options)).sum())
-
-
-@pytest.mark.parametrize("lead", [(), (2,), (2, 1), (1,)])
-@pytest.mark.parametrize(
-    "options", [{}, {"causal": "bottom_right", "softcap": 1.5}, {"key_lengths": [20, 30]}], ids=str
-)
-def test_tables_of_the_distance(lead: tuple[int, ...], options: dict[str, Any]) -> None:
-    inputs = random_inputs(4, batch=(2,), heads=2, n_queries=20, n_keys=31, head_dim=5, dtype="float64")
-    rng = np.random.default_rng(5)
-    g = rng.standard_normal(inputs[0].shape)
-    tables = {name: rng.uniform(0.5, 1.5, (*lead, 40)) for name in ("distance_scale", "distance_bias")}
-    found = at.attention_gradients(*inputs, g, wanted=tuple(tables), **tables, **options)
-    for name, table in tables.items():
-        mine = getattr(found, name)
-        assert mine.shape == table.shape
-        for _ in range(12):
-            i = tuple(rng.integers(0, n) for n in table.shape)
-            step = np.zeros(table.shape)
-            step[i] = 1e-5
-            ahead, behind = (
-                table_loss(inputs, g, **{**tables, name: table + sign * step}, **options) for sign in (1, -1)
-            )
-            np.testing.assert_allclose(mine[i], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-8)
-
-
 def test_functions_and_laws_of_the_distance() -> None:
     """The gradient is that of the numbers that the function returned, the law's among them."""
     inputs = random_inputs(6, heads=2, n_queries=9, n_keys=12, head_dim=5, dtype="float64")
@@ -266,28 +239,6 @@ def test_sparse_rows_have_the_same_bits_for_any_number_of_threads(
         more = at.attention_gradients(q, k, v, g, num_threads=threads, **options)
         for name in ("query", "key", "value"):
             assert getattr(one, name).tobytes() == getattr(more, name).tobytes(), name
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"window": (30, 3), "softcap": 2.0}], ids=str)
-def test_bias_of_sigmoid(options: dict[str, Any], dtype: str) -> None:
-    q, k, v = random_inputs(16, batch=(2,), heads=3, n_queries=70, n_keys=260, dtype=dtype)
-    g = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
-    options = {"normalizer": N.Sigmoid(-0.7), **options}
-    found = at.attention_gradients(q, k, v, g, **options)
-    with remembering():
-        truth = reference.attention_gradients(q, k, v, g, **options)
-    near(found.bias, truth.bias.sum(), dtype, np.abs(truth.attn_mask).sum())
-
-    def loss(bias: float) -> float:
-        return float((g * reference.attention(q, k, v, **{**options, "normalizer": N.Sigmoid(bias)})).sum())
-
-    if dtype == "float64":  # the twin's own arithmetic, whatever the type
-        with remembering():
-            slope = (loss(-0.7 + 1e-5) - loss(-0.7 - 1e-5)) / 2e-5
-        np.testing.assert_allclose(truth.bias.sum(), slope, rtol=1e-6)
-    assert at.attention_gradients(q, k, v, g, normalizer="sigmoid").bias is None
-    assert at.attention_gradients(q, k, v, g, wanted="key", **options).bias is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

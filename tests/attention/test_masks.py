@@ -96,27 +96,11 @@ def test_bottom_right_aligns_the_last_query_with_the_last_key() -> None:
     )
 
 
-def test_masks_intersect() -> None:
-    rng = np.random.default_rng(0)
-    mask = rng.random((17, 33)) < 0.7
-    i, j = np.arange(17)[:, None], np.arange(33)
-    both = mask & (j <= i) & (j >= i - 6) & (j < 12)
-    same({"attn_mask": mask, "is_causal": True, "window": (6, None), "key_lengths": 12}, {"attn_mask": both})
-
-
 def test_a_mask_that_hides_nothing_changes_nothing() -> None:
     same({"attn_mask": np.ones((17, 33), bool)}, {})
     same({"attn_mask": np.zeros((1, 33), np.float32)}, {})
     same({"window": (None, None)}, {})
     same({"key_lengths": 33}, {})
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-def test_a_bias_is_read_in_its_own_type(dtype: str) -> None:
-    q, k, v = random_inputs(8)
-    bias = np.random.default_rng(1).standard_normal((2, 17, 33)).astype(dtype)
-    rows = check(q, k, v, attn_mask=bias)
-    assert rows.output.dtype == np.float32
 
 
 def test_bias_of_a_foreign_byte_order() -> None:
@@ -218,19 +202,6 @@ def test_large_biases_hide_nothing() -> None:
             assert (rows.entropy[:, 3] > 1).all()
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (33,), (17, 1), (17, 33), (2, 17, 33), (2, 2, 1, 33), (1, 1, 1, 17, 33)]
-)
-def test_masks_broadcast(shape: tuple[int, ...]) -> None:
-    mask = np.random.default_rng(2).random(shape) < 0.5
-    q, k, v = random_inputs(9, batch=(2,))
-    full = np.broadcast_to(mask[0] if mask.ndim == 5 else mask, (2, 2, 17, 33))
-    one = at.attention_statistics(q, k, v, attn_mask=mask)
-    two = at.attention_statistics(q, k, v, attn_mask=full.copy())
-    np.testing.assert_array_equal(one.output, two.output)
-    np.testing.assert_array_equal(one.entropy, two.entropy)
-
-
 def test_a_mask_is_not_written_out() -> None:
     """4 TiB if it were."""
     mask = np.broadcast_to(np.array([True, False]).repeat(2**19), (64, 2**22 // 1024, 1, 2**20))
@@ -286,13 +257,6 @@ def test_a_block_of_queries_that_starts_at_a_key(options: dict[str, Any]) -> Non
                     np.testing.assert_allclose(
                         getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13
                     )
-
-
-def test_a_causal_offset_may_lie_outside_the_keys() -> None:
-    q, k, v = random_inputs(42)
-    np.testing.assert_array_equal(at.attention(q, k, v, causal=1000), at.attention(q, k, v))
-    assert (at.attention(q, k, v, causal=-17) == 0).all()
-    assert (at.attention(q, k, v, causal=10**18, window=(3, 0)) == 0).all()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint64", "int8"])

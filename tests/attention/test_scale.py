@@ -94,20 +94,6 @@ def test_laws_under_every_mask(law: Any, n_queries: int, n_keys: int) -> None:
                 check(*inputs, **{**options, "scale": law})
 
 
-def test_laws_for_two_axes() -> None:
-    inputs = random_inputs(8, heads=None)
-    for law in LAWS[:-2]:
-        with case(law):
-            check(*inputs, scale=law, is_causal=True)
-
-
-def test_a_law_of_one_head_fits_two_axes() -> None:
-    inputs = random_inputs(8, heads=None)
-    np.testing.assert_array_equal(
-        at.attention(*inputs, scale=at.laws.PerHead([0.7])), at.attention(*inputs, scale=0.7 / 4)
-    )
-
-
 def test_visible_keys_are_counted_under_a_mask() -> None:
     q, k, v = random_inputs(9)
     mask = np.zeros((17, 33), bool)

@@ -29,14 +29,14 @@ _CALLS = (
         f"{_PACKAGE}/_checks.py",
         '    if isinstance(value, (bool, np.bool_)):\n        raise TypeError(f"{name} must be an integer',
         '    if isinstance(value, np.bool_):\n        raise TypeError(f"{name} must be an integer',
-        pytest("tests/attention/test_errors.py"),
+        pytest("tests/conformance/test_refusals.py", k="NumPy"),
     ),
     Fault(
         "a mask of integers is an error of its value and not of its type",
         f"{_PACKAGE}/_call/rows.py",
         'raise TypeError(f"attn_mask must be bool or float',
         'raise ValueError(f"attn_mask must be bool or float',
-        pytest("tests/attention/test_errors.py"),
+        pytest("tests/conformance/test_refusals.py", k="NumPy"),
     ),
 )
 
@@ -122,7 +122,7 @@ _TORCH = (
         f"{_PACKAGE}/torch/_scores.py",
         "return x if x.shape[-2] == 1 else x[..., start:stop, :]",
         "return x if x.shape[-2] == 1 else x[..., : stop - start, :]",
-        pytest("tests/tensors/test_torch_backend.py", k="values_and_gradients"),
+        pytest("tests/conformance/test_values.py", k="operations and float"),
     ),
     Fault(
         "a training that goes on has forgotten the moments of AdamW",

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+
 import pytest
 
 
@@ -15,10 +18,9 @@ def fixed_seed() -> None:
 
 
 @pytest.fixture(params=["eager", "operator"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A test runs twice: plain calls go to the kernels directly, or take the operator as others do."""
-    if request.param == "operator":
-        from attnscale.torch import _functional
+def either_way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A test runs twice: plain calls go to the kernels directly, or take the operator, as under a mode."""
+    import torch
 
-        monkeypatch.setattr(_functional, "is_eager", lambda *_: False)
-    return str(request.param)
+    with torch.device("cpu") if request.param == "operator" else nullcontext():
+        yield request.param

@@ -12,16 +12,11 @@ import pytest
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-from jax.test_util import check_grads  # noqa: E402
 
 pytestmark = pytest.mark.jax
 
 N, M, D = 9, 11, 8
 RNG = np.random.default_rng(1)
-SMOOTH = (
-    *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "max_weight"),
-    "renyi2",
-)
 
 
 def draw(*shape: int, dtype: Any = np.float32) -> Any:
@@ -30,128 +25,6 @@ def draw(*shape: int, dtype: Any = np.float32) -> Any:
 
 QKV = draw(2, 2, N, D), draw(2, 2, M, D), draw(2, 2, M, 5)
 GRAD = draw(2, 2, N, 5)
-
-#: Arrays that the gradient is of, besides query, key and value, and options beside them.
-CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "plain": ({}, {}),
-    "causal law": ({}, {"is_causal": True, "scale": "ssmax(s=0.43)"}),
-    "scale": ({"scale": np.float32(0.3)}, {}),
-    "scale of each head": ({"scale": draw(2, 1)}, {"causal": "bottom_right"}),
-    "scale of each row": ({"scale": draw(2, 2, N)}, {"window": (3, 3)}),
-    "mask": ({"attn_mask": draw(2, 1, M)}, {}),
-    "mask of all": ({"attn_mask": np.where(RNG.random((N, M)) < 0.4, -np.inf, draw(N, M))}, {}),
-    "distance bias": ({"distance_bias": draw(2, M)}, {"is_causal": True}),
-    "distance scale": ({"distance_scale": draw(M)}, {}),
-    "softcap": ({}, {"softcap": 1.5, "key_lengths": np.array([3, M])}),
-    "boolean mask": ({}, {"attn_mask": RNG.random((N, M)) < 0.3}),
-    "softpick": ({}, {"normalizer": "softpick"}),
-    "sparsemax": ({}, {"normalizer": "sparsemax"}),
-    "sigmoid": ({}, {"normalizer": "sigmoid"}),
-}
-
-
-def gradients(given: dict[str, Any], options: dict[str, Any], layout: str = "bhsd") -> Any:
-    """Of sum(GRAD * output), as arrays have them: what the forward pass keeps is output and lse."""
-    names = ("lse",) if "normalizer" not in options else ()
-    turned = [x.swapaxes(1, 2) if layout == "bshd" else x for x in (*QKV, GRAD)]
-    call = {**given, **options, "layout": layout}
-    forward = at.attention_statistics(*turned[:3], statistics=names, **call)
-    return at.attention_gradients(*turned, forward=forward, wanted=("query", "key", "value", *given), **call)
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_gradients_are_those_of_arrays(name: str) -> None:
-    given, options = CALLS[name]
-
-    def loss(arrays: Any) -> Any:
-        q, k, v, rest = arrays
-        return (GRAD * at.jax.attention(q, k, v, **rest, **options)).sum()
-
-    found = jax.jit(jax.grad(loss))((*QKV, given))
-    wanted = gradients(given, options)
-    for each, exact in zip(found[:3], (wanted.query, wanted.key, wanted.value), strict=True):
-        np.testing.assert_array_equal(each, exact)
-    for key, each in found[3].items():
-        exact = getattr(wanted, key)
-        assert each.shape == np.shape(given[key])
-        np.testing.assert_allclose(each, exact, rtol=2e-6, atol=2e-6 * np.abs(exact).max())
-
-
-def test_gradients_in_the_other_layout() -> None:
-    loss = lambda q, k, v: (GRAD.swapaxes(1, 2) * at.jax.attention(q, k, v, layout="bshd")).sum()  # noqa: E731
-    found = jax.grad(loss, (0, 1, 2))(*(x.swapaxes(1, 2) for x in QKV))
-    wanted = gradients({}, {}, "bshd")
-    for each, exact in zip(found, (wanted.query, wanted.key, wanted.value), strict=True):
-        np.testing.assert_array_equal(each, exact)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gradients_of_half_precision(dtype: str) -> None:
-    arrays = [jnp.asarray(x, dtype) for x in QKV]
-    found = jax.grad(lambda *x: at.jax.attention(*x).astype(np.float32).sum(), (0, 1, 2))(*arrays)
-    plain = [np.asarray(x) for x in arrays]
-    forward = at.attention_statistics(*plain, statistics="lse")
-    wanted = at.attention_gradients(*plain, np.ones(GRAD.shape, plain[0].dtype), forward=forward)
-    for each, exact in zip(found, (wanted.query, wanted.key, wanted.value), strict=True):
-        assert each.dtype == dtype
-        np.testing.assert_array_equal(np.asarray(each), exact)
-
-
-@pytest.mark.parametrize("name", SMOOTH)
-def test_gradients_of_statistics(name: str) -> None:
-    weights = draw(2, 2, N)
-
-    def loss(q: Any, k: Any, scale: Any) -> Any:
-        rows = at.jax.attention_statistics(q, k, scale=scale, statistics=(name, "argmax"), is_causal=True)
-        return (weights * getattr(rows, name)).sum()
-
-    found = jax.grad(loss, (0, 1, 2))(*QKV[:2], np.float32(0.3))
-    kept = at.attention_statistics(
-        *QKV[:2], scale=np.float32(0.3), statistics=(name, "argmax", "lse"), is_causal=True
-    )
-    wanted = at.attention_gradients(
-        *QKV[:2],
-        None,
-        **{f"grad_{name}": weights},
-        forward=kept,
-        scale=np.float32(0.3),
-        is_causal=True,
-    )
-    np.testing.assert_array_equal(found[0], wanted.query)
-    np.testing.assert_array_equal(found[1], wanted.key)
-    np.testing.assert_allclose(found[2], wanted.scale, rtol=2e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"softcap": 2.0, "is_causal": True}, {"qk_norm": "rms"}], ids=str)
-def test_gradients_are_those_of_differences(options: dict[str, Any]) -> None:
-    with jax.enable_x64(True):
-        q, k, v = (jnp.asarray(draw(2, 5, 4, dtype=np.float64)) for _ in range(3))
-
-        def call(q: Any, k: Any, v: Any, scale: Any, sink: Any) -> Any:
-            sink = at.jax.Sink(sink)
-            names = ("lse", "entropy", "score_variance", "concentration")
-            found = at.jax.attention_statistics(
-                q, k, v, scale=scale, normalizer=sink, statistics=names, **options
-            )
-            return found.output, *(getattr(found, name) for name in names)
-
-        check_grads(
-            jax.jit(call), (q, k, v, jnp.array(0.7), jnp.array([0.1, -0.4])), order=1, modes=["rev"], eps=1e-5
-        )
-
-
-def test_normalised_rows_of_zeros_have_no_gradient() -> None:
-    q, k, v = QKV
-    q = np.where(np.arange(N)[:, None] == 2, 0, q)
-    k = np.where(np.arange(M)[:, None] == 4, np.nan, k)  # and one that nothing sees
-    options: dict[str, Any] = {"qk_norm": "l2", "scale": 3.0, "attn_mask": np.arange(M) != 4}
-    loss = lambda q, k: (GRAD * at.jax.attention(q, k, v, **options)).sum()  # noqa: E731
-    found = jax.jit(jax.grad(loss, (0, 1)))(q, k)
-    wanted = at.attention_gradients(q, k, v, GRAD, **options)
-    np.testing.assert_allclose(found[0], wanted.query, rtol=2e-5, atol=2e-6)
-    np.testing.assert_allclose(found[1], wanted.key, rtol=2e-5, atol=2e-6)
-    assert not np.asarray(found[0])[:, :, 2].any()
-    assert not np.asarray(found[1])[:, :, 4].any()
 
 
 def test_the_gradient_of_what_is_not_in_the_loss_is_zero() -> None:

@@ -26,85 +26,6 @@ def draw(*shape: int, dtype: Any = np.float32) -> Any:
 QKV = draw(2, 3, N, D), draw(2, 3, M, D), draw(2, 3, M, 5)
 SINK = np.array([0.5, -1.0, 2.0])
 LENGTHS = np.array([4, M])
-IDS = np.repeat([[0, 7, 3], [2, 1, 5]], [6, 4, 7], axis=1)
-
-#: Options of a call, none of them traced.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "scale": {"scale": 0.3},
-    "scale of each head": {"scale": draw(3, 1)},
-    "scale of each row in float64": {"scale": draw(2, 3, N, dtype=np.float64)},
-    "negative scale": {"scale": -0.25},
-    "law": {"scale": "ssmax(s=0.43)", "is_causal": True},
-    "law with lengths": {"scale": at.laws.LogN(), "key_lengths": LENGTHS},
-    "law of the mask": {"scale": "log_n", "attn_mask": RNG.random((N, M)) < 0.6},
-    "law of the position": {"scale": "llama4_temperature", "causal": 3},
-    "law of the distance": {"scale": "lssa", "is_causal": True},
-    "causal": {"is_causal": True},
-    "bottom right": {"causal": "bottom_right"},
-    "causal integer": {"causal": 2},
-    "causal far": {"causal": 2**60},
-    "causal before": {"causal": -5},
-    "window": {"window": (3, 1)},
-    "causal window": {"causal": "bottom_right", "window": (2, None)},
-    "lengths": {"key_lengths": LENGTHS},
-    "one length": {"key_lengths": 9},
-    "lengths and bottom right": {"key_lengths": LENGTHS, "causal": "bottom_right", "window": (4, 0)},
-    "lengths and a far offset": {"key_lengths": LENGTHS, "causal": 2**60},
-    "lengths and a far window": {"key_lengths": LENGTHS, "causal": -3, "window": (2**60, None)},
-    "lengths, documents and bottom right": {
-        "key_lengths": LENGTHS,
-        "document_ids": IDS,
-        "causal": "bottom_right",
-        "window": (2, None),
-    },
-    "documents": {"document_ids": IDS, "is_causal": True},
-    "documents of all": {"document_ids": IDS[0], "window": (2, 2)},
-    "boolean mask": {"attn_mask": RNG.random((2, 1, N, M)) < 0.5},
-    "mask of keys": {"attn_mask": RNG.random(M) < 0.5},
-    "float mask": {"attn_mask": np.where(RNG.random((3, N, M)) < 0.3, -np.inf, draw(3, N, M))},
-    "half mask": {"attn_mask": draw(1, 1, 1, N, M).astype(np.float16)},
-    "low mask": {"attn_mask": np.where(RNG.random((N, M)) < 0.3, -65504, draw(N, M)).astype(np.float16)},
-    "softcap": {"softcap": 2.0, "is_causal": True},
-    "alibi": {"distance_bias": draw(3, M), "is_causal": True},
-    "alibi with lengths": {"distance_bias": draw(3, 2 * M), "causal": "bottom_right", "key_lengths": LENGTHS},
-    "distance scale": {"distance_scale": draw(M)},
-    "function of the distance": {"distance_bias": lambda t: -0.1 * np.abs(t) + 0.05 * t},
-    "documents and table": {"distance_bias": draw(7), "document_ids": IDS, "is_causal": True},
-    "sink": {"normalizer": at.normalizers.Sink(SINK)},
-    "softmax_n": {"normalizer": "softmax_n(n=2.0)"},
-    "sigmoid": {"normalizer": "sigmoid", "is_causal": True},
-    "sigmoid with bias": {"normalizer": at.normalizers.Sigmoid(-1.0)},
-    "relu": {"normalizer": "relu", "key_lengths": LENGTHS},
-    "relu over the sum": {"normalizer": at.normalizers.ReLU("sum")},
-    "squared_relu": {"normalizer": "squared_relu"},
-    "softpick": {"normalizer": "softpick"},
-    "sparsemax": {"normalizer": "sparsemax"},
-    "entmax": {"normalizer": "entmax(alpha=1.3)"},
-    "top_k": {"normalizer": at.normalizers.TopK(3)},
-    "threads": {"num_threads": 1},
-}
-#: Options whose arrays may be traced, under which all results are as if they were not.
-TRACED = (
-    *("lengths and a far offset", "lengths and a far window", "lengths, documents and bottom right"),
-    *("scale of each head", "lengths", "one length", "lengths and bottom right"),
-    *(
-        "documents",
-        "documents of all",
-        "boolean mask",
-        "mask of keys",
-        "float mask",
-        "half mask",
-        "low mask",
-        "alibi",
-    ),
-    "distance scale",
-)
-
-
-def asked(options: dict[str, Any]) -> tuple[str, ...]:
-    """All statistics that the rows have."""
-    return tuple(at.normalizers.get(options.get("normalizer", "softmax")).statistics)
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -116,15 +37,6 @@ def same(found: Any, wanted: Any) -> None:
         else:
             assert isinstance(rows, jax.Array)
             np.testing.assert_array_equal(np.asarray(rows), getattr(wanted, name), err_msg=name)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_numbers_are_those_of_arrays(name: str) -> None:
-    options = OPTIONS[name]
-    wanted = at.attention_statistics(*QKV, statistics=asked(options), **options)
-    found = at.jax.attention_statistics(*map(jnp.asarray, QKV), statistics=asked(options), **options)
-    same(found, wanted)
-    np.testing.assert_array_equal(at.jax.attention(*QKV, **options), wanted.output)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -149,20 +61,6 @@ def test_masks_hide_by_low_numbers_of_the_type_that_jax_gives_them(wide: bool) -
             same(rows[1], rows[2])
 
 
-@pytest.mark.parametrize("name", TRACED)
-def test_options_may_be_traced(name: str) -> None:
-    options = OPTIONS[name]
-    arrays = {key: x for key, x in options.items() if isinstance(x, np.ndarray) or key == "key_lengths"}
-    static = {key: x for key, x in options.items() if key not in arrays}
-
-    @jax.jit
-    def call(q: Any, k: Any, v: Any, given: Any) -> Any:
-        return at.jax.attention_statistics(q, k, v, statistics=asked(options), **static, **given)
-
-    wanted = at.attention_statistics(*QKV, statistics=asked(options), **options)
-    same(call(*QKV, arrays), wanted)
-
-
 def test_a_function_of_the_distance_may_return_a_traced_table() -> None:
     def call(slope: Any) -> Any:
         return at.jax.attention(*QKV, distance_bias=lambda t: -slope * jnp.abs(t), is_causal=True)
@@ -170,21 +68,6 @@ def test_a_function_of_the_distance_may_return_a_traced_table() -> None:
     table = -np.float32(0.25) * np.arange(M, dtype=np.float32)
     wanted = at.attention(*QKV, distance_bias=table, is_causal=True)
     np.testing.assert_array_equal(jax.jit(call)(np.float32(0.25)), wanted)
-
-
-def test_a_law_of_the_distance_beside_a_traced_table() -> None:
-    table = draw(3, M)
-    call = jax.jit(lambda t: at.jax.attention(*QKV, distance_scale=t, scale="lssa", is_causal=True))
-    wanted = at.attention(*QKV, distance_scale=table, scale="lssa", is_causal=True)
-    np.testing.assert_allclose(call(table), wanted, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["l2", "rms"])
-def test_normalised_queries_and_keys(kind: str) -> None:
-    q, k, v = QKV
-    q = np.where(np.arange(N)[:, None] == 2, 0, q)  # a row of zeros stays one
-    found = jax.jit(lambda q, k, v: at.jax.attention(q, k, v, qk_norm=kind, scale=2.0))(q, k, v)
-    np.testing.assert_allclose(found, at.attention(q, k, v, qk_norm=kind, scale=2.0), rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
@@ -206,40 +89,6 @@ def test_mixed_types_are_widened() -> None:
     np.testing.assert_array_equal(found, at.attention(*map(np.asarray, (q, k, v))))
 
 
-LAID_OUT = {
-    "bshd": ((2, N, 4, D), (2, M, 4, D), (2, M, 4, 5)),
-    "bshd with one key head": ((2, N, 4, D), (M, D), (1, M, 1, 5)),
-    "bshd without heads": ((N, D), (M, D), (M, 5)),
-    "one head": ((N, D), (M, D), (M, 5)),
-    "batch of the query alone": ((2, 3, N, D), (3, M, D), (M, 5)),
-    "batch of the value alone": ((3, N, D), (3, M, D), (2, 3, M, 5)),
-    "no queries": ((2, 3, 0, D), (2, 3, M, D), (2, 3, M, 5)),
-    "no keys": ((2, 3, N, D), (2, 3, 0, D), (2, 3, 0, 5)),
-    "no heads": ((2, 0, N, D), (2, 0, M, D), (2, 0, M, 5)),
-    "no batch": ((0, 3, N, D), (0, 3, M, D), (0, 3, M, 5)),
-    "no channels": ((3, N, 0), (3, M, 0), (3, M, 5)),
-}
-
-
-@pytest.mark.parametrize("name", LAID_OUT)
-def test_shapes_and_layouts(name: str) -> None:
-    arrays = [draw(*shape) for shape in LAID_OUT[name]]
-    options: dict[str, Any] = {"layout": name[:4]} if name.startswith("bshd") else {}
-    wanted = at.attention_statistics(*arrays, causal="bottom_right", **options)
-    same(
-        jax.jit(lambda *x: at.jax.attention_statistics(*x, causal="bottom_right", **options))(*arrays), wanted
-    )
-
-
-@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-def test_grouped_heads(layout: str) -> None:
-    q, k, v = draw(2, 6, N, D), draw(2, 3, M, D), draw(2, 2, M, 5)
-    if layout == "bshd":
-        q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
-    options: dict[str, Any] = {"enable_gqa": True, "layout": layout}
-    same(at.jax.attention_statistics(q, k, v, **options), at.attention_statistics(q, k, v, **options))
-
-
 def test_entropy_alone() -> None:
     found = at.jax.attention_entropy(*QKV[:2], scale="log_n", is_causal=True)
     np.testing.assert_array_equal(found, at.attention_entropy(*QKV[:2], scale="log_n", is_causal=True))
@@ -249,15 +98,6 @@ def test_statistics_are_a_pytree() -> None:
     found = at.jax.attention_statistics(*QKV, statistics="entropy")
     assert len(jax.tree.leaves(found)) == 2
     assert jax.tree.map(lambda x: 2 * x, found).entropy.shape == (2, 3, N)
-
-
-def test_a_sink_may_be_traced() -> None:
-    call = jax.jit(lambda sink: at.jax.attention_statistics(*QKV, normalizer=sink, statistics="sink_weight"))
-    for logits in (np.float32(0.5), SINK.astype(np.float32)):
-        wanted = at.attention_statistics(
-            *QKV, normalizer=at.normalizers.Sink(logits), statistics="sink_weight"
-        )
-        same(call(at.jax.Sink(jnp.asarray(logits))), wanted)
 
 
 # ---- vmap ---------------------------------------------------------------------------------------

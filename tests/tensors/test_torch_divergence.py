@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import attnscale as at
@@ -11,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _scores  # noqa: E402
+from tests.conformance.backends import in_blocks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -70,20 +71,19 @@ def wide(options: dict[str, Any]) -> dict[str, Any]:
     return {n: x[..., None] if n.endswith("scale") else x for n, x in options.items()}
 
 
-@pytest.mark.parametrize("pairs", [2**25, 100], ids=["a block", "blocks"])
+@pytest.mark.parametrize("around", [nullcontext, in_blocks], ids=["a block", "blocks"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_values_and_gradients_are_those_of_the_formula(
-    name: str, pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_scores, "_PAIRS", pairs)
+def test_values_and_gradients_are_those_of_the_formula(name: str, around: Any) -> None:
     arrays, options = tensors(), OPTIONS[name]()
     learned = [*arrays, *(x for x in options.values() if isinstance(x, torch.Tensor) and x.requires_grad)]
     want = written_out(arrays, wide(options))
     weights = torch.rand(want.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for backend in ("core", "torch"):
-        found = at.torch.attention_divergence(*arrays, **options, backend=backend)
+        with around():
+            found = at.torch.attention_divergence(*arrays, **options, backend=backend)
         torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-12)
-        got = torch.autograd.grad((weights * found).sum(), learned)
+        with around():
+            got = torch.autograd.grad((weights * found).sum(), learned)
         exact = torch.autograd.grad((weights * want).sum(), learned, retain_graph=True)
         for one, other in zip(got, exact, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)

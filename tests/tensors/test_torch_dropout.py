@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _rows  # noqa: E402
-from attnscale.torch._arguments import read_call  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
+
+from tests.tensors import operators  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
@@ -224,13 +224,10 @@ def test_extents(shape: tuple[int, ...]) -> None:
     assert weights.shape == (*shape[:-2], 4, shape[-2], shape[-2])
 
 
-@pytest.mark.parametrize("name", ["weights", "scales"])
-def test_the_operators_of_rows_are_what_pytorch_expects(name: str) -> None:
-    q, k, s = torch.randn(1, 2, 5, 4, requires_grad=True), torch.randn(1, 2, 7, 4), torch.rand(2)
-    law = at.torch.Learned("ssmax", s=s.requires_grad_())
-    mask = torch.randn(5, 7, requires_grad=True)
-    arguments = read_call(q, k, scale=law, causal=0, attn_mask=mask).flat
-    torch.library.opcheck(getattr(_rows, name), arguments)
+def test_the_operators_of_rows_are_what_pytorch_expects() -> None:
+    module, x = module_of(law="ssmax", learnable_law=("s",)), torch.randn(2, 7, 16)
+    mask = torch.randn(7, 7)
+    operators.check(lambda: module(x, x, x, attn_mask=mask), "weights", "row_scales")
 
 
 def test_the_operator_of_the_mask_is_what_pytorch_expects() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.torch import _ops
 
 torch = pytest.importorskip("torch")
+
+from tests.tensors import operators  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
@@ -19,19 +20,6 @@ SAMPLES = 4
 
 def draw(*shape: int) -> Any:
     return torch.randn(shape, dtype=torch.float64)
-
-
-def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with a 1 for each call of attention."""
-    seen: list[int] = []
-    right = _ops.attention_statistics
-
-    def counted(*given: Any, **options: Any) -> Any:
-        seen.append(1)
-        return right(*given, **options)
-
-    monkeypatch.setattr(_ops, "attention_statistics", counted)
-    return seen
 
 
 def check(function: Callable[..., Any], in_dims: tuple[Any, ...], *tensors: Any) -> None:
@@ -71,9 +59,7 @@ def attend(**options: Any) -> Callable[..., Any]:
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, None), (None, 1, -1), (2, 0, None)], ids=str)
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)], ids=str)
-def test_over_queries_keys_and_values(
-    lead: tuple[int, ...], layout: str, in_dims: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_over_queries_keys_and_values(lead: tuple[int, ...], layout: str, in_dims: tuple[Any, ...]) -> None:
     tensors = []
     for n, dim in zip((9, 11, 11), in_dims, strict=True):
         x = draw(*lead, n, 5)
@@ -81,8 +67,7 @@ def test_over_queries_keys_and_values(
         tensors.append(x if dim is None else torch.stack([x + i for i in range(SAMPLES)], dim))
     function = attend(layout=layout, causal="bottom_right")
     check(function, in_dims, *tensors)
-    seen = calls_of(monkeypatch)
-    torch.func.vmap(function, in_dims)(*tensors)
+    seen = operators.taken(lambda: torch.func.vmap(function, in_dims)(*tensors))
     assert len(seen) == 1  # of the core, whatever the number of samples
 
 
@@ -96,7 +81,7 @@ def test_shared_heads() -> None:
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)], ids=str)
-def test_over_scales_and_masks(lead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_scales_and_masks(lead: tuple[int, ...]) -> None:
     q, k, v = (draw(*lead, 9, 5) for _ in range(3))
 
     def call(scale: Any, mask: Any) -> tuple[Any, ...]:
@@ -106,12 +91,10 @@ def test_over_scales_and_masks(lead: tuple[int, ...], monkeypatch: pytest.Monkey
         check(call, (0, 1), draw(SAMPLES, *scale), draw(mask[0], SAMPLES, *mask[1:]))
         check(call, (None, 0), draw(*scale), draw(SAMPLES, *mask))
         check(call, (0, None), draw(SAMPLES, *scale), draw(*mask))
-    seen = calls_of(monkeypatch)
-    torch.func.vmap(call)(draw(SAMPLES), draw(SAMPLES, 9, 9))
-    assert len(seen) == 1
+    assert len(operators.taken(lambda: torch.func.vmap(call)(draw(SAMPLES), draw(SAMPLES, 9, 9)))) == 1
 
 
-def test_over_lengths_and_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_lengths_and_documents() -> None:
     q = draw(2, 3, 9, 5)
     lengths = torch.tensor([[9, 3], [1, 0], [5, 5], [2, 8]])
     documents = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2]).expand(SAMPLES, 2, 9)
@@ -120,9 +103,8 @@ def test_over_lengths_and_documents(monkeypatch: pytest.MonkeyPatch) -> None:
         return at.torch.attention(q, q, q, key_lengths=lengths, document_ids=documents, is_causal=True)
 
     want = torch.stack([call(*each) for each in zip(lengths, documents, strict=True)])
-    seen = calls_of(monkeypatch)
     torch.testing.assert_close(torch.func.vmap(call)(lengths, documents), want)
-    assert len(seen) == 1
+    assert len(operators.taken(lambda: torch.func.vmap(call)(lengths, documents))) == 1
     of_one = torch.func.vmap(lambda n: at.torch.attention(q, q, q, key_lengths=n))(lengths)
     torch.testing.assert_close(of_one[1], at.torch.attention(q, q, q, key_lengths=lengths[1]))
 

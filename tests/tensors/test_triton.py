@@ -21,8 +21,7 @@ pytest.importorskip("triton")
 
 import attnscale as at  # noqa: E402
 import triton_cases  # noqa: E402
-from attnscale.torch._arguments import read_call  # noqa: E402
-from attnscale.torch._triton._support import obstacle, supports  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -62,11 +61,12 @@ def test_a_case_that_fails_is_told(interpreted: Runner) -> None:
 
 @pytest.mark.maintainer
 def test_the_cases_of_all_backends_in_the_interpreter() -> None:
-    """Masks, laws, shapes and messages of test_backends.py, with these kernels where they serve a call."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_backends.py"]
+    """Cases of tests/conformance with these kernels where they serve a call."""
+    folder = Path(__file__).parents[1] / "conformance"
+    tests = [str(folder / name) for name in ("test_values.py", "test_gradients.py")]
+    quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")  # of NumPy, for infinity
     ran = subprocess.run(
-        command,
-        cwd=Path(__file__).parent,
+        [sys.executable, "-m", "pytest", *quiet, *tests],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
@@ -84,44 +84,30 @@ def test_a_compiled_kernel_agrees_with_the_core(name: str, on_a_gpu: Runner) -> 
 # ---- what is served -----------------------------------------------------------------------------
 
 
-def call_of(dtype: Any = torch.float32, dim: int = 16, n_keys: int = 5, **options: Any) -> Any:
-    query, key = torch.zeros(2, 3, dim, dtype=dtype), torch.zeros(2, n_keys, dim, dtype=dtype)
-    return read_call(query, key, key, **options)
-
-
-TABLE = torch.zeros(5)
-SERVED: list[dict[str, Any]] = [
-    {"dtype": torch.bfloat16, "dim": 256},
-    {"normalizer": at.normalizers.Sink([0.0, 1.0]), "softcap": 3.0},
-    {"normalizer": at.torch.Sink(TABLE[:2])},
-    {"scale": at.torch.Learned("ssmax", s=TABLE[:2]), "is_causal": True},
-    {"attn_mask": torch.zeros(3, 5).requires_grad_()},
-    {"causal": -1, "window": (2, 0), "key_lengths": torch.tensor(3)},
-]
-NOT_SERVED: list[tuple[str, dict[str, Any]]] = [
-    ("not all of one type of float16, bfloat16 and float32, but of torch.float64", {"dtype": torch.float64}),
-    ("at most 256, not 257", {"dim": 257}),
-    ("nothing to compute", {"n_keys": 0}),
-    ("by distance are not in the kernels", {"distance_bias": TABLE}),
-    ("a law of the distance", {"scale": "scale_invariant"}),
-    ("qk_norm", {"qk_norm": "l2"}),
-    ("num_threads is for the CPU", {"num_threads": 2}),
-    ("one number for all keys has no gradient", {"attn_mask": torch.zeros(3, 1).requires_grad_()}),
-    ("neither a softmax", {"normalizer": "sparsemax"}),
-    ("neither a softmax", {"normalizer": at.torch.Entmax(torch.tensor(1.5))}),
+#: What is asked of the kernels, made where tensors say that they are on a GPU, and why they do not serve it.
+NOT_SERVED: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+    (
+        "not all of one type of float16, bfloat16 and float32, but of torch.float64",
+        lambda: {"query": torch.zeros(2, 3, 16).double(), "key": torch.zeros(2, 5, 16).double()},
+    ),
+    ("at most 256, not 257", lambda: {"query": torch.zeros(2, 3, 257), "key": torch.zeros(2, 5, 257)}),
+    ("nothing to compute", lambda: {"key": torch.zeros(2, 0, 16)}),
+    ("by distance are not in the kernels", lambda: {"distance_bias": torch.zeros(5)}),
+    ("a law of the distance", lambda: {"scale": "scale_invariant"}),
+    ("qk_norm", lambda: {"qk_norm": "l2"}),
+    ("num_threads is for the CPU", lambda: {"num_threads": 2}),
+    ("one number for all keys has no gradient", lambda: {"attn_mask": torch.zeros(3, 1).requires_grad_()}),
+    ("neither a softmax", lambda: {"normalizer": "sparsemax"}),
+    ("neither a softmax", lambda: {"normalizer": at.torch.Entmax(torch.zeros(()))}),
 ]
 
 
-@pytest.mark.parametrize("options", SERVED, ids=lambda options: " ".join(options))
-def test_calls_that_the_kernels_serve(options: dict[str, Any]) -> None:
-    assert supports(call_of(**options))
-
-
-@pytest.mark.parametrize(("why", "options"), NOT_SERVED)
-def test_calls_that_they_do_not_serve_have_a_reason(why: str, options: dict[str, Any]) -> None:
-    found = obstacle(call_of(**options))
-    assert found is not None
-    assert why in found
+@pytest.mark.parametrize(("why", "make"), NOT_SERVED)
+def test_calls_that_the_kernels_do_not_serve_have_a_reason(why: str, make: Callable[[], Any]) -> None:
+    with FakeTensorMode(), torch.device("cuda"):
+        given = {"query": torch.zeros(2, 3, 16), "key": torch.zeros(2, 5, 16), **make()}
+        with pytest.raises(ValueError, match=rf"does not serve this call: .*{why}.*; backend='torch' does$"):
+            at.torch.attention_statistics(**given, backend="triton")
 
 
 def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,29 +38,11 @@ def start(kind: str) -> None:
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of NumPy, for NaN and infinity
         torch.set_num_threads(1)
         _interpret_faster()
+    from attnscale.torch import _device
     from attnscale.torch._triton import _operator
 
     _operator.register(kind)
-
-
-def serve_the_cpu() -> None:
-    """Let backend='triton' take tensors on the CPU. A call that it refuses goes to backend='torch'."""
-    from attnscale.torch import _device, _functional
-    from attnscale.torch._triton import _operator
-
-    choose = _functional.kernel_of
-
-    def kernel_of(call: Any, asked: tuple[str, ...], backend: str | None) -> str:
-        assert "cpu" in _operator.registered
-        try:
-            return choose(call, asked, backend)
-        except ValueError as error:
-            if "backend='triton' does not serve this call" not in str(error):
-                raise
-            return "torch"
-
-    _device.TRITON_DEVICES.add("cpu")
-    _functional.__dict__.update(kernel_of=kernel_of)
+    _device.TRITON_DEVICES.add(kind)
 
 
 def _interpret_faster() -> None:
@@ -94,17 +76,14 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def attend(
     query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """The output, None without a value, and statistics, by the operator and its kernel of Triton."""
-    from attnscale._results import NAMES
-    from attnscale.torch._arguments import read_call
-    from attnscale.torch._ops import run as run_operator
-    from attnscale.torch._triton._support import obstacle
+    """The output, None without a value, and statistics, by the kernels of Triton."""
+    import attnscale as at
 
-    call = read_call(query, key, value, **options)
-    assert obstacle(call) is None, obstacle(call)
-    output, *rows = run_operator(*call.flat, (*statistics, "lse"))
-    found = {name: x for name, x in zip(NAMES, rows, strict=True) if name in statistics}
-    return (None if value is None else output), found
+    rows = at.torch.attention_statistics(
+        query, key, value, statistics=statistics, backend="triton", **options
+    )
+    found = rows._asdict()
+    return found["output"], {name: found[name] for name in statistics}
 
 
 def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pairs of backends and cases as parameters of tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from . import in_cpp
+from .backends import Backend, in_python
+from .cases import CASES, ROWS
+
+#: All that compute attention here, by name.
+BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()
+#: Backends that need nothing but this package.
+_CORE = ("NumPy", "C++")
+_ONE_KEY = "a mask with one entry for all keys has too few weights for the values"
+_ZERO = "the argmax of equal scores is not the first key"
+#: Cases that some backends do not give as they should: all of them, or their "values" or "gradients" alone.
+_OF_OPERATIONS: dict[tuple[str, str], str] = {
+    ("float mask of heads", ""): _ONE_KEY,
+    ("float mask of one", ""): _ONE_KEY,
+    ("mask of queries", "values"): _ONE_KEY,
+    ("mask of one", "values"): _ONE_KEY,
+    ("an infinity in a value", ""): "rows that see it are NaN, not infinite",
+    ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
+}
+_OF_TRITON = {
+    ("float mask of heads", "gradients"): _ONE_KEY,  # which operations take there
+    ("float mask of one", "gradients"): _ONE_KEY,
+    ("an infinity in a value", "values"): "rows that see it are NaN, not infinite",
+    ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
+    **{(name, "values"): _ZERO for name in ("zero", "lssa: all", "lssa: mask")},
+    **{(f"{law}: {x}", "values"): _ZERO for law in ("entropy_invariant", "annealed") for x in ROWS},
+}
+FAULTS = {"torch, operations": _OF_OPERATIONS, "torch, another device": _OF_OPERATIONS, "Triton": _OF_TRITON}
+
+
+def fault(backend: str, name: str, kind: str) -> str | None:
+    """What is wrong with a case, if anything is known to be."""
+    known = FAULTS.get(backend, {})
+    return known.get((name, kind)) or known.get((name, ""))
+
+
+def pairs(
+    kind: str,
+    names: Iterable[str],
+    asked: Callable[[Backend, str], bool] = lambda *_: True,
+    of_the_core: tuple[Any, ...] = (),
+) -> list[Any]:
+    """Every backend with every case of these names that it serves, marked by the library that it needs.
+
+    `of_the_core` are marks of the backends that are the core alone.
+    """
+    return [
+        pytest.param(
+            backend,
+            name,
+            id=f"{backend}: {name}",
+            marks=[*_marks(backend, name, kind), *(of_the_core if backend in _CORE else ())],
+        )
+        for backend, own in BACKENDS.items()
+        for name in names
+        if own.serves(CASES[name]) and asked(own, name)
+    ]
+
+
+def _marks(backend: str, name: str, kind: str) -> list[Any]:
+    wrong = fault(backend, name, kind)
+    marks: list[Any] = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
+    if backend == "JAX":
+        marks.append(pytest.mark.jax)
+    elif backend not in _CORE:
+        marks.append(pytest.mark.torch)
+    return marks

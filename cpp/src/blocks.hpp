@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/refuse.hpp"
 #include "elements.hpp"
@@ -70,6 +71,17 @@ struct query_block {
     }
   }
 };
+
+/// Where the number of row r of a block is, null if it has none.
+inline const double* number_of(const attention_problem& p, const query_block& rows, int r) {
+  const double* const number = p.heads[rows.head].number;
+  return number ? number + (rows.first + r) * p.number_row : nullptr;
+}
+
+/// That number where it is the score of a sink; else null.
+inline const double* sink_of(const attention_problem& p, const query_block& rows, int r) {
+  return traits_of(p.rule).number == row_number::sink ? number_of(p, rows, r) : nullptr;
+}
 
 inline void fill_score_block(score_block& block, const score_problem& p, const query_block& rows,
                              std::int64_t key_begin, std::int64_t key_end,

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "blocks.hpp"
+#include "attnscale/normalizer_traits.hpp"
+#include "elements.hpp"
 
 namespace attnscale::detail {
 
@@ -28,7 +29,7 @@ bool forward_pass::needs(statistic which) const {
   const row_outputs& of = p_.cotangents;
   switch (which) {
     case lse:
-      return p_.rule == normalizer::softmax;
+      return traits_of(p_.rule).is_exponential;
     case entropy:
       return of[entropy] || of[mean_score] || of[score_variance];
     case argmax:

@@ -99,7 +99,7 @@ class gradient_run {
     double d_bias[max_gradient_rows] = {};
     const std::int64_t at = rows.head * p_.n_queries + rows.first;
     if (supports) b.lists = supports->lists();
-    b.alpha = p_.numbers.alpha;
+    b.alpha = traits_.solves_threshold ? p_.numbers.alpha : 1;
     b.given = &given;
     b.rule = p_.rule;
     b.terms = terms_;
@@ -107,15 +107,16 @@ class gradient_run {
     b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
     b.d_scale = d_scale;
     b.product = product;
-    if (p_.d_bias) b.d_bias = d_bias;
+    const bool of_bias = p_.d_number && traits_.number == row_number::bias;
+    if (of_bias) b.d_bias = d_bias;
     if (p_.d_alpha) b.d_alpha = p_.d_alpha + at;
     b.turns = turns;
     b.shares_query = turns_.shares_query(rows.head);
     b.scratch = thread_scratch(kernels_.scratch(b));
     kernels_.run(b);
-    if (p_.d_bias) std::copy(d_bias, d_bias + rows.count, p_.d_bias + at);
+    if (of_bias) std::copy(d_bias, d_bias + rows.count, p_.d_number + at);
     if (p_.d_scale) std::copy(d_scale, d_scale + rows.count, p_.d_scale + at);
-    if (p_.d_sink) write_sinks(rows, given, product);
+    if (p_.d_number && traits_.number == row_number::sink) write_sinks(rows, given, product);
   }
 
   /// The block's arrays.
@@ -152,13 +153,14 @@ class gradient_run {
 
   /// Whether the weights of a row are divided by their sum.
   bool is_centred(std::int64_t head) const {
-    return traits_.divides && !p_.heads[head].numbers.factor;
+    return traits_.divides && !(traits_.number == row_number::factor &&
+                                p_.heads[static_cast<std::size_t>(head)].number);
   }
 
   /// What the kernel has to know of each row: its lse and the terms of its
   /// statistics.
   void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
-    bool again = p_.rule != normalizer::softmax;
+    bool again = !traits_.is_exponential;
     for (int r = 0; r < rows.count; ++r) {
       const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
       const double lse = forward_.at(statistic::lse, at) * log2e;
@@ -214,8 +216,8 @@ class gradient_run {
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    if (p_.rule != normalizer::softmax) return kernels_.describe(b, at, given);
-    for (int r = 0; r < rows.count; ++r) describe_softmax(rows, r, sums, at + r, given);
+    if (!traits_.is_exponential) return kernels_.describe(b, at, given);
+    for (int r = 0; r < rows.count; ++r) describe_exponential(rows, r, sums, at + r, given);
   }
 
   /// The supports of rows from `first` on, of one at least, and which of them are NaN.
@@ -254,38 +256,29 @@ class gradient_run {
     b.scale_row = p_.scale_row;
     b.wanted = wanted_panels;
     b.rule = p_.rule;
-    if (p_.rule == normalizer::entmax) b.unit = 1;
+    if (traits_.solves_threshold) b.unit = 1;
     b.numbers = p_.numbers;
-    const row_numbers<const double*>& numbers = p_.heads[rows.head].numbers;
-    const auto of_row = [&](const double* x) {
-      return x ? x + rows.first * p_.number_row : nullptr;
-    };
-    b.row_number = {nullptr, of_row(numbers.bias), of_row(numbers.factor)};
+    b.number = number_of(p_, rows, 0);
     b.number_row = p_.number_row;
     return b;
   }
 
-  void describe_softmax(const query_block& rows, int r, row_sums& sums, int at,
-                        gradient_rows& given) const {
+  void describe_exponential(const query_block& rows, int r, row_sums& sums, int at,
+                            gradient_rows& given) const {
     if (!(sums.weight[r] > 0)) return;
-    if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
+    if (const double* sink = sink_of(p_, rows, r)) add_sink(sums, r, *sink);
     given.reference[at] = sums.reference[r];
     given.remainder[at] = std::log2(sums.weight[r]);
-  }
-
-  const double* sink_of(const query_block& rows, int r) const {
-    const double* sink = p_.heads[rows.head].numbers.sink;
-    return sink ? sink + (rows.first + r) * p_.number_row : nullptr;
   }
 
   void write_sinks(const query_block& rows, const gradient_rows& given,
                    const double* product) const {
     for (int r = 0; r < rows.count; ++r) {
-      const double u = *sink_of(rows, r) * log2e - given.reference[r] - given.remainder[r];
+      const double u = *sink_of(p_, rows, r) * log2e - given.reference[r] - given.remainder[r];
       const double p = std::exp2(u);
       const double x = given.constant[r] - product[r] + given.linear[r] * u +
                        given.square[r] * u * u + given.weight[r] * p;
-      p_.d_sink[rows.head * p_.n_queries + rows.first + r] = p == 0 ? 0 : p * x;
+      p_.d_number[rows.head * p_.n_queries + rows.first + r] = p == 0 ? 0 : p * x;
     }
   }
 

@@ -65,7 +65,7 @@ struct gradient_block : score_block {
   const gradient_rows* given;
   row_lists lists;
   normalizer rule;
-  double alpha;  ///< of entmax
+  double alpha;  ///< of entmax; 1 where the weights in lists are exponentials
   gradient_terms terms;
   bool centred;  ///< grad_output . output is part of the constant
   bool at_top;   ///< some row has it

@@ -231,9 +231,9 @@ class gradient_run {
   /// From products and gradients of weights to weights and gradients of scores.
   void differentiate_scores(query_panel panel, const key_tile& at) {
     const int lane = panel.lane;
-    with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate<decltype(rule)>(ws_.row.at(lane), panel.vectors, at.keys,
-                                    ws_.heavy(b_, panel, at.key), weights(lane), gradients(lane));
+    with_gradient<T>(b_.rule, b_.terms, [&]<class Backward> {
+      differentiate<Backward>(ws_.row.at(lane), panel.vectors, at.keys,
+                              ws_.heavy(b_, panel, at.key), weights(lane), gradients(lane));
     });
     if (b_.d_bias) add_over_keys(keys_in_tile<T>(b_, at, panel), gradients(lane), b_.d_bias + lane);
   }
@@ -287,10 +287,10 @@ class gradient_run {
       fill_lists(panel, at);
       return hide(t.seen, ws_.tile.bias, p, ds);
     }
-    with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate_biased<decltype(rule)>(ws_.row.at(lane), t.seen, b_.form,
-                                           ws_.heavy(b_, panel, at.key), ws_.tile.bias, p, ds,
-                                           ws_.slopes);
+    with_gradient<T>(b_.rule, b_.terms, [&]<class Backward> {
+      differentiate_biased<Backward>(ws_.row.at(lane), t.seen, b_.form,
+                                     ws_.heavy(b_, panel, at.key), ws_.tile.bias, p, ds,
+                                     ws_.slopes);
     });
     if (b_.d_bias) add_over_keys(t.seen, ds, b_.d_bias + lane);
   }

@@ -63,7 +63,7 @@ inline double slope_of(double p, double alpha) {
 /// mean loses nothing of the others.
 template <class T>
 inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
-  const double alpha = b.rule == normalizer::entmax ? b.alpha : 1;
+  const double alpha = b.alpha;
   int64_t least = 0;
   for (int64_t i = 1; i < count && alpha > 2; ++i)
     if (p[i] < p[least]) least = i;

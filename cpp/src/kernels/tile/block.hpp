@@ -31,7 +31,7 @@ struct weight_sums {
   double first[N];    ///< sum of weight * (t - reference)
   double second[N];   ///< sum of weight * (t - reference)^2
   double squares[N];  ///< sum of weight^2
-  double support[N];  ///< positive weights; not of a softmax
+  double support[N];  ///< positive weights; not of exponentials
 };
 
 /// Streaming sums of up to max_block_rows rows.
@@ -39,7 +39,7 @@ struct row_sums : weight_sums<max_block_rows> {
   double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
   double top[max_block_rows];         ///< largest t
   double least[max_block_rows];       ///< least t, infinity if no key, of wanted_least
-  double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
+  double top_weight[max_block_rows];  ///< weight of the largest t; not of exponentials
   int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
 };
 
@@ -85,7 +85,7 @@ struct support_taker {
 
 /// Bits of attend_block::wanted; weight and first of the sums are there in any case.
 enum wanted_sums : uint8_t {
-  wanted_moments = 1,     ///< second and squares; without a softmax: first, squares and support
+  wanted_moments = 1,     ///< second and squares; not of exponentials: first, squares and support
   wanted_argmax = 2,      ///< row_sums::argmax
   wanted_top_weight = 4,  ///< row_sums::top_weight
   wanted_panels = 8,      ///< sums of the scores that panels of queries have, also of few queries
@@ -103,10 +103,10 @@ struct attend_block : score_block {
   row_sums* sums;
   normalizer rule;
   normalizer_numbers numbers;
-  row_numbers<const double*> row_number;  ///< of row 0
-  ptrdiff_t number_row;                   ///< stride of row_number
-  row_report* report;                     ///< of entmax and top_k, whose sums are not set
-  const support_taker* support;           ///< with report; null: nobody
+  const double* number;          ///< of row 0, see row_number; null: none
+  ptrdiff_t number_row;          ///< stride of number
+  row_report* report;            ///< of entmax and top_k, whose sums are not set
+  const support_taker* support;  ///< with report; null: nobody
 };
 
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which

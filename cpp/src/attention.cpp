@@ -84,21 +84,23 @@ class attention_run {
   }
 
  private:
+  key_interval all_keys() const { return {0, p_.n_keys}; }
+
   void* output_rows(std::int64_t head, std::int64_t row) const {
     return row_at(p_.heads[head].output, p_.output, row);
   }
 
   void attend_rows(const query_block& rows, const stop_signal& stop) const {
     void* output = output_rows(rows.head, rows.first);
-    row_sums sums;
     if (!traits_.from_all_scores) {
-      attend(rows, 0, p_.n_keys, output, p_.output, sums, nullptr, stop);
+      row_sums sums;
+      attend(rows, all_keys(), output, p_.output, {.wanted = wanted_, .sums = &sums}, stop);
       return write(rows, sums);
     }
     row_report report;
-    const bool reports = p_.statistics.any();
-    attend(rows, 0, p_.n_keys, output, p_.output, sums, reports ? &report : nullptr, stop);
-    if (reports) write_statistics(p_, rows, report);
+    row_report* const wanted = p_.statistics.any() ? &report : nullptr;
+    attend(rows, all_keys(), output, p_.output, {.wanted = wanted_, .report = wanted}, stop);
+    if (wanted) write_statistics(p_, rows, report);
   }
 
   /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
@@ -109,28 +111,17 @@ class attention_run {
     write_statistics(p_, rows, sums, sink);
   }
 
-  void attend(const query_block& rows, std::int64_t key_begin, std::int64_t key_end, void* output,
-              const matrix_layout& layout, row_sums& sums, row_report* report,
-              const stop_signal& stop) const {
-    const attention_head& head = p_.heads[rows.head];
-    attend_block block{};
-    fill_score_block(block, p_, rows, key_begin, key_end, stop);
-    block.value = {head.value, p_.value};
-    block.output = output;
-    block.output_layout = layout;
-    block.value_dim = output ? p_.value_dim : 0;
-    block.scale = head.scale + rows.first * p_.scale_row;
-    block.scale_row = p_.scale_row;
-    block.wanted = wanted_;
-    block.sums = &sums;
-    block.rule = p_.rule;
-    if (traits_.solves_threshold) block.unit = 1;
-    block.numbers = p_.numbers;
-    block.numbers.k = std::min(p_.numbers.k, std::max<std::int64_t>(1, p_.n_keys));
+  /// output: null for none, with rows of this layout.
+  void attend(const query_block& rows, key_interval keys, void* output, const matrix_layout& layout,
+              const block_sums& sums, const stop_signal& stop) const {
+    attend_block block = attend_block_of(p_, rows, keys,
+                                         {.value = {p_.heads[rows.head].value, p_.value},
+                                          .value_dim = output ? p_.value_dim : 0,
+                                          .output = output,
+                                          .output_layout = layout},
+                                         sums, stop);
     // A part of the keys knows nothing of the sink: merge() adds it.
-    block.number = plan_.splits > 1 ? nullptr : number_of(p_, rows, 0);
-    block.number_row = p_.number_row;
-    block.report = report;
+    if (plan_.splits > 1) block.number = nullptr;
     block.scratch = thread_scratch(kernels_.scratch(block));
     kernels_.run(block);
   }
@@ -152,8 +143,8 @@ class attention_run {
       void* output = p_.heads[head].output
                          ? row_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
                          : nullptr;
-      attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits, output,
-             layout, sums[part], nullptr, stop);
+      attend(rows, {p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits},
+             output, layout, {.wanted = wanted_, .sums = &sums[part]}, stop);
     });
     for (std::int64_t task = 0; task < heads * plan_.blocks; ++task) {
       const std::int64_t first = task * plan_.splits;

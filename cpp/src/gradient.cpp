@@ -92,26 +92,27 @@ class gradient_run {
   void differentiate_rows(const query_block& rows, const gradient_rows& given,
                           const row_supports* supports, const block_turns& turns,
                           const stop_signal& stop) const {
-    gradient_block b{};
-    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    point(b, rows);
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     double d_bias[max_gradient_rows] = {};
     const std::int64_t at = rows.head * p_.n_queries + rows.first;
-    if (supports) b.lists = supports->lists();
-    b.alpha = traits_.solves_threshold ? p_.numbers.alpha : 1;
-    b.given = &given;
-    b.rule = p_.rule;
-    b.terms = terms_;
-    b.centred = is_centred(rows.head);
-    b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
-    b.d_scale = d_scale;
-    b.product = product;
     const bool of_bias = p_.d_number && traits_.number == row_number::bias;
-    if (of_bias) b.d_bias = d_bias;
-    if (p_.d_alpha) b.d_alpha = p_.d_alpha + at;
-    b.turns = turns;
-    b.shares_query = turns_.shares_query(rows.head);
+    gradient_block b{
+        scores_of(p_, rows, {0, p_.n_keys}, stop),
+        scales_of(p_, rows),
+        values_of(rows),
+        {.rule = p_.rule,
+         .alpha = traits_.solves_threshold ? p_.numbers.alpha : 1,
+         .given = &given,
+         .lists = supports ? supports->lists() : row_lists{},
+         .terms = terms_,
+         .centred = is_centred(rows.head),
+         .at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight]},
+        places_of(rows),
+        {.d_scale = d_scale,
+         .product = product,
+         .d_bias = of_bias ? d_bias : nullptr,
+         .d_alpha = p_.d_alpha ? p_.d_alpha + at : nullptr},
+        turns};
     b.scratch = thread_scratch(kernels_.scratch(b));
     kernels_.run(b);
     if (of_bias) std::copy(d_bias, d_bias + rows.count, p_.d_number + at);
@@ -119,34 +120,32 @@ class gradient_run {
     if (p_.d_number && traits_.number == row_number::sink) write_sinks(rows, given, product);
   }
 
-  /// The block's arrays.
-  void point(gradient_block& b, const query_block& rows) const {
+  gradient_values values_of(const query_block& rows) const {
     const attention_head& head = p_.heads[rows.head];
-    const gradient_head& to = p_.gradients[rows.head];
-    b.value = {head.value, p_.value};
-    b.value_dim = to.grad_output ? p_.value_dim : 0;
-    if (to.grad_output) {
-      b.grad_output = {row_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
-      b.output = {row_at(head.output, p_.output, rows.first), p_.output};
-    }
-    b.scale = head.scale + rows.first * p_.scale_row;
-    b.scale_row = p_.scale_row;
-    b.d_query = row_at(to.query, p_.d_query, rows.first);
-    b.d_key = to.key;
-    b.d_value = to.value;
-    b.received = to.received;
-    const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
-    b.d_attn_mask = row_at(to.attn_mask, p_.d_attn_mask, rows.first);
-    b.d_attn_mask_row = p_.d_attn_mask.row;
-    b.d_attn_mask_column = p_.d_attn_mask.column;
-    b.d_distance_scale = table(to.tables.distance_scale);
-    b.d_distance_bias = table(to.tables.distance_bias);
-    b.d_query_row = p_.d_query.row;
-    b.d_key_row = p_.d_key.row;
-    b.d_value_row = p_.d_value.row;
+    const void* const grad = p_.gradients[rows.head].grad_output;
+    gradient_values values{.value = {head.value, p_.value}};
+    if (!grad) return values;
+    values.output = {row_at(head.output, p_.output, rows.first), p_.output};
+    values.grad_output = {row_at(grad, p_.grad_output, rows.first), p_.grad_output};
+    values.value_dim = p_.value_dim;
+    return values;
   }
 
-  matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
+  gradient_places places_of(const query_block& rows) const {
+    const gradient_head& to = p_.gradients[rows.head];
+    const auto at = [&](void* data, const matrix_layout& layout) -> gradient_place {
+      return {row_at(data, layout, rows.first), layout.row, layout.column};
+    };
+    const auto table = [&](void* data) { return row_at(data, {p_.compute, -1, 1}, rows.first); };
+    return {.d_query = at(to.query, p_.d_query),
+            .d_key = {to.key, p_.d_key.row},
+            .d_value = {to.value, p_.d_value.row},
+            .shares_query = turns_.shares_query(rows.head),
+            .d_attn_mask = at(to.attn_mask, p_.d_attn_mask),
+            .d_distance_scale = table(to.tables.distance_scale),
+            .d_distance_bias = table(to.tables.distance_bias),
+            .received = to.received};
+  }
 
   /// Whether the forward pass lists the keys that have a weight.
   bool has_support() const { return traits_.from_all_scores; }
@@ -211,8 +210,7 @@ class gradient_run {
   void sum_rows_again(const query_block& rows, int at, gradient_rows& given,
                       const stop_signal& stop) const {
     row_sums sums;
-    attend_block b = attend_again(rows, stop);
-    b.sums = &sums;
+    attend_block b = attend_again(rows, {.wanted = wanted_panels, .sums = &sums}, stop);
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
@@ -230,9 +228,8 @@ class gradient_run {
       const query_block rows(p_, head, first + before, std::min(most, end - first - before));
       row_report report;
       const support_taker taker = supports.taker();
-      attend_block b = attend_again(rows, stop);
-      b.report = &report;
-      b.support = &taker;
+      attend_block b =
+          attend_again(rows, {.wanted = wanted_panels, .report = &report, .support = &taker}, stop);
       b.scratch = thread_scratch(attend_.scratch(b));
       supports.begin(rows.count);
       attend_.run(b);
@@ -249,18 +246,9 @@ class gradient_run {
   static double nan_or_one(double top) { return std::isnan(top) ? top : 1; }
 
   /// The forward pass of some rows, without output.
-  attend_block attend_again(const query_block& rows, const stop_signal& stop) const {
-    attend_block b{};
-    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    b.scale = p_.heads[rows.head].scale + rows.first * p_.scale_row;
-    b.scale_row = p_.scale_row;
-    b.wanted = wanted_panels;
-    b.rule = p_.rule;
-    if (traits_.solves_threshold) b.unit = 1;
-    b.numbers = p_.numbers;
-    b.number = number_of(p_, rows, 0);
-    b.number_row = p_.number_row;
-    return b;
+  attend_block attend_again(const query_block& rows, const block_sums& sums,
+                            const stop_signal& stop) const {
+    return attend_block_of(p_, rows, {0, p_.n_keys}, {}, sums, stop);
   }
 
   void describe_exponential(const query_block& rows, int r, row_sums& sums, int at,

@@ -20,6 +20,7 @@
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "share.hpp"
+#include "statistic_gradients.hpp"
 #include "statistics.hpp"
 #include "support.hpp"
 #include "thread_pool.hpp"
@@ -176,25 +177,16 @@ class gradient_run {
     given.remainder[r] = lse - given.reference[r];
   }
 
-  /// With H the entropy, v the variance, C the concentration, a the top key and
-  /// s - mean = ln p + H: of lse 1, of the entropy -(ln p + H), of the mean 1 +
-  /// ln p + H, of the variance (ln p + H)^2 - v + 2 (ln p + H), of the
-  /// concentration 2 (p - C), of renyi2 that times -1 / C, of the top weight [a] - p_a.
+  /// empty: the row sees no key.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
-    using enum statistic;
-    const auto of = [&](statistic which) { return empty ? 0 : forward_.cotangent(which, at); };
-    const auto value = [&](statistic which) { return empty ? 0 : forward_.at(which, at); };
-    const double h = value(entropy), of_h = of(entropy), of_mean = of(mean_score);
-    const double of_variance = of(score_variance), of_weight = of(max_weight) * value(max_weight);
-    const double of_renyi2 = of(renyi2) == 0 ? 0 : of(renyi2) / value(concentration);
-    const double of_squares = 2 * (of(concentration) - of_renyi2);
-    given.constant[r] = of(lse) - of_h * h + of_mean * (1 + h) +
-                        of_variance * (h * h + 2 * h - value(score_variance)) -
-                        of_squares * value(concentration) - of_weight;
-    given.linear[r] = ln2 * (of_mean - of_h + of_variance * (2 * h + 2));
-    given.square[r] = ln2 * ln2 * of_variance;
-    given.weight[r] = of_squares;
-    given.at_top[r] = of(max_score) + of_weight;
+    row_statistics row = empty ? row_statistics{} : forward_.row(at);
+    score_terms sum;
+    for (const statistic_gradient& each : statistic_gradients) each.add(row, sum);
+    given.constant[r] = sum.constant;
+    given.linear[r] = ln2 * sum.linear;  // the kernels have u in base 2
+    given.square[r] = ln2 * ln2 * sum.square;
+    given.weight[r] = sum.weight;
+    given.at_top[r] = sum.at_top;
     given.top[r] = forward_.top(at);
   }
 

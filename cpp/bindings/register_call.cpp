@@ -307,10 +307,30 @@ py::array call::count() const {
   return counts;
 }
 
+namespace {
+
+/// What the core knows of statistics and of the rows of normalizers, for the tables of Python.
+void register_traits(py::module_& module) {
+  py::class_<statistic_traits>(module, "StatisticTraits")
+      .def_readonly("unit", &statistic_traits::unit)
+      .def_readonly("is_count", &statistic_traits::is_count)
+      .def_readonly("has_gradient", &statistic_traits::has_gradient);
+  py::dict traits;
+  for (const statistic_traits& each : statistic_table) traits[py::str(each.name)] = each;
+  module.attr("statistic_traits") = traits;
+  module.attr("statistic_names") = py::tuple(traits);
+  module.def("statistics_of", [](const std::string& rule, bool distribution) {
+    py::list names;
+    for (const statistic_traits& each : statistic_table)
+      if (has_statistic(normalizer_named(rule), distribution, each.which)) names.append(each.name);
+    return py::tuple(names);
+  });
+}
+
+}  // namespace
+
 void register_call(py::module_& module) {
-  py::tuple names(statistic_names.size());
-  for (std::size_t k = 0; k < names.size(); ++k) names[k] = py::str(statistic_names[k]);
-  module.attr("statistic_names") = names;
+  register_traits(module);
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())

@@ -91,5 +91,11 @@ inline constexpr auto statistic_gradients = [] {
       {max_weight, {max_weight, argmax}, constant, add_max_weight},
   });
 }();
+static_assert([] {
+  statistic_set found{};
+  for (const statistic_gradient& each : statistic_gradients)
+    found = found | statistic_set{each.which};
+  return found == statistics_with(&statistic_traits::has_gradient);
+}());
 
 }  // namespace attnscale::detail

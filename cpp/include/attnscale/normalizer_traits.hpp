@@ -30,16 +30,15 @@ struct normalizer_traits {
   statistic_set of_distribution{};  ///< also those, if the weights are divided by their sum
 };
 
-/// Rows whose weights are functions of single scores.
-inline constexpr statistic_set pointwise_statistics{statistic::max_score, statistic::n_visible,
-                                                    statistic::argmax,    statistic::max_weight,
-                                                    statistic::support,   statistic::min_score};
+/// Of rows whose weights are functions of single scores.
+inline constexpr statistic_set pointwise_statistics =
+    statistics_with(&statistic_traits::of_weights);
 /// Those of weights that are divided by their sum, beside them.
-inline constexpr statistic_set distribution_statistics{statistic::entropy, statistic::concentration,
-                                                       statistic::renyi2};
+inline constexpr statistic_set distribution_statistics =
+    statistics_with(&statistic_traits::of_shares);
 /// Of softmax and top_k, and of entmax, which has no lse.
 inline constexpr statistic_set softmax_statistics =
-    all_statistics | statistic_set{statistic::sink_weight, statistic::support};
+    all_statistics | statistics_with(&statistic_traits::asked_by_name);
 inline constexpr statistic_set entmax_statistics = softmax_statistics.without(statistic::lse);
 
 /// One row a normalizer.

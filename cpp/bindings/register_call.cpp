@@ -43,23 +43,22 @@ class weights_rule {
     kind_ = normalizer_named(rule.attr("kind").cast<std::string>());
     numbers_ = {rule.attr("alpha").cast<double>(), rule.attr("k").cast<std::int64_t>(),
                 rule.attr("eps").cast<double>()};
-    of_row_ = {number_or_rows(rule.attr("sink")), number_or_rows(rule.attr("bias")),
-               number_or_rows(rule.attr("factor"))};
+    if (const std::string name(name_of(traits_of(kind_).number)); !name.empty())
+      number_ = number_or_rows(rule.attr(name.c_str()));
   }
   void describe(attention_problem& problem) const {
     problem.rule = kind_;
     problem.numbers = numbers_;
-    problem.number_row = of_row_.sink.row() + of_row_.bias.row() + of_row_.factor.row();
+    problem.number_row = number_.row();
   }
-  row_numbers<const double*> at(const extents& index, const extents& shape) const {
-    return {of_row_.sink.at(index, shape), of_row_.bias.at(index, shape),
-            of_row_.factor.at(index, shape)};
+  const double* at(const extents& index, const extents& shape) const {
+    return number_.at(index, shape);
   }
 
  private:
   normalizer kind_ = normalizer::softmax;
   normalizer_numbers numbers_;
-  row_numbers<number_or_rows> of_row_;
+  number_or_rows number_;
 };
 
 /// New arrays for the named statistics, which the problem then points at.
@@ -152,7 +151,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
     head.value = value.at(index, shape);
     head.output = const_cast<void*>(output.at(index, shape));
     head.scale = scale.at(index, shape);
-    head.numbers = rule.at(index, shape);
+    head.number = rule.at(index, shape);
   });
   run_call(problem, num_threads_);
   has_lost_rows_ = bindings::has_lost_rows(problem);
@@ -211,7 +210,7 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   problem.scale_row = scale.row();
   point_at_rows(saved, problem.statistics);
   point_at_rows(cotangents, problem.cotangents);
-  problem.d_bias = rows_or_null(into, "bias");
+  problem.d_number = rows_or_null(into, "bias");
   problem.d_alpha = rows_or_null(into, "alpha");
   py::array d_scale = new_array<double>(shape, {problem.n_queries});
   problem.d_scale = static_cast<double*>(d_scale.mutable_data());
@@ -223,7 +222,7 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
     head.value = value.at(index, shape);
     head.output = const_cast<void*>(output.at(index, shape));
     head.scale = scale.at(index, shape);
-    head.numbers = rule.at(index, shape);
+    head.number = rule.at(index, shape);
     const auto at = [&](const numpy_array& array) {
       return const_cast<void*>(array.at(index, shape));
     };
@@ -236,9 +235,10 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
          {at(d_tables.distance_scale), at(d_tables.distance_bias)},
          {static_cast<double*>(at(received)), static_cast<double*>(at(most_received))}});
   });
-  if (!problem.heads.empty() && problem.heads[0].numbers.sink) {
+  if (traits_of(problem.rule).number == row_number::sink && !problem.heads.empty() &&
+      problem.heads[0].number) {
     d_sink = new_array<double>(shape, {problem.n_queries});
-    problem.d_sink = static_cast<double*>(py::array(d_sink).mutable_data());
+    problem.d_number = static_cast<double*>(py::array(d_sink).mutable_data());
   }
   run_call(problem, num_threads_);
   return py::make_tuple(d_scale, d_sink);
@@ -307,10 +307,30 @@ py::array call::count() const {
   return counts;
 }
 
+namespace {
+
+/// What the core knows of statistics and of the rows of normalizers, for the tables of Python.
+void register_traits(py::module_& module) {
+  py::class_<statistic_traits>(module, "StatisticTraits")
+      .def_readonly("unit", &statistic_traits::unit)
+      .def_readonly("is_count", &statistic_traits::is_count)
+      .def_readonly("has_gradient", &statistic_traits::has_gradient);
+  py::dict traits;
+  for (const statistic_traits& each : statistic_table) traits[py::str(each.name)] = each;
+  module.attr("statistic_traits") = traits;
+  module.attr("statistic_names") = py::tuple(traits);
+  module.def("statistics_of", [](const std::string& rule, bool distribution) {
+    py::list names;
+    for (const statistic_traits& each : statistic_table)
+      if (has_statistic(normalizer_named(rule), distribution, each.which)) names.append(each.name);
+    return py::tuple(names);
+  });
+}
+
+}  // namespace
+
 void register_call(py::module_& module) {
-  py::tuple names(statistic_names.size());
-  for (std::size_t k = 0; k < names.size(); ++k) names[k] = py::str(statistic_names[k]);
-  module.attr("statistic_names") = names;
+  register_traits(module);
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())

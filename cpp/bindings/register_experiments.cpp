@@ -193,7 +193,7 @@ std::vector<normalizer_choice> normalizers_of(const py::dict& given) {
                      {each.attr("alpha").cast<double>(), each.attr("k").cast<std::int64_t>(),
                       each.attr("eps").cast<double>()},
                      {}});
-    if (!each.attr("sink").is_none()) found.back().of_row.sink = each.attr("sink").cast<double>();
+    if (!each.attr("sink").is_none()) found.back().number = each.attr("sink").cast<double>();
   }
   return found;
 }

@@ -150,7 +150,8 @@ void run_gradients(const call_reader& call) {
   row_gradient scale(call.result("scale"), shape, problem.n_queries);
   row_gradient sink(call.result("sink"), shape, problem.n_queries);
   problem.d_scale = scale.data();
-  if (given.sink) problem.d_sink = sink.data();
+  if (given.number && traits_of(given.rule).number == row_number::sink)
+    problem.d_number = sink.data();
   for_each_index(shape, [&](const extents& index) {
     attention_head& head = problem.heads.emplace_back(given.head(index, shape));
     head.output = const_cast<void*>(output.at(index, shape));

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "attnscale/normalizer_traits.hpp"
-
 namespace attnscale::bindings::xla {
 namespace {
 
@@ -69,9 +67,9 @@ void describe(const call_reader& call, const call_arrays& given, attention_probl
   problem.end_row = given.end.stride();
   problem.form = {.softcap = call.number("softcap")};
   problem.tables = {given.tables.distance_scale.layout(), given.tables.distance_bias.layout()};
-  problem.rule = normalizer_named(call.text_option("normalizer"));
+  problem.rule = given.rule;
   problem.numbers = {call.number("alpha"), call.integer("k"), call.number("eps")};
-  problem.number_row = given.sink.stride() + given.bias.stride() + given.factor.stride();
+  problem.number_row = given.number.stride();
 }
 
 extents leading_shape(const call_reader& call, const call_arrays& given) {

@@ -3,6 +3,7 @@
 // A call of attention as XLA carries it, in the core's form.
 #pragma once
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "xla_arrays.hpp"
 
@@ -17,9 +18,8 @@ struct call_arrays {
         value(call.argument("value").matrix(swapped)),
         mask(call.argument("attn_mask").matrix()),
         scale(call.argument("scale")),
-        sink(call.argument("sink")),
-        bias(call.argument("bias")),
-        factor(call.argument("factor")),
+        rule(normalizer_named(call.text_option("normalizer"))),
+        number(call.argument(name_of(traits_of(rule).number))),
         begin(call.argument("begin")),
         end(call.argument("end")),
         one_scale(call.number("scale")) {
@@ -38,13 +38,15 @@ struct call_arrays {
     head.begin = begin.at(index, shape);
     head.end = end.at(index, shape);
     head.tables = {tables.distance_scale.at(index, shape), tables.distance_bias.at(index, shape)};
-    head.numbers = {sink.at(index, shape), bias.at(index, shape), factor.at(index, shape)};
+    head.number = number.at(index, shape);
     return head;
   }
 
   bool swapped;
   strided_array query, key, value, mask;
-  rows_of<double> scale, sink, bias, factor;
+  rows_of<double> scale;
+  normalizer rule;
+  rows_of<double> number;
   rows_of<std::int64_t> begin, end;
   double one_scale;
   score_tables<strided_array> tables;

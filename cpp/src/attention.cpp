@@ -49,8 +49,8 @@ struct task_plan {
   task_plan(const attention_problem& p, std::int64_t rows) : block_rows(rows) {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
-    // Only the sums of a softmax merge.
-    const bool few = blocks * heads < enough_tasks && traits_of(p.rule).merges;
+    // Only the sums of exponentials merge.
+    const bool few = blocks * heads < enough_tasks && traits_of(p.rule).is_exponential;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
@@ -67,12 +67,10 @@ class attention_run {
       : p_(problem),
         how_(how),
         kernels_(attend_kernels_for(problem)),
+        traits_(traits_of(problem.rule)),
         plan_(problem, kernels_.block_rows) {
-    wanted_ = sums_for(p_);
-    thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
-    if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
-    reports_ = p_.statistics.any();
+    if (traits_.from_all_scores && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
   }
 
   void operator()() {
@@ -86,61 +84,44 @@ class attention_run {
   }
 
  private:
+  key_interval all_keys() const { return {0, p_.n_keys}; }
+
   void* output_rows(std::int64_t head, std::int64_t row) const {
     return row_at(p_.heads[head].output, p_.output, row);
   }
 
   void attend_rows(const query_block& rows, const stop_signal& stop) const {
     void* output = output_rows(rows.head, rows.first);
-    row_sums sums;
-    if (!thresholds_) {
-      attend(rows, 0, p_.n_keys, output, p_.output, sums, nullptr, stop);
+    if (!traits_.from_all_scores) {
+      row_sums sums;
+      attend(rows, all_keys(), output, p_.output, {.wanted = wanted_, .sums = &sums}, stop);
       return write(rows, sums);
     }
     row_report report;
-    attend(rows, 0, p_.n_keys, output, p_.output, sums, reports_ ? &report : nullptr, stop);
-    if (reports_) write_statistics(p_, rows, report);
-  }
-
-  /// A row's number of the normalizer, null if there is none.
-  const double* of_row(const double* number, const query_block& rows, int r) const {
-    return number ? number + (rows.first + r) * p_.number_row : nullptr;
-  }
-  const double* sink_of(const query_block& rows, int r) const {
-    return of_row(p_.heads[rows.head].numbers.sink, rows, r);
+    row_report* const wanted = p_.statistics.any() ? &report : nullptr;
+    attend(rows, all_keys(), output, p_.output, {.wanted = wanted_, .report = wanted}, stop);
+    if (wanted) write_statistics(p_, rows, report);
   }
 
   /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
   void write(const query_block& rows, row_sums& sums) const {
     double sink[max_block_rows] = {};
-    for (int r = 0; p_.heads[rows.head].numbers.sink && r < rows.count; ++r)
-      sink[r] = add_sink(sums, r, *sink_of(rows, r));
+    for (int r = 0; r < rows.count; ++r)
+      if (const double* score = sink_of(p_, rows, r)) sink[r] = add_sink(sums, r, *score);
     write_statistics(p_, rows, sums, sink);
   }
 
-  void attend(const query_block& rows, std::int64_t key_begin, std::int64_t key_end, void* output,
-              const matrix_layout& layout, row_sums& sums, row_report* report,
-              const stop_signal& stop) const {
-    const attention_head& head = p_.heads[rows.head];
-    attend_block block{};
-    fill_score_block(block, p_, rows, key_begin, key_end, stop);
-    block.value = {head.value, p_.value};
-    block.output = output;
-    block.output_layout = layout;
-    block.value_dim = output ? p_.value_dim : 0;
-    block.scale = head.scale + rows.first * p_.scale_row;
-    block.scale_row = p_.scale_row;
-    block.wanted = wanted_;
-    block.sums = &sums;
-    block.rule = p_.rule;
-    if (p_.rule == normalizer::entmax) block.unit = 1;
-    block.numbers = p_.numbers;
-    block.numbers.k = std::min(p_.numbers.k, std::max<std::int64_t>(1, p_.n_keys));
+  /// output: null for none, with rows of this layout.
+  void attend(const query_block& rows, key_interval keys, void* output, const matrix_layout& layout,
+              const block_sums& sums, const stop_signal& stop) const {
+    attend_block block = attend_block_of(p_, rows, keys,
+                                         {.value = {p_.heads[rows.head].value, p_.value},
+                                          .value_dim = output ? p_.value_dim : 0,
+                                          .output = output,
+                                          .output_layout = layout},
+                                         sums, stop);
     // A part of the keys knows nothing of the sink: merge() adds it.
-    block.row_number = {plan_.splits > 1 ? nullptr : sink_of(rows, 0),
-                        of_row(head.numbers.bias, rows, 0), of_row(head.numbers.factor, rows, 0)};
-    block.number_row = p_.number_row;
-    block.report = report;
+    if (plan_.splits > 1) block.number = nullptr;
     block.scratch = thread_scratch(kernels_.scratch(block));
     kernels_.run(block);
   }
@@ -162,8 +143,8 @@ class attention_run {
       void* output = p_.heads[head].output
                          ? row_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
                          : nullptr;
-      attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits, output,
-             layout, sums[part], nullptr, stop);
+      attend(rows, {p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits},
+             output, layout, {.wanted = wanted_, .sums = &sums[part]}, stop);
     });
     for (std::int64_t task = 0; task < heads * plan_.blocks; ++task) {
       const std::int64_t first = task * plan_.splits;
@@ -184,7 +165,7 @@ class attention_run {
       merge_sums(parts, plan_.splits, r, total, share.data());
       void* out = output_rows(rows.head, rows.first + r);
       if (!out) continue;
-      const double of_keys = share_of_keys(total, r, sink_of(rows, r));
+      const double of_keys = share_of_keys(total, r, sink_of(p_, rows, r));
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
         // Also where a share is 0: a NaN or infinity that the row sees has to show.
@@ -199,9 +180,9 @@ class attention_run {
   const attention_problem& p_;
   execution how_;
   const attend_kernels& kernels_;
+  const normalizer_traits& traits_;
   task_plan plan_;
-  int wanted_;
-  bool thresholds_, reports_;
+  int wanted_ = sums_for(p_);
 };
 
 void run_near(const attention_problem& problem, const execution& how) {

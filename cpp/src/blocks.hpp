@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/refuse.hpp"
 #include "elements.hpp"
@@ -40,10 +41,12 @@ inline void check_scales(const score_problem& p) {
       refuse("attention_head::scale must point at a number or one a row, got null");
 }
 
-/// Keys [begin, end) that query i of a head may see by its interval, beyond the leading ones.
+/// Keys [begin, end).
 struct key_interval {
   std::int64_t begin, end;
 };
+
+/// The keys that query i of a head may see by its interval, beyond the leading ones.
 inline key_interval visible_keys(const score_problem& p, const attention_head& head,
                                  std::int64_t i) {
   const std::int64_t first = head.begin ? head.begin[i * p.begin_row] : 0;
@@ -71,32 +74,65 @@ struct query_block {
   }
 };
 
-inline void fill_score_block(score_block& block, const score_problem& p, const query_block& rows,
-                             std::int64_t key_begin, std::int64_t key_end,
+/// Where the number of row r of a block is, null if it has none.
+inline const double* number_of(const attention_problem& p, const query_block& rows, int r) {
+  const double* const number = p.heads[rows.head].number;
+  return number ? number + (rows.first + r) * p.number_row : nullptr;
+}
+
+/// That number where it is the score of a sink; else null.
+inline const double* sink_of(const attention_problem& p, const query_block& rows, int r) {
+  return traits_of(p.rule).number == row_number::sink ? number_of(p, rows, r) : nullptr;
+}
+
+/// What the blocks of all kernels share, without their scratch memory.
+inline score_block scores_of(const score_problem& p, const query_block& rows, key_interval keys,
                              const stop_signal& stop) {
   const attention_head& head = p.heads[rows.head];
   const std::ptrdiff_t mask_size =
       p.mask_type == mask_kind::boolean ? 1 : item_size(p.attn_mask.type);
-  block.query = {row_at(head.query, p.query, rows.first), p.query};
-  block.key = {head.key, p.key};
-  block.attn_mask = {
-      static_cast<const char*>(head.attn_mask) + rows.first * p.attn_mask.row * mask_size,
-      p.attn_mask};
-  block.mask_type = p.mask_type;
   const auto table = [&](const void* data, const matrix_layout& layout) {
     return data ? matrix{row_at(data, layout, rows.first), layout} : matrix{};
   };
-  block.tables = {table(head.tables.distance_scale, p.tables.distance_scale),
-                  table(head.tables.distance_bias, p.tables.distance_bias)};
-  block.form = p.form;
-  block.rows = rows.count;
-  block.head_dim = p.head_dim;
-  block.key_begin = key_begin;
-  block.key_end = key_end;
-  block.leading_keys = p.leading_keys;
-  block.first_visible = rows.begin;
-  block.last_visible = rows.end;
-  block.stop = &stop;
+  return {.query = {row_at(head.query, p.query, rows.first), p.query},
+          .key = {head.key, p.key},
+          .attn_mask = {static_cast<const char*>(head.attn_mask) +
+                            rows.first * p.attn_mask.row * mask_size,
+                        p.attn_mask},
+          .tables = {table(head.tables.distance_scale, p.tables.distance_scale),
+                     table(head.tables.distance_bias, p.tables.distance_bias)},
+          .form = p.form,
+          .mask_type = p.mask_type,
+          .rows = rows.count,
+          .head_dim = p.head_dim,
+          .key_begin = keys.begin,
+          .key_end = keys.end,
+          .leading_keys = p.leading_keys,
+          .first_visible = rows.begin,
+          .last_visible = rows.end,
+          .stop = &stop};
+}
+
+inline block_scales scales_of(const score_problem& p, const query_block& rows) {
+  return {.scale = p.heads[rows.head].scale + rows.first * p.scale_row, .scale_row = p.scale_row};
+}
+
+/// The forward pass of some rows over some keys.
+inline attend_block attend_block_of(const attention_problem& p, const query_block& rows,
+                                    key_interval keys, const block_values& values,
+                                    const block_sums& sums, const stop_signal& stop) {
+  attend_block block{scores_of(p, rows, keys, stop),
+                     scales_of(p, rows),
+                     {.rule = p.rule,
+                      .numbers = p.numbers,
+                      .number = number_of(p, rows, 0),
+                      .number_row = p.number_row},
+                     values,
+                     sums};
+  // A row has no more keys than that, whatever is asked for.
+  block.numbers.k = std::min(p.numbers.k, std::max<std::int64_t>(1, p.n_keys));
+  if (traits_of(p.rule).solves_threshold) block.unit = 1;
+  return block;
 }
 
 }  // namespace attnscale::detail

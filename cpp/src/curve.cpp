@@ -69,11 +69,10 @@ void run_near(const curve_problem& p, const execution& how) {
     const query_block rows(p, task / blocks, (blocks - 1 - task % blocks) * kernels.block_rows,
                            kernels.block_rows);
     std::vector<curve_sums> sums(p.scales.size());
-    curve_block block{};
-    fill_score_block(block, p, rows, 0, p.n_keys, stop);
-    block.scales = p.scales.data();
-    block.n_scales = static_cast<std::int64_t>(p.scales.size());
-    block.sums = sums.data();
+    curve_block block{scores_of(p, rows, {0, p.n_keys}, stop),
+                      {.scales = p.scales.data(),
+                       .n_scales = static_cast<std::int64_t>(p.scales.size()),
+                       .sums = sums.data()}};
     block.scratch = thread_scratch(kernels.scratch(block));
     kernels.run(block);
     if (wide)

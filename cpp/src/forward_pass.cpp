@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "blocks.hpp"
+#include "attnscale/normalizer_traits.hpp"
+#include "elements.hpp"
 
 namespace attnscale::detail {
 
@@ -24,23 +25,10 @@ forward_pass::forward_pass(const gradient_problem& problem, const execution& how
 bool forward_pass::needs_output() const { return p_.gradients[0].grad_output != nullptr; }
 
 bool forward_pass::needs(statistic which) const {
-  using enum statistic;
-  const row_outputs& of = p_.cotangents;
-  switch (which) {
-    case lse:
-      return p_.rule == normalizer::softmax;
-    case entropy:
-      return of[entropy] || of[mean_score] || of[score_variance];
-    case argmax:
-      return of[max_score] || of[max_weight];
-    case concentration:
-      return of[concentration] || of[renyi2];
-    case score_variance:
-    case max_weight:
-      return of[which];
-    default:
-      return false;
-  }
+  bool needed = which == statistic::lse && traits_of(p_.rule).is_exponential;
+  for (const statistic_gradient& each : statistic_gradients)
+    needed = needed || (p_.cotangents[each.which] && each.needs.contains(which));
+  return needed;
 }
 
 void forward_pass::add_statistics(attention_problem& rest) {
@@ -70,11 +58,21 @@ double forward_pass::read(const void* rows, std::int64_t row) const {
              : static_cast<double>(static_cast<const float*>(rows)[row]);
 }
 
+row_statistics forward_pass::row(std::int64_t row) const {
+  row_statistics found;
+  for (const statistic_gradient& each : statistic_gradients) {
+    const std::size_t place = place_of(each.which);
+    found.value[place] = at(each.which, row);
+    found.gradient[place] = read(p_.cotangents[each.which], row);
+  }
+  return found;
+}
+
 gradient_terms forward_pass::terms() const {
-  using enum statistic;
-  const row_outputs& of = p_.cotangents;
-  if (of[score_variance] || of[concentration] || of[renyi2]) return gradient_terms::all;
-  return of[entropy] || of[mean_score] ? gradient_terms::linear : gradient_terms::constant;
+  gradient_terms most = gradient_terms::constant;
+  for (const statistic_gradient& each : statistic_gradients)
+    if (p_.cotangents[each.which]) most = std::max(most, each.terms);
+  return most;
 }
 
 }  // namespace attnscale::detail

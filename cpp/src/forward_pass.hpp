@@ -7,6 +7,7 @@
 #include "attnscale/problem.hpp"
 #include "kernels/gradient/block.hpp"
 #include "scratch.hpp"
+#include "statistic_gradients.hpp"
 
 namespace attnscale::detail {
 
@@ -21,9 +22,8 @@ class forward_pass {
 
   /// A statistic of a row, 0 where nothing needs it.
   double at(statistic which, std::int64_t row) const { return read(p_.statistics[which], row); }
-  double cotangent(statistic which, std::int64_t row) const {
-    return read(p_.cotangents[which], row);
-  }
+  /// Those that have gradients, and what comes in by them.
+  row_statistics row(std::int64_t row) const;
   /// Its key with the largest score, -1 where nothing needs it.
   std::int64_t top(std::int64_t row) const {
     const void* tops = p_.statistics[statistic::argmax];

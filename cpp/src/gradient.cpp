@@ -20,6 +20,7 @@
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "share.hpp"
+#include "statistic_gradients.hpp"
 #include "statistics.hpp"
 #include "support.hpp"
 #include "thread_pool.hpp"
@@ -92,73 +93,74 @@ class gradient_run {
   void differentiate_rows(const query_block& rows, const gradient_rows& given,
                           const row_supports* supports, const block_turns& turns,
                           const stop_signal& stop) const {
-    gradient_block b{};
-    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    point(b, rows);
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     double d_bias[max_gradient_rows] = {};
     const std::int64_t at = rows.head * p_.n_queries + rows.first;
-    if (supports) b.lists = supports->lists();
-    b.alpha = p_.numbers.alpha;
-    b.given = &given;
-    b.rule = p_.rule;
-    b.terms = terms_;
-    b.centred = is_centred(rows.head);
-    b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
-    b.d_scale = d_scale;
-    b.product = product;
-    if (p_.d_bias) b.d_bias = d_bias;
-    if (p_.d_alpha) b.d_alpha = p_.d_alpha + at;
-    b.turns = turns;
-    b.shares_query = turns_.shares_query(rows.head);
+    const bool of_bias = p_.d_number && traits_.number == row_number::bias;
+    gradient_block b{
+        scores_of(p_, rows, {0, p_.n_keys}, stop),
+        scales_of(p_, rows),
+        values_of(rows),
+        {.rule = p_.rule,
+         .alpha = traits_.solves_threshold ? p_.numbers.alpha : 1,
+         .given = &given,
+         .lists = supports ? supports->lists() : row_lists{},
+         .terms = terms_,
+         .centred = is_centred(rows.head),
+         .at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight]},
+        places_of(rows),
+        {.d_scale = d_scale,
+         .product = product,
+         .d_bias = of_bias ? d_bias : nullptr,
+         .d_alpha = p_.d_alpha ? p_.d_alpha + at : nullptr},
+        turns};
     b.scratch = thread_scratch(kernels_.scratch(b));
     kernels_.run(b);
-    if (p_.d_bias) std::copy(d_bias, d_bias + rows.count, p_.d_bias + at);
+    if (of_bias) std::copy(d_bias, d_bias + rows.count, p_.d_number + at);
     if (p_.d_scale) std::copy(d_scale, d_scale + rows.count, p_.d_scale + at);
-    if (p_.d_sink) write_sinks(rows, given, product);
+    if (p_.d_number && traits_.number == row_number::sink) write_sinks(rows, given, product);
   }
 
-  /// The block's arrays.
-  void point(gradient_block& b, const query_block& rows) const {
+  gradient_values values_of(const query_block& rows) const {
     const attention_head& head = p_.heads[rows.head];
-    const gradient_head& to = p_.gradients[rows.head];
-    b.value = {head.value, p_.value};
-    b.value_dim = to.grad_output ? p_.value_dim : 0;
-    if (to.grad_output) {
-      b.grad_output = {row_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
-      b.output = {row_at(head.output, p_.output, rows.first), p_.output};
-    }
-    b.scale = head.scale + rows.first * p_.scale_row;
-    b.scale_row = p_.scale_row;
-    b.d_query = row_at(to.query, p_.d_query, rows.first);
-    b.d_key = to.key;
-    b.d_value = to.value;
-    b.received = to.received;
-    const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
-    b.d_attn_mask = row_at(to.attn_mask, p_.d_attn_mask, rows.first);
-    b.d_attn_mask_row = p_.d_attn_mask.row;
-    b.d_attn_mask_column = p_.d_attn_mask.column;
-    b.d_distance_scale = table(to.tables.distance_scale);
-    b.d_distance_bias = table(to.tables.distance_bias);
-    b.d_query_row = p_.d_query.row;
-    b.d_key_row = p_.d_key.row;
-    b.d_value_row = p_.d_value.row;
+    const void* const grad = p_.gradients[rows.head].grad_output;
+    gradient_values values{.value = {head.value, p_.value}};
+    if (!grad) return values;
+    values.output = {row_at(head.output, p_.output, rows.first), p_.output};
+    values.grad_output = {row_at(grad, p_.grad_output, rows.first), p_.grad_output};
+    values.value_dim = p_.value_dim;
+    return values;
   }
 
-  matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
+  gradient_places places_of(const query_block& rows) const {
+    const gradient_head& to = p_.gradients[rows.head];
+    const auto at = [&](void* data, const matrix_layout& layout) -> gradient_place {
+      return {row_at(data, layout, rows.first), layout.row, layout.column};
+    };
+    const auto table = [&](void* data) { return row_at(data, {p_.compute, -1, 1}, rows.first); };
+    return {.d_query = at(to.query, p_.d_query),
+            .d_key = {to.key, p_.d_key.row},
+            .d_value = {to.value, p_.d_value.row},
+            .shares_query = turns_.shares_query(rows.head),
+            .d_attn_mask = at(to.attn_mask, p_.d_attn_mask),
+            .d_distance_scale = table(to.tables.distance_scale),
+            .d_distance_bias = table(to.tables.distance_bias),
+            .received = to.received};
+  }
 
   /// Whether the forward pass lists the keys that have a weight.
   bool has_support() const { return traits_.from_all_scores; }
 
   /// Whether the weights of a row are divided by their sum.
   bool is_centred(std::int64_t head) const {
-    return traits_.divides && !p_.heads[head].numbers.factor;
+    return traits_.divides && !(traits_.number == row_number::factor &&
+                                p_.heads[static_cast<std::size_t>(head)].number);
   }
 
   /// What the kernel has to know of each row: its lse and the terms of its
   /// statistics.
   void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
-    bool again = p_.rule != normalizer::softmax;
+    bool again = !traits_.is_exponential;
     for (int r = 0; r < rows.count; ++r) {
       const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
       const double lse = forward_.at(statistic::lse, at) * log2e;
@@ -175,25 +177,16 @@ class gradient_run {
     given.remainder[r] = lse - given.reference[r];
   }
 
-  /// With H the entropy, v the variance, C the concentration, a the top key and
-  /// s - mean = ln p + H: of lse 1, of the entropy -(ln p + H), of the mean 1 +
-  /// ln p + H, of the variance (ln p + H)^2 - v + 2 (ln p + H), of the
-  /// concentration 2 (p - C), of renyi2 that times -1 / C, of the top weight [a] - p_a.
+  /// empty: the row sees no key.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
-    using enum statistic;
-    const auto of = [&](statistic which) { return empty ? 0 : forward_.cotangent(which, at); };
-    const auto value = [&](statistic which) { return empty ? 0 : forward_.at(which, at); };
-    const double h = value(entropy), of_h = of(entropy), of_mean = of(mean_score);
-    const double of_variance = of(score_variance), of_weight = of(max_weight) * value(max_weight);
-    const double of_renyi2 = of(renyi2) == 0 ? 0 : of(renyi2) / value(concentration);
-    const double of_squares = 2 * (of(concentration) - of_renyi2);
-    given.constant[r] = of(lse) - of_h * h + of_mean * (1 + h) +
-                        of_variance * (h * h + 2 * h - value(score_variance)) -
-                        of_squares * value(concentration) - of_weight;
-    given.linear[r] = ln2 * (of_mean - of_h + of_variance * (2 * h + 2));
-    given.square[r] = ln2 * ln2 * of_variance;
-    given.weight[r] = of_squares;
-    given.at_top[r] = of(max_score) + of_weight;
+    row_statistics row = empty ? row_statistics{} : forward_.row(at);
+    score_terms sum;
+    for (const statistic_gradient& each : statistic_gradients) each.add(row, sum);
+    given.constant[r] = sum.constant;
+    given.linear[r] = ln2 * sum.linear;  // the kernels have u in base 2
+    given.square[r] = ln2 * ln2 * sum.square;
+    given.weight[r] = sum.weight;
+    given.at_top[r] = sum.at_top;
     given.top[r] = forward_.top(at);
   }
 
@@ -209,13 +202,12 @@ class gradient_run {
   void sum_rows_again(const query_block& rows, int at, gradient_rows& given,
                       const stop_signal& stop) const {
     row_sums sums;
-    attend_block b = attend_again(rows, stop);
-    b.sums = &sums;
+    attend_block b = attend_again(rows, {.wanted = wanted_panels, .sums = &sums}, stop);
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    if (p_.rule != normalizer::softmax) return kernels_.describe(b, at, given);
-    for (int r = 0; r < rows.count; ++r) describe_softmax(rows, r, sums, at + r, given);
+    if (!traits_.is_exponential) return kernels_.describe(b, at, given);
+    for (int r = 0; r < rows.count; ++r) describe_exponential(rows, r, sums, at + r, given);
   }
 
   /// The supports of rows from `first` on, of one at least, and which of them are NaN.
@@ -228,9 +220,8 @@ class gradient_run {
       const query_block rows(p_, head, first + before, std::min(most, end - first - before));
       row_report report;
       const support_taker taker = supports.taker();
-      attend_block b = attend_again(rows, stop);
-      b.report = &report;
-      b.support = &taker;
+      attend_block b =
+          attend_again(rows, {.wanted = wanted_panels, .report = &report, .support = &taker}, stop);
       b.scratch = thread_scratch(attend_.scratch(b));
       supports.begin(rows.count);
       attend_.run(b);
@@ -247,45 +238,27 @@ class gradient_run {
   static double nan_or_one(double top) { return std::isnan(top) ? top : 1; }
 
   /// The forward pass of some rows, without output.
-  attend_block attend_again(const query_block& rows, const stop_signal& stop) const {
-    attend_block b{};
-    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    b.scale = p_.heads[rows.head].scale + rows.first * p_.scale_row;
-    b.scale_row = p_.scale_row;
-    b.wanted = wanted_panels;
-    b.rule = p_.rule;
-    if (p_.rule == normalizer::entmax) b.unit = 1;
-    b.numbers = p_.numbers;
-    const row_numbers<const double*>& numbers = p_.heads[rows.head].numbers;
-    const auto of_row = [&](const double* x) {
-      return x ? x + rows.first * p_.number_row : nullptr;
-    };
-    b.row_number = {nullptr, of_row(numbers.bias), of_row(numbers.factor)};
-    b.number_row = p_.number_row;
-    return b;
+  attend_block attend_again(const query_block& rows, const block_sums& sums,
+                            const stop_signal& stop) const {
+    return attend_block_of(p_, rows, {0, p_.n_keys}, {}, sums, stop);
   }
 
-  void describe_softmax(const query_block& rows, int r, row_sums& sums, int at,
-                        gradient_rows& given) const {
+  void describe_exponential(const query_block& rows, int r, row_sums& sums, int at,
+                            gradient_rows& given) const {
     if (!(sums.weight[r] > 0)) return;
-    if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
+    if (const double* sink = sink_of(p_, rows, r)) add_sink(sums, r, *sink);
     given.reference[at] = sums.reference[r];
     given.remainder[at] = std::log2(sums.weight[r]);
-  }
-
-  const double* sink_of(const query_block& rows, int r) const {
-    const double* sink = p_.heads[rows.head].numbers.sink;
-    return sink ? sink + (rows.first + r) * p_.number_row : nullptr;
   }
 
   void write_sinks(const query_block& rows, const gradient_rows& given,
                    const double* product) const {
     for (int r = 0; r < rows.count; ++r) {
-      const double u = *sink_of(rows, r) * log2e - given.reference[r] - given.remainder[r];
+      const double u = *sink_of(p_, rows, r) * log2e - given.reference[r] - given.remainder[r];
       const double p = std::exp2(u);
       const double x = given.constant[r] - product[r] + given.linear[r] * u +
                        given.square[r] * u * u + given.weight[r] * p;
-      p_.d_sink[rows.head * p_.n_queries + rows.first + r] = p == 0 ? 0 : p * x;
+      p_.d_number[rows.head * p_.n_queries + rows.first + r] = p == 0 ? 0 : p * x;
     }
   }
 

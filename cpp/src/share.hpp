@@ -11,11 +11,11 @@
 namespace attnscale::detail {
 
 /// About how long one thread takes for a forward pass, if no key is hidden, at level avx2: half of
-/// it at level avx512. Infinity for normalizers whose time depends on the scores.
+/// it at level avx512. Infinity but for exponentials: the time of the others depends on the scores.
 inline double forward_nanoseconds(const attention_problem& p) {
   constexpr double multiply_adds = 32;  // in a nanosecond
   constexpr double of_a_weight = 32;    // its exponential and sums, in multiply-adds
-  if (!traits_of(p.rule).merges) return std::numeric_limits<double>::infinity();
+  if (!traits_of(p.rule).is_exponential) return std::numeric_limits<double>::infinity();
   const double weights = static_cast<double>(p.heads.size()) * static_cast<double>(p.n_queries) *
                          static_cast<double>(p.n_keys);
   const double of_products = static_cast<double>(p.head_dim + p.value_dim);

@@ -171,13 +171,12 @@ class panel_search {
  public:
   panel_search(const solve_problem& p, const solve_kernels& kernels, const query_block& rows,
                bool keep, const stop_signal& stop)
-      : p_(p), kernels_(kernels), rows_(rows) {
-    fill_score_block(block_, p, rows, 0, p.n_keys, stop);
-    block_.keep = keep;
-    block_.found = &found_;
-    block_.scale = scale_;
-    block_.center = center_;
-    block_.sums = &sums_;
+      : p_(p),
+        kernels_(kernels),
+        rows_(rows),
+        block_{
+            scores_of(p, rows, {0, p.n_keys}, stop),
+            {.keep = keep, .found = &found_, .scale = scale_, .center = center_, .sums = &sums_}} {
     block_.scratch = thread_scratch(kernels.scratch(block_));
   }
 
@@ -231,7 +230,7 @@ class panel_search {
   const solve_problem& p_;
   const solve_kernels& kernels_;
   const query_block& rows_;
-  solve_block block_{};
+  solve_block block_;
   solve_rows found_;
   solve_sums sums_;
   double scale_[max_block_rows], center_[max_block_rows];

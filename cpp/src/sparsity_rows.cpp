@@ -15,12 +15,13 @@ constexpr statistic reported[] = {statistic::support, statistic::entropy, statis
 
 /// Its name with its numbers: entmax(alpha=1.5), softmax(sink=0).
 std::string name_of(const normalizer_choice& choice) {
-  std::string name(traits_of(choice.rule).name);
-  if (choice.rule == normalizer::entmax)
-    return name + "(alpha=" + text_of(choice.numbers.alpha) + ")";
+  const normalizer_traits& traits = traits_of(choice.rule);
+  const std::string name(traits.name);
+  if (traits.solves_threshold) return name + "(alpha=" + text_of(choice.numbers.alpha) + ")";
   if (choice.rule == normalizer::top_k) return name + "(k=" + text_of(choice.numbers.k) + ")";
-  if (choice.of_row.sink)
-    return name + "(sink=" + text_of(choice.of_row.sink.values().flat(0)) + ")";
+  if (choice.number)
+    return name + "(" + std::string(attnscale::name_of(traits.number)) + "=" +
+           text_of(choice.number.values().flat(0)) + ")";
   return name;
 }
 
@@ -28,11 +29,11 @@ void check(const normalizer_choice& choice) {
   check_numbers(choice.numbers);
   const std::string name(traits_of(choice.rule).name);
   for (const statistic each : reported)
-    if (!has_statistic(choice.rule, !choice.of_row.factor, each))
+    if (!has_statistic(choice.rule, !choice.number, each))
       refuse("normalizer must give its rows support, entropy, concentration, max_weight; " + name +
              " has no " + std::string(attnscale::name_of(each)));
-  if (!choice.row_number()) return;
-  const dense_array<double>& numbers = choice.row_number().values();
+  if (!choice.number) return;
+  const dense_array<double>& numbers = choice.number.values();
   if (numbers.size() != 1)
     refuse("the numbers of the normalizer must be one number, got " + text_of(numbers.size()));
   check_finite("the number of the normalizer", numbers.flat(0));
@@ -87,8 +88,8 @@ void sparsity_rows::draw(std::uint64_t key, std::int64_t first, std::int64_t cou
     const normalizer_choice& choice = normalizers_[k];
     problem.rule = choice.rule;
     problem.numbers = choice.numbers;
-    const double* const sink = choice.of_row.sink ? choice.of_row.sink.values().data() : nullptr;
-    for (attention_head& head : problem.heads) head.numbers.sink = sink;
+    const double* const number = choice.number ? choice.number.values().data() : nullptr;
+    for (attention_head& head : problem.heads) head.number = number;
     run(problem, how);
     for (std::size_t i = 0; i < heads; ++i) {
       double* const row = out + (i * normalizers_.size() + k) * 4;

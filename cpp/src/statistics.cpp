@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "kernels/simd/float16.hpp"
 #include "numbers.hpp"
 
@@ -72,7 +73,7 @@ void write_degenerate(const row_writer<T>& row, double x) {
 }
 
 template <class T>
-void write_softmax_row(const row_writer<T>& row, const row_sums& sums, int r, double sink) {
+void write_exponential_row(const row_writer<T>& row, const row_sums& sums, int r, double sink) {
   using enum statistic;
   const sums_row s(sums, r);
   row.count(argmax, sums.argmax[r]);
@@ -223,17 +224,17 @@ int sums_for(const attention_problem& problem) {
   using enum statistic;
   const row_outputs& out = problem.statistics;
   bool moments = out[score_variance] || out[concentration] || out[renyi2];
-  // Only a softmax has its entropy from the sums that it needs anyway.
-  if (problem.rule != normalizer::softmax) moments = moments || out[entropy] || out[support];
+  // Exponentials have their entropy from the sums that are there in any case.
+  if (!traits_of(problem.rule).is_exponential) moments = moments || out[entropy] || out[support];
   return (moments ? wanted_moments : 0) | (out[argmax] ? wanted_argmax : 0) |
          (out[max_weight] ? wanted_top_weight : 0) | (out[min_score] ? wanted_least : 0);
 }
 
 void write_statistics(const attention_problem& problem, const query_block& rows,
                       const row_sums& sums, const double* sink) {
-  const bool softmax = problem.rule == normalizer::softmax;
+  const bool exponential = traits_of(problem.rule).is_exponential;
   for_rows(problem, rows, [&](const auto& row, int r) {
-    softmax ? write_softmax_row(row, sums, r, sink[r]) : write_pointwise_row(row, sums, r);
+    exponential ? write_exponential_row(row, sums, r, sink[r]) : write_pointwise_row(row, sums, r);
   });
 }
 

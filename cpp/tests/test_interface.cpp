@@ -148,12 +148,10 @@ TEST_CASE("numbers of another normalizer are refused, which would not read them"
         "normalizer: k goes with top_k, got another rule");
   CHECK(refusal_of({.normalizer = {relu, {.eps = 1}}}) ==
         "normalizer: eps goes with softpick, got another rule");
-  CHECK(refusal_of({.normalizer = {top_k, {}, {.sink = 1}}}) ==
-        "normalizer: sink goes with softmax, got another rule");
-  CHECK(refusal_of({.normalizer = {relu, {}, {.bias = 1}}}) ==
-        "normalizer: bias goes with sigmoid, got another rule");
-  CHECK(refusal_of({.normalizer = {softmax, {}, {.factor = 1}}}) ==
-        "normalizer: factor goes with relu and squared_relu, got another rule");
+  for (const auto& [rule, name] :
+       {std::pair{softpick, "softpick"}, {entmax, "entmax"}, {top_k, "top_k"}})
+    CHECK(refusal_of({.normalizer = {rule, {}, 1.0}}) ==
+          "normalizer: rows of " + std::string(name) + " have no number, got one");
 }
 
 TEST_CASE("statistics and scales that are none are refused") {

@@ -233,7 +233,7 @@ TEST_CASE("example of number_or_array.hpp") {
 TEST_CASE("example of normalizer_traits.hpp") {
   const auto rule = attnscale::normalizer_named("top_k");
   CHECK(attnscale::has_statistic(rule, true, attnscale::statistic::entropy));
-  CHECK(!attnscale::traits_of(rule).merges);
+  CHECK(!attnscale::traits_of(rule).is_exponential);
 }
 
 TEST_CASE("example of dense_array.hpp") {

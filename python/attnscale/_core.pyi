@@ -13,9 +13,20 @@ from .variants._linear_form import LinearCall, LinearGradientCall
 
 __version__: str
 statistic_names: tuple[str, ...]
+statistic_traits: dict[str, StatisticTraits]
 feature_map_names: tuple[str, ...]
 linear_norm_names: tuple[str, ...]
 
+class StatisticTraits:
+    @property
+    def unit(self) -> str: ...  # "nat" or ""
+    @property
+    def is_count(self) -> bool: ...
+    @property
+    def has_gradient(self) -> bool: ...
+
+# What rows of a normalizer have. distribution: its weights are divided by their sum, where that is a choice.
+def statistics_of(kind: str, distribution: bool, /) -> tuple[str, ...]: ...
 def simd_level() -> str: ...
 def available_simd_levels() -> tuple[str, ...]: ...
 def num_threads() -> int: ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _core
 from ._call.homes import apply_at_home
 from ._checks import meant, shown
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
@@ -24,6 +25,10 @@ __all__ = [
     "labelled_as",
     "statistic_names",
 ]
+
+
+#: The statistics, in the order of the fields of AttentionStatistics.
+NAMES = _core.statistic_names
 
 
 def describe_arrays(result: Any) -> str:
@@ -137,7 +142,7 @@ class AttentionStatistics(Tabled):
         for name in self._present():
             values = getattr(self, name)
             dims = getattr(values, "dims", row_dims(values.ndim))
-            found[name] = Labelled(dims, values, "nat" if name in ("entropy", "renyi2") else "")
+            found[name] = Labelled(dims, values, _core.statistic_traits[name].unit)
             if name == "entropy":
                 found["effective_keys"] = Labelled(dims, self.effective_keys)
         return found
@@ -151,10 +156,6 @@ class AttentionStatistics(Tabled):
             shapes[f"output {tuple(self.output.shape)} of {self.output.dtype}"] = None
         title = f"{type(self).__name__}: {', '.join(shapes) or 'nothing was asked for'}"
         return Sheet(title, *summary(self._variables(), nats, unit))
-
-
-#: The statistics, in the order of the fields.
-NAMES = tuple(field.name for field in fields(AttentionStatistics) if field.name != "output")
 
 
 def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ _ARITHMETIC = (
     ),
     Fault(
         "the gradient of a score's variance adds the variance that it subtracts",
-        "cpp/src/gradient.cpp",
-        "of_variance * (h * h + 2 * h - value(score_variance))",
-        "of_variance * (h * h + 2 * h + value(score_variance))",
+        "cpp/src/statistic_gradients.hpp",
+        "of * (h * h + 2 * h - row.at(statistic::score_variance))",
+        "of * (h * h + 2 * h + row.at(statistic::score_variance))",
         pytest("tests/attention/test_gradients.py"),
     ),
     Fault(

@@ -127,7 +127,7 @@ class backward_pass {
         wanted_(wanted),
         rows_(joined(call.leading(), {call.n_queries()})),
         cotangents_(of, call.leading(), call.n_queries()) {
-    if (options.normalizer.rule != normalizer::softmax && cotangents_.any())
+    if (!traits_of(options.normalizer.rule).is_exponential && cotangents_.any())
       refuse("statistics have gradients under a softmax alone, with or without a sink");
     problem_.value = call.value().layout();
     problem_.value_dim = call.value_dim();
@@ -193,14 +193,18 @@ class backward_pass {
   template <class Result>
   void place_rows(Result& result) {
     problem_.d_scale = result.scale.data();
-    if (options_.normalizer.of_row.sink) {
-      result.sink = result.scale;
-      problem_.d_sink = result.sink->data();
+    const normalizer_traits& traits = traits_of(options_.normalizer.rule);
+    std::optional<dense_array<double>>* const to = traits.number == row_number::sink ? &result.sink
+                                                   : traits.number == row_number::bias
+                                                       ? &result.bias
+                                                       : nullptr;
+    if (to && options_.normalizer.number) {
+      *to = result.scale;
+      problem_.d_number = (*to)->data();
     }
-    const normalizer rule = options_.normalizer.rule;
-    if (rule != normalizer::sigmoid && rule != normalizer::entmax) return;
-    of_rule_ = result.scale;
-    (rule == normalizer::sigmoid ? problem_.d_bias : problem_.d_alpha) = of_rule_.data();
+    if (!traits.solves_threshold) return;
+    of_alpha_ = result.scale;
+    problem_.d_alpha = of_alpha_.data();
   }
 
   void place_heads(const strided_array& d_query, const strided_array& d_key,
@@ -238,8 +242,7 @@ class backward_pass {
   template <class Result>
   void finish(Result& result) {
     clear_unseen(result.scale);
-    if (problem_.d_alpha) result.alpha = xt::sum(of_rule_)();
-    if (problem_.d_bias) result.bias = std::move(of_rule_);
+    if (problem_.d_alpha) result.alpha = xt::sum(of_alpha_)();
     if (d_attn_mask_) result.attn_mask = xt::cast<double>(*d_attn_mask_);
     if (wanted_.distance_scale && options_.distance_scale)
       result.distance_scale =
@@ -266,7 +269,7 @@ class backward_pass {
   const extents rows_;
   gradient_rows_of_statistics<T> cotangents_;
   strided_array grad_, output_;
-  dense_array<double> of_rule_;  // of each row
+  dense_array<double> of_alpha_;  // of each row
   std::optional<dense_array<T>> d_attn_mask_;
   score_tables<table_matrix> d_tables_;
   gradient_problem problem_;

@@ -44,7 +44,7 @@ template <class T>
 class weights_of_call {
  public:
   weights_of_call(const call_description& call, const attention_options& options)
-      : call_(call), is_softmax_(options.normalizer.rule == normalizer::softmax) {
+      : call_(call), merges_(traits_of(options.normalizer.rule).is_exponential) {
     call.fill(problem_);
     call.fill_rule(problem_, {});
     problem_.value.row = static_cast<std::ptrdiff_t>(std::min(n_keys(), weights_tile));
@@ -55,7 +55,7 @@ class weights_of_call {
   dense_array<T> written_out() {
     auto weights = new_array<T>(call_.leading(), {call_.n_queries(), n_keys()});
     if (weights.size() == 0) return weights;  // however many keys nobody asks for
-    if (!is_softmax_ || n_keys() <= weights_tile)
+    if (!merges_ || n_keys() <= weights_tile)
       at_once(weights);
     else
       by_tiles(weights);
@@ -112,7 +112,7 @@ class weights_of_call {
     std::int64_t* at = ends_.data();
     for (std::size_t h = 0; h < whole.size(); ++h) {
       attention_head& head = problem_.heads[h];
-      head.numbers.sink = nullptr;
+      head.number = nullptr;
       head.begin = at;
       head.end = at + n;
       for (std::int64_t i = 0; i < n; ++i, ++at) {
@@ -132,7 +132,7 @@ class weights_of_call {
              const std::vector<attention_head>& whole) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const auto n = static_cast<std::size_t>(call_.n_queries());
-    const double* sink = whole[row / n].numbers.sink;
+    const double* sink = whole[row / n].number;
     const double logit =
         sink ? sink[static_cast<std::ptrdiff_t>(row % n) * problem_.number_row] : -infinity;
     double top = logit, total = 0;
@@ -150,7 +150,7 @@ class weights_of_call {
   }
 
   const call_description& call_;
-  bool is_softmax_;
+  bool merges_;  ///< parts of the keys have weights that become those of all
   attention_problem problem_;
   std::vector<std::int64_t> ends_;
 };

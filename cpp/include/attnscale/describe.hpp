@@ -117,7 +117,7 @@ inline score_form read_form(const attention_options& options) {
 
 /// Calls whose results are about a plain softmax.
 inline void require_softmax(const attention_options& options, const char* call) {
-  if (options.normalizer.rule != normalizer::softmax || options.normalizer.of_row.sink)
+  if (options.normalizer.rule != normalizer::softmax || options.normalizer.number)
     refuse(std::string(call) + " is of a plain softmax, got another normalizer");
 }
 
@@ -212,7 +212,7 @@ class call_description {
     for (const std::string_view name : statistic_names)
       if (const statistic which = statistic_named(name);
           wanted.contains(which) &&
-          !has_statistic(problem.rule, !options_.normalizer.of_row.factor, which))
+          !has_statistic(problem.rule, !options_.normalizer.number, which))
         refuse("this normalizer has no such statistic: " + std::string(name));
   }
 
@@ -238,10 +238,7 @@ class call_description {
     head.scale = scale ? scale : &standard_scale_;
     head.tables = form_.at(index);
     intervals_.describe(head, index);
-    const row_numbers<number_or_array<double>>& of_row = options_.normalizer.of_row;
-    const auto* number = static_cast<const double*>(row_numbers_.at(index, leading_));
-    head.numbers = {of_row.sink ? number : nullptr, of_row.bias ? number : nullptr,
-                    of_row.factor ? number : nullptr};
+    head.number = static_cast<const double*>(row_numbers_.at(index, leading_));
     return head;
   }
 
@@ -268,8 +265,8 @@ class call_description {
 
   void read_rule() {
     check_choice(options_.normalizer);
-    if (!options_.normalizer.row_number()) return;
-    const dense_array<double>& values = options_.normalizer.row_number().values();
+    if (!options_.normalizer.number) return;
+    const dense_array<double>& values = options_.normalizer.number.values();
     row_numbers_ = strided_array(values, 1);
     check_broadcast("the numbers of the normalizer", row_numbers_, joined(leading_, {n_queries()}),
                     "(..., heads, n_queries)");

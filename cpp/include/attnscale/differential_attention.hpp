@@ -139,7 +139,7 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
       detail::whole_grad<T>(grad_output, rows, first.value_dim(), "the output");
   auto one = attention_gradients(query1, key1, wide, grad, options);
   // What the backward pass would compute again; other normalizers have no log-sum-exp.
-  const bool has_lse = options.normalizer.rule == normalizer::softmax;
+  const bool has_lse = traits_of(options.normalizer.rule).is_exponential;
   const auto seen =
       detail::attend<T>(second, has_lse ? statistic_set{statistic::lse} : statistic_set{});
   dense_array<T> scaled = grad;

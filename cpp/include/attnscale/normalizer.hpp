@@ -10,23 +10,19 @@
 #include <string>
 #include <utility>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {
 
-/// Made by the functions of attnscale::normalizers. Numbers of a row broadcast to
-/// (..., heads, n_queries).
+/// Made by the functions of attnscale::normalizers.
 struct normalizer_choice {
   normalizer rule = normalizer::softmax;
   normalizer_numbers numbers{};
-  row_numbers<number_or_array<double>> of_row{};
-
-  /// The number of a row that this normalizer has; an empty one if it has none.
-  const number_or_array<double>& row_number() const {
-    return of_row.sink ? of_row.sink : of_row.bias ? of_row.bias : of_row.factor;
-  }
+  /// Of the rows, as normalizer_traits::number says; it broadcasts to (..., heads, n_queries).
+  number_or_array<double> number{};
 };
 
 namespace normalizers {
@@ -38,25 +34,25 @@ inline normalizer_choice softmax_n(double n) {
   if (!std::isfinite(n)) detail::refuse("n must be finite, got " + detail::text_of(n));
   if (n <= 0)
     detail::refuse("n must be greater than 0 (softmax() is n = 0), got " + detail::text_of(n));
-  return {normalizer::softmax, {}, {.sink = std::log(n)}};
+  return {normalizer::softmax, {}, std::log(n)};
 }
 /// One more outcome of this score, whose value is 0.
 inline normalizer_choice sink(number_or_array<double> score) {
   if (!score) detail::refuse("score of a sink must be a number or an array, got none");
-  return {normalizer::softmax, {}, {.sink = std::move(score)}};
+  return {normalizer::softmax, {}, std::move(score)};
 }
 /// 1 / (1 + exp(-s - bias)).
 inline normalizer_choice sigmoid(number_or_array<double> bias) {
   if (!bias) detail::refuse("bias of sigmoid must be a number or an array, got none");
-  return {normalizer::sigmoid, {}, {.bias = std::move(bias)}};
+  return {normalizer::sigmoid, {}, std::move(bias)};
 }
 /// factor * max(s, 0), or without a factor max(s, 0) over its sum.
 inline normalizer_choice relu(number_or_array<double> factor = {}) {
-  return {normalizer::relu, {}, {.factor = std::move(factor)}};
+  return {normalizer::relu, {}, std::move(factor)};
 }
-/// The same with max(s, 0)^2.
+/// factor * max(s, 0)^2, or without a factor max(s, 0)^2 over its sum.
 inline normalizer_choice squared_relu(number_or_array<double> factor = {}) {
-  return {normalizer::squared_relu, {}, {.factor = std::move(factor)}};
+  return {normalizer::squared_relu, {}, std::move(factor)};
 }
 /// max(exp(s) - 1, 0) / (sum |exp(s) - 1| + eps).
 inline normalizer_choice softpick(double eps = 1e-8) {
@@ -94,13 +90,12 @@ inline void check_choice(const normalizer_choice& choice) {
     if (given && !is_own)
       refuse("normalizer: " + std::string(name) + " goes with " + own + ", got another rule");
   };
-  const bool is_relu = choice.rule == relu || choice.rule == squared_relu;
   check(alpha != usual.alpha, "alpha", choice.rule == entmax, "entmax");
   check(k != usual.k, "k", choice.rule == top_k, "top_k");
   check(eps != usual.eps, "eps", choice.rule == softpick, "softpick");
-  check(bool(choice.of_row.sink), "sink", choice.rule == softmax, "softmax");
-  check(bool(choice.of_row.bias), "bias", choice.rule == sigmoid, "sigmoid");
-  check(bool(choice.of_row.factor), "factor", is_relu, "relu and squared_relu");
+  const normalizer_traits& traits = traits_of(choice.rule);
+  if (choice.number && traits.number == row_number::none)
+    refuse("normalizer: rows of " + std::string(traits.name) + " have no number, got one");
 }
 
 }  // namespace detail

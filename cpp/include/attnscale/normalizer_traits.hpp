@@ -18,58 +18,69 @@ namespace attnscale {
 struct normalizer_traits {
   normalizer rule;
   std::string_view name;
-  statistic_set statistics;      ///< that its rows have
-  bool merges = false;           ///< sums over parts of the keys become those over all
-  bool every_key = false;        ///< every visible key has a positive weight
-  bool from_all_scores = false;  ///< weights depend on all scores of a row, not one by one
+  row_number number;         ///< what the number of a row is
+  statistic_set statistics;  ///< that its rows have
+  /// exp(score) over their sum, with or without a sink: sums over parts of the keys become those
+  /// over all, the weights follow from lse, and statistics have gradients.
+  bool is_exponential = false;
+  bool every_key = false;         ///< every visible key has a positive weight
+  bool from_all_scores = false;   ///< weights depend on all scores of a row, not one by one
+  bool solves_threshold = false;  ///< powers of scores, in nats, less a threshold of the row
   bool divides = false;  ///< functions of single scores over their sum, unless a row has a factor
   statistic_set of_distribution{};  ///< also those, if the weights are divided by their sum
 };
 
-/// Rows whose weights are functions of single scores.
-inline constexpr statistic_set pointwise_statistics{statistic::max_score, statistic::n_visible,
-                                                    statistic::argmax,    statistic::max_weight,
-                                                    statistic::support,   statistic::min_score};
+/// Of rows whose weights are functions of single scores.
+inline constexpr statistic_set pointwise_statistics =
+    statistics_with(&statistic_traits::of_weights);
 /// Those of weights that are divided by their sum, beside them.
-inline constexpr statistic_set distribution_statistics{statistic::entropy, statistic::concentration,
-                                                       statistic::renyi2};
+inline constexpr statistic_set distribution_statistics =
+    statistics_with(&statistic_traits::of_shares);
 /// Of softmax and top_k, and of entmax, which has no lse.
 inline constexpr statistic_set softmax_statistics =
-    all_statistics | statistic_set{statistic::sink_weight, statistic::support};
+    all_statistics | statistics_with(&statistic_traits::asked_by_name);
 inline constexpr statistic_set entmax_statistics = softmax_statistics.without(statistic::lse);
 
 /// One row a normalizer.
 inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
     {.rule = normalizer::softmax,
      .name = "softmax",
+     .number = row_number::sink,
      .statistics = softmax_statistics,
-     .merges = true,
+     .is_exponential = true,
      .every_key = true,
      .divides = true},
     {.rule = normalizer::sigmoid,
      .name = "sigmoid",
+     .number = row_number::bias,
      .statistics = pointwise_statistics,
      .every_key = true},
     {.rule = normalizer::relu,
      .name = "relu",
+     .number = row_number::factor,
      .statistics = pointwise_statistics,
      .divides = true,
      .of_distribution = distribution_statistics},
     {.rule = normalizer::squared_relu,
      .name = "squared_relu",
+     .number = row_number::factor,
      .statistics = pointwise_statistics,
      .divides = true,
      .of_distribution = distribution_statistics},
     {.rule = normalizer::softpick,
      .name = "softpick",
+     .number = row_number::none,
      .statistics = pointwise_statistics,
      .divides = true},
     {.rule = normalizer::entmax,
      .name = "entmax",
+     .number = row_number::none,
      .statistics = entmax_statistics,
-     .from_all_scores = true},
+     .from_all_scores = true,
+     .solves_threshold = true},
     {.rule = normalizer::top_k,
      .name = "top_k",
+     .number = row_number::none,
      .statistics = softmax_statistics,
      .from_all_scores = true},
 }};
@@ -96,6 +107,12 @@ inline bool has_statistic(normalizer rule, bool distribution, statistic which) {
   const normalizer_traits& traits = traits_of(rule);
   return traits.statistics.contains(which) ||
          (distribution && traits.of_distribution.contains(which));
+}
+
+/// The name of what the number of a row is.
+inline constexpr std::string_view name_of(row_number number) {
+  constexpr std::array<std::string_view, 4> names{"", "sink", "bias", "factor"};
+  return names[static_cast<std::size_t>(number)];
 }
 
 }  // namespace attnscale

@@ -32,7 +32,7 @@ struct attention_head {
   const std::int64_t* begin = nullptr;
   const std::int64_t* end = nullptr;
   score_tables<const void*> tables{};
-  row_numbers<const double*> numbers{};  ///< of the normalizer: one number or one a row
+  const double* number = nullptr;  ///< normalizer_traits::number: one, or one a row; null: none
 };
 
 /// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else of the
@@ -79,7 +79,7 @@ struct score_problem {
 struct attention_problem : score_problem {
   normalizer rule = normalizer::softmax;
   normalizer_numbers numbers{};
-  std::ptrdiff_t number_row = 0;  ///< stride of attention_head::numbers over queries
+  std::ptrdiff_t number_row = 0;  ///< stride of attention_head::number over queries
   std::int64_t value_dim = 0;
   matrix_layout value{};
   matrix_layout output{};  ///< any element type; rows are converted on the way out
@@ -111,10 +111,9 @@ struct gradient_problem : attention_problem {
   matrix_layout d_attn_mask{};
   row_outputs cotangents{};  ///< of lse, entropy, ... as statistics; null = 0; they are read
   /// Contiguous (heads, n_queries); null = not asked for.
-  double* d_scale = nullptr;  ///< of the scale of each row
-  double* d_sink = nullptr;   ///< of row_numbers::sink of each row
-  double* d_bias = nullptr;   ///< of row_numbers::bias of each row
-  double* d_alpha = nullptr;  ///< of normalizer_numbers::alpha: what each row adds to it
+  double* d_scale = nullptr;   ///< of the scale of each row
+  double* d_number = nullptr;  ///< of attention_head::number of each row, a sink or a bias
+  double* d_alpha = nullptr;   ///< of normalizer_numbers::alpha: what each row adds to it
 };
 
 /// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.

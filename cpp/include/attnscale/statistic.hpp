@@ -34,22 +34,75 @@ enum class statistic : std::uint8_t {
   min_score        ///< least score
 };
 
+/// What is known of a statistic besides its values.
+struct statistic_traits {
+  statistic which;
+  std::string_view name;
+  std::string_view unit{};     ///< "nat", or empty
+  bool of_weights = false;     ///< rows of every normalizer have it
+  bool of_shares = false;      ///< so have rows whose weights are divided by their sum
+  bool is_count = false;       ///< its values are integers, see is_count()
+  bool has_gradient = false;   ///< under exponentials, see normalizer_traits
+  bool asked_by_name = false;  ///< all_statistics is without it
+};
+
+/// One row a statistic, in the order of the enumeration.
+inline constexpr std::array<statistic_traits, 13> statistic_table{{
+    {.which = statistic::lse, .name = "lse", .has_gradient = true},
+    {.which = statistic::entropy,
+     .name = "entropy",
+     .unit = "nat",
+     .of_shares = true,
+     .has_gradient = true},
+    {.which = statistic::max_score, .name = "max_score", .of_weights = true, .has_gradient = true},
+    {.which = statistic::mean_score, .name = "mean_score", .has_gradient = true},
+    {.which = statistic::score_variance, .name = "score_variance", .has_gradient = true},
+    {.which = statistic::concentration,
+     .name = "concentration",
+     .of_shares = true,
+     .has_gradient = true},
+    {.which = statistic::n_visible, .name = "n_visible", .of_weights = true, .is_count = true},
+    {.which = statistic::argmax, .name = "argmax", .of_weights = true, .is_count = true},
+    {.which = statistic::max_weight,
+     .name = "max_weight",
+     .of_weights = true,
+     .has_gradient = true},
+    {.which = statistic::sink_weight, .name = "sink_weight", .asked_by_name = true},
+    {.which = statistic::support,
+     .name = "support",
+     .of_weights = true,
+     .is_count = true,
+     .asked_by_name = true},
+    {.which = statistic::renyi2,
+     .name = "renyi2",
+     .unit = "nat",
+     .of_shares = true,
+     .has_gradient = true},
+    {.which = statistic::min_score, .name = "min_score", .of_weights = true},
+}};
+
 /// Their names, in the order of the enumeration.
-inline constexpr std::array<std::string_view, 13> statistic_names{
-    "lse",           "entropy",   "max_score", "mean_score", "score_variance",
-    "concentration", "n_visible", "argmax",    "max_weight", "sink_weight",
-    "support",       "renyi2",    "min_score"};
-static_assert(statistic_names.size() == static_cast<std::size_t>(statistic::min_score) + 1);
+inline constexpr auto statistic_names = [] {
+  std::array<std::string_view, statistic_table.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = statistic_table[i].name;
+  return names;
+}();
 
 namespace detail {
 
 /// Its place in the enumeration; a cast makes others, which are a std::invalid_argument.
 inline constexpr std::size_t place_of(statistic each) {
-  check_enumerator("statistic", each, statistic::min_score);
+  check_enumerator("statistic", each, statistic_table.back().which);
   return static_cast<std::size_t>(each);
 }
 
 }  // namespace detail
+
+static_assert([] {
+  for (std::size_t i = 0; i < statistic_table.size(); ++i)
+    if (detail::place_of(statistic_table[i].which) != i) return false;
+  return true;
+}());
 
 /// Its name.
 inline constexpr std::string_view name_of(statistic each) {
@@ -65,7 +118,7 @@ inline statistic statistic_named(std::string_view name) {
 
 /// Whether its values are integers (std::int64_t); the others are of the type of the arithmetic.
 inline constexpr bool is_count(statistic each) {
-  return each == statistic::n_visible || each == statistic::argmax || each == statistic::support;
+  return statistic_table[detail::place_of(each)].is_count;
 }
 
 /// Written {statistic::entropy, statistic::argmax}.
@@ -74,6 +127,7 @@ class statistic_set {
   constexpr statistic_set(std::initializer_list<statistic> wanted) {
     for (const statistic each : wanted) bits_ |= bit(each);
   }
+  constexpr bool operator==(const statistic_set&) const = default;
   constexpr bool contains(statistic each) const { return (bits_ & bit(each)) != 0; }
 
   constexpr statistic_set operator|(const statistic_set& other) const {
@@ -93,11 +147,17 @@ class statistic_set {
   unsigned bits_ = 0;
 };
 
-/// Of a softmax; sink_weight and support are asked for by name.
-inline constexpr statistic_set all_statistics{
-    statistic::lse,        statistic::entropy,        statistic::max_score,
-    statistic::mean_score, statistic::score_variance, statistic::concentration,
-    statistic::n_visible,  statistic::argmax,         statistic::max_weight,
-    statistic::renyi2,     statistic::min_score};
+/// The statistics of which a trait says so, or (is_so = false) does not.
+inline constexpr statistic_set statistics_with(bool statistic_traits::*trait, bool is_so = true) {
+  statistic_set found{};
+  for (const statistic_traits& each : statistic_table)
+    if (each.*trait == is_so) found = found | statistic_set{each.which};
+  return found;
+}
+
+/// All of a plain softmax, but for two that say nothing new there: sink_weight, which is 0 without
+/// a sink, and support, which is n_visible.
+inline constexpr statistic_set all_statistics =
+    statistics_with(&statistic_traits::asked_by_name, false);
 
 }  // namespace attnscale

@@ -39,13 +39,12 @@ struct normalizer_numbers {
   double eps = 0;      ///< softpick
 };
 
-/// Numbers of a row, of one of the normalizers; the others are empty (null).
-template <class Number>
-struct row_numbers {
-  Number sink{};  ///< softmax: score of one more outcome, whose value is 0
-  Number bias{};  ///< sigmoid: added to the score
-  Number
-      factor{};  ///< (squared_)relu: multiplies the weights; empty: they are divided by their sum
+/// What a normalizer does with the number that a row may have.
+enum class row_number : uint8_t {
+  none,   ///< it has none
+  sink,   ///< the score of one more outcome, whose value is 0
+  bias,   ///< added to the score
+  factor  ///< multiplies the weights; a row without a factor has them divided by their sum
 };
 
 /// What makes a score of a scaled dot product, for all rows of a call.

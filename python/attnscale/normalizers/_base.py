@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     eps: float = 0.0  # added to the sum that the weights are divided by
     sink: Any = None  # softmax: score of one more outcome
     bias: Any = None  # sigmoid: added to the score
-    factor: Any = None  # relu, squared_relu: multiplies the weights; None: they are divided by their sum
+    factor: Any = None  # multiplies the weights; None: they are divided by their sum
 
 
 class Normalizer:
@@ -78,9 +78,3 @@ class Normalizer:
     def _rule(self, call: Rows) -> Rule:
         """What the core takes for this call; a normalizer that does not fit the call is refused."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
-
-
-def no_softmax_statistics(*also: str) -> tuple[str, ...]:
-    """The fields of rows whose weights are functions of single scores."""
-    kept = {"max_score", "min_score", "n_visible", "argmax", "max_weight", "support", *also}
-    return tuple(name for name in NAMES if name in kept)

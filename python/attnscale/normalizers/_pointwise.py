@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from .._checks import choose, number, shown
-from ._base import Normalizer, Rows, Rule, no_softmax_statistics
+from .._core import statistics_of
+from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
 
 __all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
@@ -52,7 +53,7 @@ class Sigmoid(Normalizer):
     """
 
     name: ClassVar[str] = "sigmoid"
-    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
+    statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     bias: float | None = None
 
     def __post_init__(self) -> None:
@@ -101,13 +102,12 @@ class ReLU(Normalizer):
     """
 
     name: ClassVar[str] = "relu"
-    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
+    statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     divide: str = "n"
 
     def __post_init__(self) -> None:
         if choose("divide", self.divide, ("n", "sum")) == "sum":
-            has = no_softmax_statistics("entropy", "concentration", "renyi2")
-            object.__setattr__(self, "statistics", has)
+            object.__setattr__(self, "statistics", statistics_of(self.name, True))
 
     @property
     def _keeps_weights(self) -> Literal["always", "never"]:
@@ -180,7 +180,7 @@ class Softpick(Normalizer):
     """
 
     name: ClassVar[str] = "softpick"
-    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
+    statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     eps: float = 1e-8
 
     def __post_init__(self) -> None:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._checks import number, positive_int, shown
-from .._results import NAMES
+from .._core import statistics_of
 from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
-
-_ALL_BUT_LSE = tuple(name for name in NAMES if name != "lse")
 
 
 @built_in
@@ -56,7 +54,7 @@ class Entmax(Normalizer):
     """
 
     name: ClassVar[str] = "entmax"
-    statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
+    statistics: ClassVar[tuple[str, ...]] = statistics_of("entmax", False)
     alpha: float = 1.5
 
     def __post_init__(self) -> None:
@@ -91,7 +89,7 @@ class Sparsemax(Normalizer):
     """
 
     name: ClassVar[str] = "sparsemax"
-    statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
+    statistics: ClassVar[tuple[str, ...]] = statistics_of("entmax", False)
 
     def _rule(self, call: Rows) -> Rule:
         return Rule("entmax", alpha=2.0)

@@ -21,19 +21,19 @@ inline constexpr int max_gradient_rows = max_block_rows;
 struct block_turns {
   /// Until all blocks before have passed the keys below key_end; false: leave,
   /// nothing counts.
-  bool (*wait)(void* state, int64_t key_end) noexcept;
+  bool (*wait)(void* state, int64_t key_end) noexcept = nullptr;
   /// This block adds nothing more to the keys below key_end.
-  void (*pass)(void* state, int64_t key_end) noexcept;
-  void* state;
+  void (*pass)(void* state, int64_t key_end) noexcept = nullptr;
+  void* state = nullptr;
 };
 
 /// Rows that the forward pass lists: of row r the `count[r]` keys from begin[r] on, ascending, with
 /// their positive weights.
 struct row_lists {
-  const int64_t *begin, *count;  ///< null: no lists
-  const uint32_t* key;
-  const double* weight;
-  int64_t size;  ///< of key and weight, where not all belongs to a row
+  const int64_t *begin = nullptr, *count = nullptr;  ///< null: no lists
+  const uint32_t* key = nullptr;
+  const double* weight = nullptr;
+  int64_t size = 0;  ///< of key and weight, where not all belongs to a row
 };
 
 /// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t -
@@ -56,36 +56,55 @@ struct gradient_rows {
 /// includes those above.
 enum class gradient_terms : uint8_t { constant, linear, all };
 
-struct gradient_block : score_block {
-  matrix value, output,
-      grad_output;  ///< without grad_output: null, and no gradient of the value
-  int64_t value_dim;
-  const double* scale;
-  ptrdiff_t scale_row;
-  const gradient_rows* given;
-  row_lists lists;
-  normalizer rule;
-  double alpha;  ///< of entmax
-  gradient_terms terms;
-  bool centred;  ///< grad_output . output is part of the constant
-  bool at_top;   ///< some row has it
-  /// Of the compute type, with neighbouring columns: row 0 of d_query is the
-  /// block's first query, row 0 of d_key and d_value is key 0, to which rows
-  /// are added.
-  void *d_query, *d_key, *d_value;
-  ptrdiff_t d_query_row, d_key_row, d_value_row;
-  bool shares_query;  ///< d_query is added to, in turn
-  /// Of the compute type: of an additive mask, row 0 that of the block's first
-  /// query; of tables of the distance, the entry of the block's first query and
-  /// key 0, with strides -1 and 1. Null: none.
-  void *d_attn_mask, *d_distance_scale, *d_distance_bias;
-  ptrdiff_t d_attn_mask_row, d_attn_mask_column;
-  double* d_scale;            ///< of each row
-  double* product;            ///< grad_output . output of each row
-  double* d_bias;             ///< of a sigmoid, of each row, to which is added; null: not wanted
-  double* d_alpha;            ///< of entmax, of each row; null: not wanted
-  received_weights received;  ///< of key 0, added to in turn: there are no gradients then
-  block_turns turns;
+/// What a backward pass reads beside the scores.
+struct gradient_values {
+  matrix value{}, output{}, grad_output{};
+  int64_t value_dim = 0;  ///< 0 without grad_output, and then no gradient of the value
+};
+
+/// The weights of a block, and how its statistics depend on them.
+struct gradient_rule {
+  normalizer rule = normalizer::softmax;
+  double alpha = 1;  ///< of entmax; 1 where the weights in lists are exponentials
+  const gradient_rows* given = nullptr;
+  row_lists lists{};
+  gradient_terms terms = gradient_terms::constant;
+  bool centred = false;  ///< grad_output . output is part of the constant
+  bool at_top = false;   ///< some row has it
+};
+
+/// An array of the compute type that gradients are added to. Null: not asked for.
+struct gradient_place {
+  void* data = nullptr;
+  ptrdiff_t row = 0, column = 1;
+};
+
+/// Row 0 of d_query and d_attn_mask is that of the block's first query, row 0 of d_key and d_value
+/// that of key 0. Tables of the distance begin at the entry of the block's first query and key 0;
+/// their strides are -1 and 1.
+struct gradient_places {
+  gradient_place d_query{}, d_key{}, d_value{};
+  bool shares_query = false;     ///< d_query is added to, in turn
+  gradient_place d_attn_mask{};  ///< of an additive mask
+  void *d_distance_scale = nullptr, *d_distance_bias = nullptr;
+  received_weights received{};  ///< of key 0, added to in turn: there are no gradients then
+};
+
+/// Numbers of each row.
+struct gradient_sums {
+  double* d_scale = nullptr;
+  double* product = nullptr;  ///< grad_output . output
+  double* d_bias = nullptr;   ///< of a number that is added to the scores; null: not wanted
+  double* d_alpha = nullptr;  ///< of entmax; null: not wanted
+};
+
+struct gradient_block : score_block,
+                        block_scales,
+                        gradient_values,
+                        gradient_rule,
+                        gradient_places,
+                        gradient_sums {
+  block_turns turns{};
 };
 
 }  // namespace attnscale::detail

@@ -97,7 +97,7 @@ class gradient_run {
 
   /// Whether pairs are all there is to do, and few.
   bool is_sparse() const {
-    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask && !b_.d_distance_bias &&
+    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask.data && !b_.d_distance_bias &&
            !receives();
   }
 
@@ -127,9 +127,9 @@ class gradient_run {
   prefetcher prefetch(const matrix& m, int64_t columns, const key_tile& at) const {
     return {m.data, m.layout, at.key, at.keys, columns};
   }
-  prefetcher prefetch_gradient(const void* data, ptrdiff_t row, int64_t columns,
+  prefetcher prefetch_gradient(const gradient_place& to, int64_t columns,
                                const key_tile& at) const {
-    return {data, {native<T>, row, 1}, at.key, at.keys, columns};
+    return {to.data, {native<T>, to.row, 1}, at.key, at.keys, columns};
   }
 
   /// A tile whose keys all rows see.
@@ -180,9 +180,8 @@ class gradient_run {
       pairs_.round(panel, at.keys, weights(lane), ws_.nat_scale + lane, gradients(lane));
     });
     if (!take_turn(at)) return;
-    if (has_value())
-      pairs_.add_to_values(at.keys, rows_at<T>(b_.d_value, b_.d_value_row, at.key), b_.d_value_row);
-    pairs_.add_to_keys(at.keys, rows_at<T>(b_.d_key, b_.d_key_row, at.key), b_.d_key_row);
+    if (has_value()) pairs_.add_to_values(at.keys, rows_at<T>(b_.d_value, at.key), b_.d_value.row);
+    pairs_.add_to_keys(at.keys, rows_at<T>(b_.d_key, at.key), b_.d_key.row);
     b_.turns.pass(b_.turns.state, at.key + at.keys);
     pairs_.read_keys(at);
     for_panels<T>(b_.rows, [&](query_panel panel) {
@@ -206,7 +205,7 @@ class gradient_run {
     });
     if (!take_turn(at)) return;
     add_to_values(b_, of_values, parts, at.key, at.keys, ws_.grad_output.stride,
-                  prefetch_gradient(b_.d_key, b_.d_key_row, b_.head_dim, at));
+                  prefetch_gradient(b_.d_key, b_.head_dim, at));
     add_to_keys(b_, of_keys, parts, at.key, at.keys, ws_.query.stride,
                 prefetch(b_.key, b_.head_dim, {at.key + at.keys, at.keys, false}));
     b_.turns.pass(b_.turns.state, at.key + at.keys);
@@ -223,7 +222,7 @@ class gradient_run {
     plain_products(k, at.keys, vectors, ws_.tile.query + lane * b_.head_dim, vectors * w,
                    b_.head_dim, weights(lane), prefetch(b_.value, b_.value_dim, at));
     multiply_values(b_, ws_, panel, {0, at.keys, 0, vectors}, v,
-                    prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
+                    prefetch_gradient(b_.d_value, b_.value_dim, at));
     differentiate_scores(panel, at);
     return true;
   }
@@ -231,9 +230,9 @@ class gradient_run {
   /// From products and gradients of weights to weights and gradients of scores.
   void differentiate_scores(query_panel panel, const key_tile& at) {
     const int lane = panel.lane;
-    with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate<decltype(rule)>(ws_.row.at(lane), panel.vectors, at.keys,
-                                    ws_.heavy(b_, panel, at.key), weights(lane), gradients(lane));
+    with_gradient<T>(b_.rule, b_.terms, [&]<class Backward> {
+      differentiate<Backward>(ws_.row.at(lane), panel.vectors, at.keys,
+                              ws_.heavy(b_, panel, at.key), weights(lane), gradients(lane));
     });
     if (b_.d_bias) add_over_keys(keys_in_tile<T>(b_, at, panel), gradients(lane), b_.d_bias + lane);
   }
@@ -267,7 +266,7 @@ class gradient_run {
     if (b_.at_top) add_at_top(b_, panel, at, ds);
     if (b_.d_distance_bias) add_by_distance(b_, ws_, lane, at, t.seen, ds, ws_.distance_bias);
     if (!take_turn(at)) return;
-    if (b_.d_attn_mask) add_to_mask(b_, ws_, lane, at, t.seen, ds);
+    if (b_.d_attn_mask.data) add_to_mask(b_, ws_, lane, at, t.seen, ds);
     if (ws_.slopes) through_form(panel, at, t.seen, ds);
     add_strips(panel, at, t);
     k = isolate_nonfinite(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds, sums(panel).recent,
@@ -287,10 +286,10 @@ class gradient_run {
       fill_lists(panel, at);
       return hide(t.seen, ws_.tile.bias, p, ds);
     }
-    with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate_biased<decltype(rule)>(ws_.row.at(lane), t.seen, b_.form,
-                                           ws_.heavy(b_, panel, at.key), ws_.tile.bias, p, ds,
-                                           ws_.slopes);
+    with_gradient<T>(b_.rule, b_.terms, [&]<class Backward> {
+      differentiate_biased<Backward>(ws_.row.at(lane), t.seen, b_.form,
+                                     ws_.heavy(b_, panel, at.key), ws_.tile.bias, p, ds,
+                                     ws_.slopes);
     });
     if (b_.d_bias) add_over_keys(t.seen, ds, b_.d_bias + lane);
   }
@@ -340,10 +339,9 @@ class gradient_run {
     }
     if (has_value())
       add_nonfinite_rows(ws_.grad_output, lane, b_.rows, b_.value_dim, t.seen, ws_.tile.bias,
-                         weights(lane), rows_at<T>(b_.d_value, b_.d_value_row, at.key),
-                         b_.d_value_row);
+                         weights(lane), rows_at<T>(b_.d_value, at.key), b_.d_value.row);
     add_nonfinite_rows(ws_.query, lane, b_.rows, b_.head_dim, t.seen, ws_.tile.bias,
-                       gradients(lane), rows_at<T>(b_.d_key, b_.d_key_row, at.key), b_.d_key_row);
+                       gradients(lane), rows_at<T>(b_.d_key, at.key), b_.d_key.row);
   }
 
   void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {
@@ -373,7 +371,7 @@ class gradient_run {
         b_.shares_query || b_.d_distance_scale || b_.d_distance_bias || shares_mask(b_);
     if (shares && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
     for (int r = 0; shares_mask(b_) && r < b_.rows; ++r)
-      *rows_at<T>(b_.d_attn_mask, b_.d_attn_mask_row, r) += ws_.mask_sums[r];
+      *rows_at<T>(b_.d_attn_mask, r) += ws_.mask_sums[r];
     if (b_.d_distance_scale) ws_.distance_scale.add_to(static_cast<T*>(b_.d_distance_scale));
     if (b_.d_distance_bias) ws_.distance_bias.add_to(static_cast<T*>(b_.d_distance_bias));
     for_panels<T>(b_.rows, [&](query_panel panel) {

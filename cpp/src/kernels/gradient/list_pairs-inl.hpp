@@ -63,7 +63,7 @@ inline double slope_of(double p, double alpha) {
 /// mean loses nothing of the others.
 template <class T>
 inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
-  const double alpha = b.rule == normalizer::entmax ? b.alpha : 1;
+  const double alpha = b.alpha;
   int64_t least = 0;
   for (int64_t i = 1; i < count && alpha > 2; ++i)
     if (p[i] < p[least]) least = i;
@@ -154,9 +154,8 @@ inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<
     if (begin == end) continue;
     if (b.grad_output.data)
       add_weighted_rows<T>(begin, end, row(ws.grad_output), weight, b.value_dim,
-                           rows_at<T>(b.d_value, b.d_value_row, j));
-    add_weighted_rows<T>(begin, end, row(ws.query), gradient, b.head_dim,
-                         rows_at<T>(b.d_key, b.d_key_row, j));
+                           rows_at<T>(b.d_value, j));
+    add_weighted_rows<T>(begin, end, row(ws.query), gradient, b.head_dim, rows_at<T>(b.d_key, j));
   }
 }
 

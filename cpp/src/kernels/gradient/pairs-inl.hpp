@@ -7,12 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/gradient/block.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
 
 namespace {
+
+using attnscale::detail::gradient_place;
 
 /// f(row of the block, first key of the tile, keys, their values) for each row
 /// of a panel, at the keys that its vector may see. copy: scratch of width *
@@ -33,8 +36,8 @@ inline void for_rows_of_panel(const T* panel, const vector_keys& seen, int lane,
 
 /// Row `first` of an array of T.
 template <class T>
-inline T* rows_at(void* data, ptrdiff_t row, int64_t first) {
-  return static_cast<T*>(data) + first * row;
+inline T* rows_at(const gradient_place& to, int64_t first) {
+  return static_cast<T*>(to.data) + first * to.row;
 }
 
 /// out[i * step] += x[i].

@@ -39,7 +39,7 @@ inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>
 
 /// Whether all keys have the same entry of the mask: tiles then meet in it.
 inline bool shares_mask(const gradient_block& b) {
-  return b.d_attn_mask && b.d_attn_mask_column == 0;
+  return b.d_attn_mask.data && b.d_attn_mask.column == 0;
 }
 
 template <class T>
@@ -48,8 +48,8 @@ inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws
   for_rows_of_panel(
       ds, seen, lane, b.rows, ws.tile.rows, [&](int row, int key, int keys, const T* values) {
         if (shares_mask(b)) return add_row(values, keys, ws.mask_sums + row, 0);
-        T* const out = rows_at<T>(b.d_attn_mask, b.d_attn_mask_row, row);
-        add_row(values, keys, out + (at.key + key) * b.d_attn_mask_column, b.d_attn_mask_column);
+        T* const out = rows_at<T>(b.d_attn_mask, row);
+        add_row(values, keys, out + (at.key + key) * b.d_attn_mask.column, b.d_attn_mask.column);
       });
 }
 

@@ -94,14 +94,14 @@ template <class T>
 inline void add_to_values(const gradient_block& b, const query_part<T>* parts, int n, int64_t key,
                           int keys, ptrdiff_t stride, prefetcher ahead = {}) {
   if (b.grad_output.data)
-    add_over_queries<T>(parts, n, keys, b.value_dim, stride,
-                        rows_at<T>(b.d_value, b.d_value_row, key), b.d_value_row, ahead);
+    add_over_queries<T>(parts, n, keys, b.value_dim, stride, rows_at<T>(b.d_value, key),
+                        b.d_value.row, ahead);
 }
 template <class T>
 inline void add_to_keys(const gradient_block& b, const query_part<T>* parts, int n, int64_t key,
                         int keys, ptrdiff_t stride, prefetcher ahead = {}) {
-  add_over_queries<T>(parts, n, keys, b.head_dim, stride, rows_at<T>(b.d_key, b.d_key_row, key),
-                      b.d_key_row, ahead);
+  add_over_queries<T>(parts, n, keys, b.head_dim, stride, rows_at<T>(b.d_key, key), b.d_key.row,
+                      ahead);
 }
 
 /// Every product is one of the compute type.

@@ -64,14 +64,14 @@ inline void write_queries(const gradient_block& b, const gradient_workspace<T>& 
   double product[w];
   dot_lanes(query, gradient, lanes, b.head_dim, product);
   for (int r = 0; r < rows; ++r) b.d_scale[row + r] = product[r];
-  T* const out = rows_at<T>(b.d_query, b.d_query_row, row);
+  T* const out = rows_at<T>(b.d_query, row);
   const vec<T> scale = load(ws.nat_scale + row);
   if (!b.shares_query)
-    return lanes_to_rows(gradient, lanes, b.head_dim, scale, rows, out, b.d_query_row);
+    return lanes_to_rows(gradient, lanes, b.head_dim, scale, rows, out, b.d_query.row);
   lanes_to_rows(gradient, lanes, b.head_dim, scale, rows, ws.tile.rows, b.head_dim);
   for (int r = 0; r < rows; ++r)
     for (int64_t c = 0; c < b.head_dim; ++c)
-      out[r * b.d_query_row + c] += ws.tile.rows[r * b.head_dim + c];
+      out[r * b.d_query.row + c] += ws.tile.rows[r * b.head_dim + c];
 }
 
 }  // namespace

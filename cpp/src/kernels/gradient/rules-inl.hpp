@@ -12,27 +12,29 @@ namespace {
 
 using attnscale::detail::gradient_rows;
 
-/// f(the struct of the backward pass) of a normalizer that with_weights() has.
-template <class F>
+/// f.operator()<backward of a normalizer that with_weights() has>(). Statistics, which have the
+/// terms beyond the constant, have gradients under exponentials alone.
+template <class T, class F>
 ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f) {
+  using enum gradient_terms;
   with_weights(rule, [&](auto weights) {
-    if constexpr (decltype(weights)::pointwise)
-      f(weights);
-    else if (terms == gradient_terms::constant)
-      f(softmax_gradient<gradient_terms::constant>{});
-    else if (terms == gradient_terms::linear)
-      f(softmax_gradient<gradient_terms::linear>{});
+    using W = decltype(weights);
+    if constexpr (!W::is_exponential)
+      f.template operator()<typename W::template backward<T, constant>>();
+    else if (terms == constant)
+      f.template operator()<typename W::template backward<T, constant>>();
+    else if (terms == linear)
+      f.template operator()<typename W::template backward<T, linear>>();
     else
-      f(softmax_gradient<gradient_terms::all>{});
+      f.template operator()<typename W::template backward<T, all>>();
   });
 }
 
-/// What the rows of `forward` need whose weights are functions of single scores, but for a softmax:
-/// the sums of its rows are those of the forward pass. given: from row `first` on. A row whose sum
-/// is NaN is NaN.
+/// What the rows of `forward` need whose weights are pointwise; its sums are those of the forward
+/// pass. given: from row `first` on. A row whose sum is NaN is NaN.
 inline void describe_rows(const attend_block& forward, int first, gradient_rows& given) noexcept {
   with_weights(forward.rule, [&](auto weights) {
-    if constexpr (decltype(weights)::pointwise)
+    if constexpr (!decltype(weights)::is_exponential)
       for (int r = 0; r < forward.rows; ++r) {
         const finished_row row(forward, r);
         const row_constants own = weights.backward_constants(row);

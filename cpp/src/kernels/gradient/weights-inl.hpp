@@ -1,60 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // From raw products and grad_output . value to weights and the gradients of the
-// scores, for one panel of one tile: the struct of a softmax, and the loops for
-// each struct that with_gradient() picks. softmax/normalizers-inl.hpp has those
-// of the other normalizers, and says what `backward` is; the constants of a
-// softmax follow from the row's lse.
+// scores, for one panel of one tile: the loops for the `backward` of each struct
+// of softmax/normalizers-inl.hpp, with the terms that with_gradient() picks.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
-#include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
-#include "kernels/softmax/normalizers-inl.hpp"
+#include "kernels/softmax/contract-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 
-using attnscale::detail::gradient_terms;
-using attnscale::detail::ln2;
 using attnscale::detail::matrix;
-
-/// Weights 2^u, and all terms of gradient_rows.
-template <gradient_terms Terms>
-struct softmax_gradient {
-  template <class T>
-  struct backward {
-    vec<T> reference, remainder, constant, linear, square, weight;
-
-    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
-        : reference(load(row.reference)),
-          remainder(load(row.remainder)),
-          constant(load(row.constant)),
-          linear(load(row.linear)),
-          square(load(row.square)),
-          weight(load(row.weight)) {}
-
-    /// In two steps: what a large reference lost is in the remainder.
-    ATTNSCALE_INLINE vec<T> operator()(vec<T> above, vec<T>, vec<T>& gradient) const {
-      const vec<T> u = clamp_exponent(above - remainder), p = exp2(u);
-      vec<T> x = gradient + constant;
-      if constexpr (Terms == gradient_terms::linear) x = fma(linear, u, x);
-      if constexpr (Terms == gradient_terms::all) {
-        x = fma(fma(square, u, linear), u, x);
-        x = fma(weight, p, x);
-      }
-      gradient = p * x;
-      return p;
-    }
-  };
-};
 
 /// The rows of a panel whose weight may lie on one key. What its score gets is then a small
 /// difference of two products, grad_output . value - grad_output . output, and little but their
@@ -91,14 +55,14 @@ struct heavy_keys {
 
 /// Of a tile whose keys all rows see: products <- weights, gradients <- those
 /// of the scores.
-template <class Rule, class T>
+template <class Backward, class T>
 inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys,
                           const heavy_keys<T>& heavy, T* products, T* gradients) {
   constexpr int w = width<T>;
   const ptrdiff_t step = vectors * w;
   const vec<T> most = broadcast(heavy.most);
   for (int n = 0; n < vectors; ++n) {
-    const typename Rule::template backward<T> rule(row.at(n * w));
+    const Backward rule(row.at(n * w));
     vec<T> scale = load(row.scale + n * w);
     if (any_large(rule.reference))
       scale = round_large(scale, rule.reference, 0, keys, step, products + n * w, products + n * w);
@@ -117,7 +81,7 @@ inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys,
 
 /// Of a biased tile; hidden keys get 0. slopes: derivatives of the scores by
 /// scaled products, null if they are 1.
-template <class Rule, class T>
+template <class Backward, class T>
 inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys& seen,
                                  const score_form& form, const heavy_keys<T>& heavy, const T* bias,
                                  T* products, T* gradients, T* slopes) {
@@ -125,7 +89,7 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
   const vec<T> most = broadcast(heavy.most);
   for (int n = 0; n < seen.vectors; ++n) {
-    const typename Rule::template backward<T> rule(row.at(n * w));
+    const Backward rule(row.at(n * w));
     const score_rule<T> score(load(row.scale + n * w), form);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * seen.vectors + n) * w;

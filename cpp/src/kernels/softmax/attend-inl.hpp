@@ -32,7 +32,7 @@ template <class T, class Operands>
 struct attend_workspace {
   Operands operands;
   T *recent, *total = nullptr, *compensation = nullptr;
-  T *scale, *reference, *top, *least, *sigmoid_bias;
+  T *scale, *reference, *top, *least, *bias;
 
   attend_workspace(const attend_block& b, arena& a) : operands(b, a) {
     constexpr int64_t lanes = Operands::block_rows;
@@ -46,7 +46,7 @@ struct attend_workspace {
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
     least = a.take<T>(lanes);
-    sigmoid_bias = a.take<T>(lanes);
+    bias = a.take<T>(lanes);
   }
 };
 
@@ -106,7 +106,7 @@ class attend_run {
       ws_.top[r] = limits<T>::lowest;
       ws_.least[r] = limits<T>::infinity;
       ws_.reference[r] = first_reference;
-      ws_.sigmoid_bias[r] = sigmoid_bias<T>(b_, r);
+      ws_.bias[r] = added_bias<T>(b_, r);
       for_each_sum([&](double* sum) { sum[r] = 0; }, *b_.sums);
       b_.sums->argmax[r] = -1;
     }
@@ -170,7 +170,7 @@ class attend_run {
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
       if constexpr (W::follows_top) update_reference<W>(s, {lane, seen.vectors}, high);
-      if constexpr (W::pointwise)
+      if constexpr (!W::is_exponential)
         weigh_pointwise<W, Masked>(s, lane, seen, high, low);
       else if (Masked)
         absorb<Masked, weights_in_place>(s, lane, seen);
@@ -198,8 +198,8 @@ class attend_run {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
       const vec<T> reference = load(s.reference + at);
-      const pointwise_lanes<T> row{load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
-                                   reference, W::unit(reference)};
+      const pointwise_lanes<T> row{load(s.scale + at), load(ws_.bias + lane + at), reference,
+                                   W::unit(reference)};
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       T* const scores = tile_.scores + at;
       if (moments && W::counts_scores)
@@ -218,11 +218,12 @@ class attend_run {
   }
 
   /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN. So would
-  /// one of a softmax whose scores are all below the type: it would pass for one that sees no key.
+  /// a row of exponentials whose scores are all below the type: it would pass for one that sees no
+  /// key.
   void propagate_infinite(vec<T> low, vec<T> high, int lane) {
     const vec<T> nothing = broadcast(-limits<T>::infinity);
     if (any<T>(low == nothing)) spoil(low, lane);
-    if (b_.rule == normalizer::softmax && any<T>(high == nothing)) spoil(high, lane);
+    if (is_exponential(b_.rule) && any<T>(high == nothing)) spoil(high, lane);
   }
 
   /// NaN for the rows whose lane is -inf.

@@ -11,6 +11,7 @@
 #include "kernels/simd/bfloat16.hpp"
 #include "kernels/simd/float16.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/softmax/weights-inl.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/pairs-inl.hpp"
@@ -107,7 +108,7 @@ class bfloat16_operands {
     if (!filled_) fill(at.keys, t.biased);
     if (any_hidden_) add_hidden(at.keys, t.seen, out);
     const ptrdiff_t lanes = t.seen.vectors * w;
-    const bool paired = !t.biased && b_.rule == normalizer::softmax;
+    const bool paired = !t.biased && is_exponential(b_.rule);
     for (int n = 0; !paired && n < t.seen.vectors; ++n)
       pair_weights(t.seen.begin[n], t.seen.end[n], lanes, tile.scores + n * w);
     Products::add(t.seen, values_, channels_, tile.scores, out);

@@ -32,7 +32,7 @@ using attnscale::detail::weight_sums;
 /// State of one query.
 template <class T>
 struct decode_row : weight_sums<width<T>> {
-  T reference, sigmoid_bias;
+  T reference, bias;
   T top[width<T>], least[width<T>];  ///< like the sums: a lane for each key of a vector
 };
 
@@ -115,7 +115,7 @@ class decode_run {
     for (int r = 0; r < b_.rows; ++r) {
       decode_row<T>& row = row_[r];
       row.reference = first_reference_of<T>(b_.rule);
-      row.sigmoid_bias = sigmoid_bias<T>(b_, r);
+      row.bias = added_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
         row.least[i] = limits<T>::infinity;
@@ -200,7 +200,7 @@ class decode_run {
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
       if constexpr (W::follows_top) raise<W>(r, high);
-      if constexpr (W::pointwise)
+      if constexpr (!W::is_exponential)
         weigh_pointwise<W>(row, keys);
       else
         b_.wanted& wanted_moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
@@ -210,7 +210,7 @@ class decode_run {
   template <class W>
   void weigh_pointwise(decode_row<T>& row, int keys) {
     const vec<T> reference = broadcast(row.reference);
-    const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.sigmoid_bias), reference,
+    const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.bias), reference,
                                    W::unit(reference)};
     const int vectors = (keys + w - 1) / w;
     const bool moments = b_.wanted & wanted_moments;

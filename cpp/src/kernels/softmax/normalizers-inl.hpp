@@ -1,85 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A normalizer whose weights are functions of single scores and of a number of the row is one
-// struct here, picked by with_weights(). Scores are in base 2, s = score * log2(e). It has
-//   first_reference   log2 of what its weights are relative to, before a key is seen
-//   follows_top       whether that reference follows the row's largest score: then is_behind and
-//                     reference_at say when and where, moment_unit what sum w ln w has of a move
-//   unit, weight      of a score, before the row's factor, and its share of the sum
-//   output_factor     what the summed values of a row are multiplied by, and by 2^output_power
-//   counts_scores     whether support is the number of positive scores, not of positive weights
-//   weight_of_top     the weight of the largest score, for max_weight
-//   backward          of a score, and of u, the score less the reference of the row, the weight,
-//                     and of the weight's gradient that of the score
-//   backward_constants  what backward needs of a row whose forward pass has ended
-// The loops over scores are in weights-inl.hpp, those of the backward pass in gradient/. A softmax
-// has loops of its own in both (online-inl.hpp, gradient/weights-inl.hpp); entmax and top-k, which
-// look at all scores of a row at once, are those of sparse/.
+// The normalizers whose weights are functions of single scores and of the number of a row, which is
+// the sink of a softmax: one struct each, as contract-inl.hpp asks, picked by with_weights(). The
+// loops over scores are in weights-inl.hpp (of exponentials in online-inl.hpp), those of the
+// backward pass in gradient/. entmax and top-k, which look at all scores of a row at once, are
+// those of sparse/.
 #pragma once
 
 #include "attnscale/types.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/softmax/contract-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
-#include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 
 namespace {
 
 using attnscale::normalizer;
-using attnscale::row_numbers;
-using attnscale::detail::attend_block;
 using attnscale::detail::ln2;
 using attnscale::detail::log2e;
-
-/// The lanes of one vector of rows.
-template <class T>
-struct pointwise_lanes {
-  vec<T> scale;      ///< scale * log2(e); not read for finished scores
-  vec<T> bias;       ///< of sigmoid, in base 2
-  vec<T> reference;  ///< see follows_top
-  vec<T> unit;       ///< what the weights make of the reference
-};
-
-/// The numbers of row r; null: none.
-inline row_numbers<const double*> numbers_of_row(const attend_block& b, int r) {
-  const auto at = [&](const double* first) { return first ? first + r * b.number_row : nullptr; };
-  const auto [sink, bias, factor] = b.row_number;
-  return {at(sink), at(bias), at(factor)};
-}
-
-/// A row at its end. The sum of the weights is NaN where the row is.
-struct finished_row {
-  double reference, sum, top;
-  double eps;
-  row_numbers<const double*> own;
-
-  finished_row(const attend_block& b, int r)
-      : reference(b.sums->reference[r]),
-        sum(b.sums->weight[r]),
-        top(b.sums->top[r]),
-        eps(b.numbers.eps),
-        own(numbers_of_row(b, r)) {}
-
-  double nan_or_zero() const { return sum - sum; }
-};
-
-/// Numbers of a block's rows, a lane each: see gradient_rows.
-template <class T>
-struct gradient_lanes {
-  T* scale;  ///< times log2(e)
-  T *reference, *remainder, *constant, *linear, *square, *weight, *factor;
-
-  gradient_lanes at(int lane) const {
-    return {scale + lane,  reference + lane, remainder + lane, constant + lane,
-            linear + lane, square + lane,    weight + lane,    factor + lane};
-  }
-};
-
-/// gradient_rows::reference, and one over gradient_rows::factor.
-struct row_constants {
-  double reference, divisor;
-};
 
 /// The largest weight over the sum. The rounding of a large score counts in it as a factor, but no
 /// weight is above 1.
@@ -90,16 +29,43 @@ inline double at_most_one(double weight, double sum) {
 
 /// A sink is one more weight, without a value.
 struct softmax_weights : relative_weights {
-  static constexpr bool pointwise = false;
+  static constexpr bool is_exponential = true, adds_number = false;
   template <class T>
   static constexpr T first_reference = limits<T>::lowest;
 
   static double output_factor(const finished_row& row) {
-    const double sink = row.own.sink ? __builtin_exp2(*row.own.sink * log2e - row.reference) : 0;
+    const double sink = row.number ? __builtin_exp2(*row.number * log2e - row.reference) : 0;
     const double sum = row.sum + sink;
     return sum == 0 ? 0 : 1 / sum;
   }
   static double output_power(const finished_row&) { return 0; }
+
+  /// Weights 2^u, and all terms of gradient_rows, whose constants follow from the row's lse.
+  template <class T, gradient_terms Terms>
+  struct backward {
+    vec<T> reference, remainder, constant, linear, square, weight;
+
+    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
+        : reference(load(row.reference)),
+          remainder(load(row.remainder)),
+          constant(load(row.constant)),
+          linear(load(row.linear)),
+          square(load(row.square)),
+          weight(load(row.weight)) {}
+
+    /// In two steps: what a large reference lost is in the remainder.
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> above, vec<T>, vec<T>& gradient) const {
+      const vec<T> u = clamp_exponent(above - remainder), p = exp2(u);
+      vec<T> x = gradient + constant;
+      if constexpr (Terms == gradient_terms::linear) x = fma(linear, u, x);
+      if constexpr (Terms == gradient_terms::all) {
+        x = fma(fma(square, u, linear), u, x);
+        x = fma(weight, p, x);
+      }
+      gradient = p * x;
+      return p;
+    }
+  };
 };
 
 /// Up to here 2^t needs no clamp.
@@ -116,9 +82,8 @@ ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
 }
 
 /// 1 / (1 + e^-(score + bias)).
-struct sigmoid_weights {
-  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
-  static constexpr bool counts_scores = false;
+struct sigmoid_weights : pointwise_traits {
+  static constexpr bool follows_top = false, has_bounded_form = true, adds_number = true;
   template <class T>
   static constexpr T first_reference = T(0);
 
@@ -134,15 +99,15 @@ struct sigmoid_weights {
   static double output_factor(const finished_row& row) { return 1 + row.nan_or_zero(); }
   static double output_power(const finished_row&) { return 0; }
   static double weight_of_top(const finished_row& row) {
-    return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.own.bias ? *row.own.bias : 0)));
+    return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.number ? *row.number : 0)));
   }
 
   static row_constants backward_constants(const finished_row& row) {
-    return {row.own.bias ? -*row.own.bias * log2e : 0, 1};
+    return {row.number ? -*row.number * log2e : 0, 1};
   }
 
   /// Weights factor / (1 + 2^-u).
-  template <class T>
+  template <class T, gradient_terms>
   struct backward {
     vec<T> reference, factor;
 
@@ -167,8 +132,8 @@ constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
 /// size: weights are relative to 2^reference, a power of two, which changes no digit of them. It is
 /// 0 while the largest weight is neither large nor small, else next to that.
 template <int Power>
-struct relu_weights {
-  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+struct relu_weights : pointwise_traits {
+  static constexpr bool follows_top = true;
   static constexpr bool counts_scores = true;  // a weight may vanish beside the largest one
   static constexpr double moment_unit = ln2;
   template <class T>
@@ -204,24 +169,24 @@ struct relu_weights {
     return counted = power(above * (row.unit * broadcast(T(ln2))));
   }
   static double output_factor(const finished_row& row) {
-    if (row.own.factor) return *row.own.factor + row.nan_or_zero();
+    if (row.number) return *row.number + row.nan_or_zero();
     return row.sum == 0 ? 0 : 1 / row.sum;
   }
   static double output_power(const finished_row& row) {
-    return row.own.factor && row.sum > 0 ? row.reference : 0;
+    return row.number && row.sum > 0 ? row.reference : 0;
   }
   static double weight_of_top(const finished_row& row) {
     const double score = ln2 * (row.top > 0 ? row.top : 0);
-    if (row.own.factor) return power(score) * *row.own.factor;
+    if (row.number) return power(score) * *row.number;
     return at_most_one(power(score * __builtin_exp2(-row.reference / Power)), row.sum);
   }
 
   static row_constants backward_constants(const finished_row& row) {
-    return {0, row.own.factor ? 1 / *row.own.factor : row.sum * __builtin_exp2(row.reference)};
+    return {0, row.number ? 1 / *row.number : row.sum * __builtin_exp2(row.reference)};
   }
 
   /// Weights factor * max(score, 0)^Power.
-  template <class T>
+  template <class T, gradient_terms>
   struct backward {
     vec<T> reference, constant, factor;
 
@@ -246,8 +211,7 @@ struct relu_weights {
 };
 
 /// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
-struct softpick_weights : relative_weights {
-  static constexpr bool pointwise = true, has_bounded_form = false, counts_scores = false;
+struct softpick_weights : relative_weights, pointwise_traits {
   template <class T>
   static constexpr T first_reference = T(0);
 
@@ -285,7 +249,7 @@ struct softpick_weights : relative_weights {
   }
 
   /// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
-  template <class T>
+  template <class T, gradient_terms>
   struct backward {
     vec<T> reference, constant, factor, unit;
 
@@ -315,6 +279,10 @@ struct softpick_weights : relative_weights {
     return sum > 0 && sum < 0x1p-100 ? -__builtin_ilogb(sum) - 1 : 0;
   }
 };
+
+static_assert(normalizer_weights<softmax_weights> && normalizer_weights<sigmoid_weights>);
+static_assert(normalizer_weights<relu_weights<1>> && normalizer_weights<relu_weights<2>>);
+static_assert(normalizer_weights<softpick_weights>);
 
 /// f(weights of the normalizer), one of those whose weights are functions of single scores: not of
 /// those that have from_all_scores in normalizer_traits.hpp.

@@ -22,6 +22,14 @@ inline T first_reference_of(normalizer rule) {
                       [](auto weights) { return decltype(weights)::template first_reference<T>; });
 }
 
+/// Traits of a normalizer's struct.
+inline bool is_exponential(normalizer rule) {
+  return with_weights(rule, [](auto weights) { return decltype(weights)::is_exponential; });
+}
+inline bool adds_number(normalizer rule) {
+  return with_weights(rule, [](auto weights) { return decltype(weights)::adds_number; });
+}
+
 inline double output_factor(const attend_block& b, int row) {
   return with_weights(b.rule,
                       [&](auto weights) { return weights.output_factor(finished_row(b, row)); });
@@ -47,7 +55,7 @@ inline void multiply_by_power(T* x, int64_t count, double power) {
 /// row_sums::top_weight of a finished row.
 inline double weight_of_top(const attend_block& b, int row, bool empty) {
   return with_weights(b.rule, [&](auto weights) -> double {
-    if constexpr (decltype(weights)::pointwise)
+    if constexpr (!decltype(weights)::is_exponential)
       return empty ? 0 : weights.weight_of_top(finished_row(b, row));
     return 0;
   });
@@ -149,11 +157,11 @@ inline void propagate_large(vec<T> high, double* sums) {
     if (lanes[r] == limits<T>::infinity) sums[r] = __builtin_nan("");
 }
 
-/// What sigmoid adds to the score of a row, in base 2.
+/// What is added to the scores of a row, in base 2.
 template <class T>
-inline T sigmoid_bias(const attend_block& b, int row) {
-  const double* bias = row < b.rows ? numbers_of_row(b, row).bias : nullptr;
-  return bias ? static_cast<T>(*bias * log2e) : T(0);
+inline T added_bias(const attend_block& b, int row) {
+  const double* number = row < b.rows ? number_of_row(b, row) : nullptr;
+  return number && adds_number(b.rule) ? static_cast<T>(*number * log2e) : T(0);
 }
 
 }  // namespace

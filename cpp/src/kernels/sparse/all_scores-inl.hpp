@@ -297,7 +297,7 @@ class all_score_rows {
         ws_.x[k] = (static_cast<double>(list.value[k]) - top_[i]) * unit_;
       entmax_weights(list, ws_.x, alpha, tau, edge_[i]);
     }
-    report_row(b_, list, ws_.x, top_[i], nan_[i], log_sum, r);
+    report_row<T>(b_, {list, ws_.x, top_[i], nan_[i], log_sum}, r);
     b_.report->least[r] = tiles_.least_of(r, nan_[i]);
   }
 

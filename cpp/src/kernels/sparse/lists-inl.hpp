@@ -319,7 +319,7 @@ class list_rows {
       entmax_weights(list, ws_.x, b_.numbers.alpha, tau, edge);
     }
     if (b_.report) {
-      report_row(b_, list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, r);
+      report_row<T>(b_, {list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum}, r);
       b_.report->least[r] = tiles_.least_of(r, nan);
     }
     if (!b_.output) return;

@@ -8,14 +8,13 @@
 
 #include "kernels/simd/simd.hpp"
 #include "kernels/sparse/candidates-inl.hpp"
+#include "kernels/sparse/tiles-inl.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 
 using attnscale::detail::attend_block;
-using attnscale::detail::ln2;
 using attnscale::detail::row_report;
 using attnscale::detail::wanted_moments;
 
@@ -32,21 +31,31 @@ inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight,
   return __builtin_log(total);
 }
 
-/// Statistics of row r; `top` is its largest score, of so many `nats` a unit. `spread`: the
-/// entropy, too, which takes a logarithm for each key; it is 0 otherwise.
+/// A row at its end: the keys that have a weight, none where the row is NaN.
 template <class T>
-inline void report_row(const candidates<T>& list, const double* weight, double top, bool nan,
-                       double log_sum, int64_t first_key, bool spread, double nats, int r,
-                       row_report& out) {
-  const double missing = nan ? __builtin_nan("") : 0;
-  const bool empty = list.count == 0;
+struct weighed_row {
+  const candidates<T>& list;
+  const double* weight;
+  double top;      ///< its largest score
+  bool nan;        ///< it sees a score that is NaN or infinite
+  double log_sum;  ///< of top-k: ln sum exp(score - top)
+};
+
+/// Statistics and support of row r for those who asked. The entropy takes a logarithm for each key:
+/// it is 0 where wanted_moments does not ask for it.
+template <class T>
+inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) {
+  const auto& [list, weight, top, nan, log_sum] = row;
+  const double missing = nan ? __builtin_nan("") : 0, nats = nats_of(b);
+  const bool empty = list.count == 0, spread = b.wanted & wanted_moments;
+  row_report& out = *b.report;
   out.top[r] = nan ? missing : empty ? -limits<double>::infinity : top * nats;
   out.lse[r] = out.top[r] + log_sum;
   double first = 0, second = 0, squares = 0, entropy = 0, largest = 0;
   int64_t argmax = -1;
   for (int64_t i = 0; i < list.count; ++i) {
     const double p = weight[i], t = static_cast<double>(list.value[i]), below = (t - top) * nats;
-    const int64_t key = static_cast<int64_t>(list.key[i]) + first_key;
+    const int64_t key = static_cast<int64_t>(list.key[i]) + b.key_begin;
     first += p * below;
     second += p * below * below;
     squares += p * p;
@@ -62,14 +71,6 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
   out.entropy[r] = entropy > 0 ? entropy : missing;
   out.concentration[r] = empty ? missing : squares;
   out.max_weight[r] = empty ? missing : largest;
-}
-
-/// Statistics and support of row r for those who asked.
-template <class T>
-inline void report_row(const attend_block& b, const candidates<T>& list, const double* weight,
-                       double top, bool nan, double log_sum, int r) {
-  report_row(list, weight, top, nan, log_sum, b.key_begin, (b.wanted & wanted_moments) != 0,
-             b.unit == 1 ? 1 : ln2, r, *b.report);
   if (b.support) b.support->take(b.support->state, r, list.key, weight, list.count);
 }
 

@@ -22,7 +22,7 @@ using attnscale::detail::attend_block;
 using attnscale::detail::ln2;
 using attnscale::detail::wanted_least;
 
-/// Of a score of the block.
+/// How many nats one unit of a block's scores is.
 inline double nats_of(const attend_block& b) { return b.unit == 1 ? 1 : ln2; }
 
 template <class T>

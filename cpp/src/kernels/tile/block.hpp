@@ -18,8 +18,8 @@ inline constexpr int max_block_rows = 128;
 
 /// Where a matrix starts (row 0 of what the kernel may read) and how it is laid out.
 struct matrix {
-  const void* data;
-  matrix_layout layout;
+  const void* data = nullptr;
+  matrix_layout layout{};
 };
 
 /// Sums over visible keys, of N rows or of N lanes of one row. Scores are in base 2,
@@ -31,7 +31,7 @@ struct weight_sums {
   double first[N];    ///< sum of weight * (t - reference)
   double second[N];   ///< sum of weight * (t - reference)^2
   double squares[N];  ///< sum of weight^2
-  double support[N];  ///< positive weights; not of a softmax
+  double support[N];  ///< positive weights; not of exponentials
 };
 
 /// Streaming sums of up to max_block_rows rows.
@@ -39,26 +39,32 @@ struct row_sums : weight_sums<max_block_rows> {
   double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
   double top[max_block_rows];         ///< largest t
   double least[max_block_rows];       ///< least t, infinity if no key, of wanted_least
-  double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
+  double top_weight[max_block_rows];  ///< weight of the largest t; not of exponentials
   int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
 };
 
-/// What attend and curve share. Row 0 of query, mask and output is the block's first query,
-/// row 0 of key and value is key 0.
+/// What the blocks of all kernels share: the scores of some queries and a range of keys. Row 0 of
+/// query, mask and output is the block's first query, row 0 of key and value is key 0.
 struct score_block {
-  matrix query, key, attn_mask;
-  score_tables<matrix> tables;  ///< of the compute type
-  score_form form;
+  matrix query{}, key{}, attn_mask{};
+  score_tables<matrix> tables{};  ///< of the compute type
+  score_form form{};
   double unit = log2e;  ///< of scores, what a nat is: 1 where weights are no powers of 2
-  mask_kind mask_type;
-  int rows;
-  int64_t head_dim;
-  int64_t key_begin, key_end;    ///< only these keys are looked at
-  int64_t leading_keys;          ///< every row sees the keys below, and they are in no interval
-  const int64_t* first_visible;  ///< row r may see [first_visible[r], last_visible[r])
-  const int64_t* last_visible;
-  void* scratch;  ///< 64-byte aligned
-  const stop_signal* stop;
+  mask_kind mask_type = mask_kind::none;
+  int rows = 0;
+  int64_t head_dim = 0;
+  int64_t key_begin = 0, key_end = 0;  ///< only these keys are looked at
+  int64_t leading_keys = 0;            ///< every row sees the keys below; they are in no interval
+  const int64_t* first_visible = nullptr;  ///< row r may see [first_visible[r], last_visible[r])
+  const int64_t* last_visible = nullptr;
+  void* scratch = nullptr;  ///< 64-byte aligned
+  const stop_signal* stop = nullptr;
+};
+
+/// The scales of a block's rows.
+struct block_scales {
+  const double* scale = nullptr;  ///< of row 0
+  ptrdiff_t scale_row = 0;
 };
 
 /// Rows whose normalizer solves for a threshold: statistics of finished weights, in nats.
@@ -85,29 +91,38 @@ struct support_taker {
 
 /// Bits of attend_block::wanted; weight and first of the sums are there in any case.
 enum wanted_sums : uint8_t {
-  wanted_moments = 1,     ///< second and squares; without a softmax: first, squares and support
+  wanted_moments = 1,     ///< second and squares; not of exponentials: first, squares and support
   wanted_argmax = 2,      ///< row_sums::argmax
   wanted_top_weight = 4,  ///< row_sums::top_weight
   wanted_panels = 8,      ///< sums of the scores that panels of queries have, also of few queries
   wanted_least = 16       ///< row_sums::least, or row_report::least
 };
 
-struct attend_block : score_block {
-  matrix value;
-  void* output;  ///< rows with output_layout; null: statistics only
-  matrix_layout output_layout;
-  int64_t value_dim;
-  const double* scale;
-  ptrdiff_t scale_row;
-  int wanted;  ///< of wanted_sums
-  row_sums* sums;
-  normalizer rule;
-  normalizer_numbers numbers;
-  row_numbers<const double*> row_number;  ///< of row 0
-  ptrdiff_t number_row;                   ///< stride of row_number
-  row_report* report;                     ///< of entmax and top_k, whose sums are not set
-  const support_taker* support;           ///< with report; null: nobody
+/// How the scores of a block become weights.
+struct block_rule {
+  normalizer rule = normalizer::softmax;
+  normalizer_numbers numbers{};
+  const double* number = nullptr;  ///< of row 0, see row_number; null: none
+  ptrdiff_t number_row = 0;        ///< stride of number
 };
+
+/// What the weights of a block multiply, and where that goes.
+struct block_values {
+  matrix value{};
+  int64_t value_dim = 0;
+  void* output = nullptr;  ///< rows with output_layout; null: statistics only
+  matrix_layout output_layout{};
+};
+
+/// What else is wanted of a block's rows.
+struct block_sums {
+  int wanted = 0;  ///< of wanted_sums
+  row_sums* sums = nullptr;
+  row_report* report = nullptr;            ///< of entmax and top_k, whose sums are not set
+  const support_taker* support = nullptr;  ///< with report; null: nobody
+};
+
+struct attend_block : score_block, block_scales, block_rule, block_values, block_sums {};
 
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which
 /// keeps their digits.
@@ -120,11 +135,14 @@ struct curve_sums {
   double raw_second[max_block_rows];  ///< sum of weight * (raw - center)^2
 };
 
-struct curve_block : score_block {
-  const double* scales;
-  int64_t n_scales;
-  curve_sums* sums;  ///< one a scale
+/// The scales of a curve, which all rows have.
+struct curve_scales {
+  const double* scales = nullptr;
+  int64_t n_scales = 0;
+  curve_sums* sums = nullptr;  ///< one a scale
 };
+
+struct curve_block : score_block, curve_scales {};
 
 /// What a search for scales knows of its rows before the first evaluation. raw = q . k of the
 /// visible keys; bad is NaN where one of them is not finite.
@@ -146,14 +164,17 @@ struct solve_sums {
   double third[max_block_rows];   ///< sum of weight * u^3
 };
 
+/// Where a search for scales is.
+struct solve_step {
+  bool keep = false;               ///< keep the products; else each evaluation computes them again
+  solve_rows* found = nullptr;     ///< by gather
+  const double* scale = nullptr;   ///< of each row, 0 for a row that is not evaluated
+  const double* center = nullptr;  ///< of u, of each row: near the mean of t
+  solve_sums* sums = nullptr;      ///< by evaluate
+};
+
 /// One panel of rows whose scales are searched for. The scratch memory lives from gather to the
 /// last evaluation: it holds the packed queries and, with `keep`, all products.
-struct solve_block : score_block {
-  bool keep;             ///< keep the products; else each evaluation computes them again
-  solve_rows* found;     ///< by gather
-  const double* scale;   ///< of each row, 0 for a row that is not evaluated
-  const double* center;  ///< of u, of each row: near the mean of t
-  solve_sums* sums;      ///< by evaluate
-};
+struct solve_block : score_block, solve_step {};
 
 }  // namespace attnscale::detail

@@ -15,6 +15,7 @@ namespace attnscale::bindings {
 
 void register_runtime(py::module_& m);
 void register_call(py::module_& m);
+void register_intervals(py::module_& m);
 void register_plain_call(py::module_& m);
 void register_law(py::module_& m);
 void register_bench(py::module_& m);
@@ -65,6 +66,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   m.attr("__version__") = ATTNSCALE_VERSION;
   attnscale::bindings::register_runtime(m);
   attnscale::bindings::register_call(m);
+  attnscale::bindings::register_intervals(m);
   attnscale::bindings::register_plain_call(m);
   attnscale::bindings::register_law(m);
   attnscale::bindings::register_bench(m);

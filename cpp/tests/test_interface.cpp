@@ -91,7 +91,7 @@ TEST_CASE("options out of range are refused") {
   CHECK(refusal_of({.key_lengths = 6}) ==
         "key_lengths must be between 0 and the number of keys, 5, got 6");
   CHECK(refusal_of({.key_lengths = xt::xtensor<int, 1>{1, 2, 3}}) ==
-        "key_lengths must broadcast to the batch axes = (2,), got shape (3,)");
+        "key_lengths must broadcast to the batch shape (query.shape[:-3]) = (2,), got shape (3,)");
   CHECK(refusal_of({.is_causal = true, .causal = causal_alignment::bottom_right}) ==
         "is_causal means causal = top_left, got also causal = bottom_right");
   CHECK(refusal_of({.is_causal = true, .causal = causal_alignment::offset}) ==

@@ -34,6 +34,51 @@ def set_num_threads(n: int) -> None: ...
 def build_info() -> dict[str, str]: ...
 def xla_handlers() -> dict[str, object]: ...
 
+class Intervals:
+    """Which keys each query may see but for a mask: query i those from begin[i] to end[i] - 1.
+
+    Arrays broadcast to (..., heads, n_queries). Neither end decreases from a query to the next.
+    """
+
+    def __init__(
+        self,
+        n_queries: int,
+        n_keys: int,
+        batch: tuple[int, ...],
+        causal: str | int | None,
+        window: tuple[int | None, int | None] | None,
+        key_lengths: NDArray[Any] | None,
+        document_ids: NDArray[Any] | None,
+        /,
+    ) -> None: ...
+    @property
+    def begin(self) -> NDArray[np.int64] | None:
+        """None: from the first key."""
+    @property
+    def end(self) -> NDArray[np.int64] | None:
+        """None: to the last key."""
+    @property
+    def origin(self) -> NDArray[np.int64] | None:
+        """The first key of the query's document; None: there are none."""
+    @property
+    def offset(self) -> int | NDArray[np.int64]:
+        """Query i is aligned with the key i + offset."""
+    def aligned(self) -> NDArray[np.int64]:
+        """Index of the key that each query is aligned with, which need not exist."""
+    def positions(self) -> NDArray[np.int64]:
+        """Index of that key within its document."""
+    def row_sizes(self) -> NDArray[np.int64]:
+        """Keys of the query's document up to the last one that the query may see."""
+    def visible_keys(self) -> NDArray[np.int64]:
+        """Keys that the query may see where there is no mask."""
+    def distances(self) -> NDArray[np.int64]:
+        """Position of the query less that of the key: of query i and key j at n_queries - 1 - i + j.
+
+        Shape (n_distances,), or (..., heads = 1, n_distances) where key lengths move the diagonal.
+        """
+    def reach(self) -> int:
+        """The largest distance that counts, of all pairs or of those within a document; -1: there is none."""
+
 class Call:
     """One attention call: made once, asked for outputs, statistics, curves and scales."""
 

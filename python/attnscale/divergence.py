@@ -167,8 +167,8 @@ def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
     visible = own.visible_keys()
     masks = [shows(call.mask) for call in (own, other) if call.mask is not None]
     mask = masks[0] if len(masks) == 1 else masks[0] & masks[1]
-    begin, end, _, _ = own.intervals
-    both = CoreCall(own.inputs.query, own.inputs.key, mask, begin, end, None, False, own.threads)
+    seen = own.intervals
+    both = CoreCall(own.inputs.query, own.inputs.key, mask, seen.begin, seen.end, None, False, own.threads)
     return both.count() < visible
 
 

@@ -101,7 +101,7 @@ def _queries_of_keys(call: Call) -> NDArray[np.int64]:
     No end of an interval decreases from a query to the next, so the queries that see a key are neighbours,
     too: the count of visible keys does, with queries and keys changing places.
     """
-    inputs, (begin, end, _, _) = call.inputs, call.intervals
+    inputs, begin, end = call.inputs, call.intervals.begin, call.intervals.end
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     past = np.full(n_keys, n_queries) if begin is None else _at_most(begin, n_queries, n_keys)
     first = np.zeros(n_keys, np.int64) if end is None else _at_most(end, n_queries, n_keys)

@@ -99,9 +99,9 @@ _MASKS = (
     ),
     Fault(
         "a bottom-right causal mask of the C++ calls ignores key lengths",
-        "cpp/include/attnscale/intervals.hpp",
-        "bottom_right_ ? length - n_queries_ : offset_",
-        "bottom_right_ ? n_keys_ - n_queries_ : offset_",
+        "cpp/src/intervals.cpp",
+        "offset_ = combine(lengths, one(n_queries_), std::minus<>());",
+        "offset_ = one(n_keys_ - n_queries_);",
         cpp("test_masks", "key_lengths, also 0, with causal and window"),
     ),
 )

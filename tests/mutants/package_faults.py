@@ -13,15 +13,8 @@ _CALLS = (
     Fault(
         "a window reaches one key further back",
         f"{_PACKAGE}/_call/rows.py",
-        "begin = _ascending(offset - left, n_queries, lengths)",
-        "begin = _ascending(offset - left - 1, n_queries, lengths)",
-        pytest("tests/attention/test_masks.py"),
-    ),
-    Fault(
-        "a bottom-right causal mask ignores key lengths",
-        f"{_PACKAGE}/_call/rows.py",
-        "given = causal_offset(is_causal, causal, n_queries, lengths)",
-        "given = causal_offset(is_causal, causal, n_queries, n_keys)",
+        'return _read_side("left", left), _read_side("right", right)',
+        'return _read_side("left", left + 1), _read_side("right", right)',
         pytest("tests/attention/test_masks.py"),
     ),
     Fault(

@@ -167,7 +167,7 @@ class call_description {
     if (mask_)
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
                       "(..., heads, n_queries, n_keys)");
-    intervals_ = key_intervals(options, batch_of(leading_), n_queries(), n_keys());
+    read_intervals();
     check_threads(options.num_threads);
     read_rule();
     form_.read(options, intervals_, leading_, {n_queries(), n_keys()}, head_dim(), compute_);
@@ -196,7 +196,8 @@ class call_description {
     if (mask_) problem.attn_mask = mask_.layout();
     problem.mask_type = options_.attn_mask.kind();
     problem.scale_row = scale_row();
-    intervals_.describe(problem);
+    problem.begin_row = begin_.stride(1);
+    problem.end_row = end_.stride(1);
     problem.form = read_form(options_);
     problem.tables = form_.layouts();
     problem.heads.reserve(static_cast<std::size_t>(count_entries(leading_)));
@@ -237,9 +238,30 @@ class call_description {
     head.attn_mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
     head.tables = form_.at(index);
-    intervals_.describe(head, index);
+    head.begin = static_cast<const std::int64_t*>(begin_.at(index, leading_));
+    head.end = static_cast<const std::int64_t*>(end_.at(index, leading_));
     head.number = static_cast<const double*>(row_numbers_.at(index, leading_));
     return head;
+  }
+
+  void read_intervals() {
+    const extents batch = batch_of(leading_);
+    interval_options given{n_queries(), n_keys(), {batch.data(), batch.size()}};
+    given.causal = check_causal(options_);
+    given.causal_offset = options_.causal_offset;
+    given.window = options_.window;
+    strided_array lengths, ids;
+    if (options_.key_lengths) {
+      lengths = strided_array(options_.key_lengths.values(), 0);
+      given.key_lengths = lengths.integers();
+    }
+    if (options_.document_ids) {
+      ids = strided_array(options_.document_ids.values(), 0);
+      given.document_ids = ids.integers();
+    }
+    intervals_ = key_intervals(given);
+    if (intervals_.begin()) begin_ = strided(*intervals_.begin());
+    if (intervals_.end()) end_ = strided(*intervals_.end());
   }
 
   std::int64_t head_dim() const { return std::max<std::int64_t>(1, query_.extent(1)); }
@@ -278,44 +300,35 @@ class call_description {
   void read_scale() {
     standard_scale_ = 1 / std::sqrt(static_cast<double>(head_dim()));
     if (!options_.scale || law_of_distance(options_)) return;
-    if (options_.scale.law()) law_scales_ = scales_of(*options_.scale.law());
-    const dense_array<double>& given =
-        options_.scale.law() ? law_scales_ : options_.scale.numbers().values();
+    if (options_.scale.law()) {
+      law_scales_ = scales_of(*options_.scale.law());
+      for (const double scale : law_scales_.numbers) check_finite("scale", scale);
+      scales_ = strided(law_scales_);
+      return;
+    }
+    const dense_array<double>& given = options_.scale.numbers().values();
     const strided_array scales(given, 1);
     check_broadcast("scale", scales, joined(leading_, {n_queries()}), "(..., heads, n_queries)");
-    for (const double scale : given)
-      if (!std::isfinite(scale)) refuse("scale must be finite, got " + text_of(scale));
+    for (const double scale : given) check_finite("scale", scale);
     scales_ = scales;
   }
 
-  /// A law's scale of each row, of what it counts there; a number where it counts nothing.
-  dense_array<double> scales_of(const scale_law& law) const {
+  /// A law's scale of each row, of what it counts there.
+  row_array<double> scales_of(const scale_law& law) const {
     require_one_scale_a_row(law);
-    if (law.meaning() == n_means::not_used) return law.scale(1, head_dim());
-    dense_array<double> scales = dense_array<double>::from_shape(joined(leading_, {n_queries()}));
-    std::vector<std::int64_t> visible;
-    if (law.meaning() == n_means::visible_keys) {
-      visible.resize(scales.size());
-      score_problem problem;
-      fill(problem);
-      count_visible(problem, visible.data(), how());
-    }
-    std::size_t at = 0;
-    for_each_index(leading_, [&](const extents& index) {
-      for (std::int64_t i = 0; i < n_queries(); ++i, ++at) {
-        const key_intervals::row_place place = intervals_.place(index, i);
-        const std::int64_t n = law.meaning() == n_means::visible_keys ? visible[at]
-                               : law.meaning() == n_means::row_size   ? place.end
-                                                                    : place.aligned + law.least_n();
-        // A row without keys has no scale to speak of: the least n keeps logarithms finite there.
-        scales.flat(at) = law.scale(static_cast<double>(std::max(n, law.least_n())), head_dim());
-      }
-    });
-    return scales;
+    if (!mask_ || law.meaning() != n_means::visible_keys)
+      return law_scales(law, intervals_, nullptr, head_dim());
+    const extents rows = joined(leading_, {n_queries()});
+    row_array<std::int64_t> visible{{rows.begin(), rows.end()}, {}};
+    visible.numbers.resize(static_cast<std::size_t>(count_entries(rows)));
+    score_problem problem;
+    fill(problem);
+    count_visible(problem, visible.numbers.data(), how());
+    return law_scales(law, intervals_, &visible, head_dim());
   }
 
-  strided_array query_, key_, value_, mask_, scales_, row_numbers_;
-  dense_array<double> law_scales_;
+  strided_array query_, key_, value_, mask_, scales_, row_numbers_, begin_, end_;
+  row_array<double> law_scales_;
   std::pair<dense_array<double>, dense_array<double>> wide_;  // query and key of qk_norm
   std::pair<dense_array<float>, dense_array<float>> narrow_;
   key_intervals intervals_;

@@ -75,8 +75,10 @@ class distance_form {
     compute_ = compute;
     const scale_law* law = law_of_distance(options);
     if (!law && !options.distance_scale && !options.distance_bias) return;
-    distances_ = intervals.distances();
-    reach_ = intervals.reach(distances_);
+    const row_array<std::int64_t> distances = intervals.distances();
+    distances_ = new_array<std::int64_t>({distances.extents.begin(), distances.extents.end()}, {});
+    std::copy(distances.numbers.begin(), distances.numbers.end(), distances_.begin());
+    reach_ = intervals.reach();
     std::optional<dense_array<double>> scale = read_table("distance_scale", options.distance_scale);
     std::optional<dense_array<double>> bias = read_table("distance_bias", options.distance_bias);
     if (law) add_law(*law, head_dim, scale, bias);

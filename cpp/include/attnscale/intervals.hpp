@@ -1,212 +1,112 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which keys each query may see: causal masks, windows and key lengths are one interval a row.
+// Which keys each query may see: causal masks, windows, key lengths and packed documents are one
+// interval of keys a row. Made once here for every front end, and what laws count with it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <map>
-#include <string>
-#include <tuple>
+#include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
-#include "attnscale/check.hpp"
-#include "attnscale/documents.hpp"
-#include "attnscale/options.hpp"
-#include "attnscale/problem.hpp"
-#include "attnscale/strided_array.hpp"
+#include "attnscale/export.hpp"
 
-namespace attnscale::detail {
+namespace attnscale {
 
-/// What says up to which key queries see, in any of the structs of options.
-template <class Options>
-void check_causal(const Options& options) {
-  constexpr std::int64_t most = std::int64_t{1} << 60;
-  check_enumerator("causal", options.causal, causal_alignment::offset);
-  if (options.is_causal && options.causal == causal_alignment::bottom_right)
-    refuse("is_causal means causal = top_left, got also causal = bottom_right");
-  if (options.is_causal && options.causal == causal_alignment::offset)
-    refuse("is_causal means causal = top_left, got also causal = offset");
-  if (options.causal_offset < -most || options.causal_offset > most)
-    refuse("causal_offset must be between -2^60 and 2^60, got " + text_of(options.causal_offset));
-  if (options.causal_offset != 0 && options.causal != causal_alignment::offset)
-    refuse("causal_offset goes with causal = offset, got " + text_of(options.causal_offset) +
-           " without it");
-}
+class scale_law;
 
-/// The intervals of a call: of all of its heads, or of each key length.
-class key_intervals {
+/// An open side of a window.
+inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+
+/// Up to which key query i may see: i for top_left, i + n_keys (or key length) - n_queries for
+/// bottom_right, i + attention_options::causal_offset for offset.
+enum class causal_alignment : std::uint8_t { none, top_left, bottom_right, offset };
+
+/// Keys beside the (aligned) diagonal that a query sees. `unbounded`: that side is open.
+struct key_window {
+  std::int64_t left = unbounded;
+  std::int64_t right = unbounded;
+};
+
+/// The alignment that the options of a call mean, which checks that they go together.
+ATTNSCALE_EXPORT causal_alignment alignment_of(bool is_causal, causal_alignment causal,
+                                               std::int64_t causal_offset);
+
+/// Integers in memory of the caller's; strides count elements.
+struct integer_array {
+  const std::int64_t* data = nullptr;
+  std::span<const std::int64_t> extents{}, strides{};
+  bool is_unsigned = false;  ///< the bits are those of std::uint64_t
+};
+
+/// What says which keys a query may see, but for a mask of each pair.
+struct interval_options {
+  std::int64_t n_queries = 0, n_keys = 0;
+  std::span<const std::int64_t> batch{};  ///< extents of all leading axes but the heads
+  causal_alignment causal = causal_alignment::none;
+  std::int64_t causal_offset = 0;  ///< for causal_alignment::offset alone
+  key_window window{};
+  std::optional<integer_array> key_lengths{};   ///< broadcasts to the batch
+  std::optional<integer_array> document_ids{};  ///< broadcasts to (batch..., n_keys)
+};
+
+/// Numbers of rows in row-major order, which broadcast to (batch..., heads, n_queries). It has as
+/// many axes, and is along them as long, as the numbers differ.
+template <class Number>
+struct row_array {
+  std::vector<std::int64_t> extents{};
+  std::vector<Number> numbers{};
+};
+
+/// Query i sees the keys begin ... end - 1 of its row. Neither decreases from a query to the next.
+class ATTNSCALE_EXPORT key_intervals {
  public:
-  key_intervals() = default;  ///< every key
+  using rows = row_array<std::int64_t>;
 
-  key_intervals(const attention_options& options, const extents& batch, std::int64_t n_queries,
-                std::int64_t n_keys)
-      : n_queries_(n_queries), n_keys_(n_keys), batch_(batch) {
-    read_alignment(options);
-    // A side that reaches beyond all keys is open: no sum of indices can then overflow.
-    const std::int64_t everything = n_queries + n_keys + (offset_ < 0 ? -offset_ : offset_);
-    left_ = read_side("left", options.window.left, everything);
-    right_ = read_side("right", options.window.right, everything);
-    if (causal_) right_ = 0;
-    if (options.key_lengths) read_lengths(options.key_lengths.values());
-    if (options.document_ids) read_documents(options.document_ids.values());
-    if (lengths_ || documents_ || left_ != unbounded || right_ != unbounded)
-      for_each_index(batch_, [&](const extents& index) { add(group_of(index)); });
-  }
+  key_intervals() = default;
+  /// Refuses options that are out of range, or do not fit.
+  explicit key_intervals(const interval_options& options);
 
-  /// Counted from the first key of its document: the key that query i of the head at a leading
-  /// index is aligned with, and the end of the keys that causal, window, key_lengths and
-  /// document_ids let it see.
-  struct row_place {
-    std::int64_t aligned, end;
-  };
-  row_place place(const extents& index, std::int64_t i) const {
-    const group which = group_of(batch_of(index));
-    const std::int64_t aligned = i + first_aligned(which.length);
-    if (rows_.empty()) return {aligned, which.length};
-    const interval_ends& rows = rows_.at(which);
-    const std::int64_t end = rows.end[rows.end.size() > 1 ? std::size_t(i) : 0];
-    const std::int64_t origin = documents_ ? rows.origin[std::size_t(i)] : 0;
-    return {aligned - origin, std::max<std::int64_t>(end - origin, 0)};
-  }
+  const std::optional<rows>& begin() const { return begin_; }    ///< none: from the first key
+  const std::optional<rows>& end() const { return end_; }        ///< none: to the last key
+  const std::optional<rows>& origin() const { return origin_; }  ///< first key of the document
+  /// Query i is aligned with the key i + this; one number, or one for each key length.
+  const rows& offset() const { return offset_; }
+
+  /// Index of the key that each query is aligned with, which need not exist.
+  rows aligned() const;
+
+  // What the n of laws counts (n_means).
+  rows positions() const;     ///< of the aligned key, within its document
+  rows row_sizes() const;     ///< keys of the document up to the last one that the query may see
+  rows visible_keys() const;  ///< length of the interval: what a query sees where there is no mask
 
   /// Position of a query less that of a key: of query i and key j at n_queries - 1 - i + j. Shape
   /// (n_distances), or (..., heads = 1, n_distances) where key lengths move the diagonal.
-  dense_array<std::int64_t> distances() const {
-    const std::int64_t n = std::max<std::int64_t>(n_queries_ + n_keys_ - 1, 0);
-    const bool moved = bottom_right_ && lengths_ && lengths_.dimension() > 0;
-    const extents lead = moved ? lengths_.shape() : extents{};
-    auto all = moved ? new_array<std::int64_t>(lead, {1, n}) : new_array<std::int64_t>(lead, {n});
-    std::size_t at = 0;
-    for_each_index(lead, [&](const extents& index) {
-      const auto* length = static_cast<const std::int64_t*>(lengths_.at(index, lead));
-      const std::int64_t last =
-          n_queries_ ? first_aligned(length ? *length : n_keys_) + n_queries_ - 1 : 0;
-      for (std::int64_t k = 0; k < n; ++k) all.flat(at++) = last - k;
-    });
-    return all;
-  }
-
-  /// The largest of these distances that counts: of all pairs, or of those within a document.
-  std::int64_t reach(const dense_array<std::int64_t>& distances) const {
-    std::int64_t most = -1;
-    if (!documents_)
-      for (const std::int64_t each : distances) most = std::max(most, each < 0 ? -each : each);
-    else
-      for (const auto& [which, rows] : rows_)
-        for (std::size_t i = 0; i < rows.end.size(); ++i)
-          if (rows.begin[i] < rows.end[i]) {
-            const std::int64_t aligned = first_aligned(which.length) + std::int64_t(i);
-            most = std::max({most, aligned - rows.begin[i], rows.end[i] - 1 - aligned});
-          }
-    return most;
-  }
-
-  /// What the rows of all heads share.
-  void describe(score_problem& problem) const {
-    problem.begin_row = 1;
-    problem.end_row = right_ != unbounded || documents_ ? 1 : 0;
-  }
-
-  /// The rows of the head at a leading index (..., heads).
-  void describe(attention_head& head, const extents& index) const {
-    if (rows_.empty()) return;
-    const interval_ends& rows = rows_.at(group_of(batch_of(index)));
-    head.begin = rows.begin.empty() ? nullptr : rows.begin.data();
-    head.end = rows.end.data();
-  }
+  rows distances() const;
+  /// The largest of them that counts, of all pairs or of those within a document; -1 without any.
+  std::int64_t reach() const;
 
  private:
-  struct interval_ends {
-    std::vector<std::int64_t> begin, end;
-    std::vector<std::int64_t> origin;  ///< the first key of each query's document
-  };
-
-  /// Batch entries whose rows see the same keys.
-  struct group {
-    std::int64_t length;
-    const std::int64_t* ids;  ///< null: no documents
-    bool operator<(const group& other) const {
-      return std::tie(length, ids) < std::tie(other.length, other.ids);
-    }
-  };
-  group group_of(const extents& batch) const {
-    const auto* length = static_cast<const std::int64_t*>(lengths_.at(batch, batch_));
-    return {length ? *length : n_keys_,
-            static_cast<const std::int64_t*>(documents_.at(batch, batch_))};
-  }
-
-  void read_lengths(const dense_array<std::int64_t>& lengths) {
-    lengths_ = strided_array(lengths, 0);
-    check_broadcast("key_lengths", lengths_, batch_, "the batch axes");
-    for (const std::int64_t length : lengths)
-      if (length < 0 || length > n_keys_)
-        refuse("key_lengths must be between 0 and the number of keys, " + text_of(n_keys_) +
-               ", got " + text_of(length));
-  }
-
-  void read_documents(const dense_array<std::int64_t>& ids) {
-    documents_ = strided_array(ids, 1);
-    check_broadcast("document_ids", documents_, joined(batch_, {n_keys_}), "(..., n_keys)");
-    // The last key that a query of a short entry is aligned with is one of its keys.
-    check_document_queries(n_queries_, first_aligned(n_keys_), n_keys_);
-  }
-
-  static std::int64_t read_side(const char* name, std::int64_t extent, std::int64_t everything) {
-    if (extent < 0)
-      refuse(std::string("window.") + name + " must be at least 0, or unbounded, got " +
-             text_of(extent));
-    return extent >= everything ? unbounded : extent;
-  }
-
-  void read_alignment(const attention_options& options) {
-    check_causal(options);
-    causal_ = options.is_causal || options.causal != causal_alignment::none;
-    bottom_right_ = options.causal == causal_alignment::bottom_right;
-    if (options.causal == causal_alignment::offset) offset_ = options.causal_offset;
-  }
-
-  /// Index of the key that query 0 is aligned with, where the keys end at `length`.
-  std::int64_t first_aligned(std::int64_t length) const {
-    return bottom_right_ ? length - n_queries_ : offset_;
-  }
-
-  void add(const group& which) {
-    if (rows_.count(which) != 0) return;
-    interval_ends& rows = rows_[which];
-    const std::int64_t length = which.length, offset = first_aligned(length);
-    if (right_ == unbounded) rows.end.push_back(length);
-    for (std::int64_t at = offset; at < offset + n_queries_; ++at) {
-      if (left_ != unbounded) rows.begin.push_back(std::clamp<std::int64_t>(at - left_, 0, length));
-      if (right_ != unbounded)
-        rows.end.push_back(std::clamp<std::int64_t>(at + right_ + 1, 0, length));
-    }
-    if (documents_) keep_documents_apart(which, rows);
-  }
-
-  /// Cuts the interval of each query at the ends of its document. A query before the first key has
-  /// none, and sees nothing.
-  void keep_documents_apart(const group& which, interval_ends& rows) {
-    const document_runs runs(which.ids, documents_.stride(1), n_keys_);
-    const auto n = static_cast<std::size_t>(n_queries_);
-    if (right_ == unbounded) rows.end.assign(n, which.length);
-    rows.begin.resize(n, 0);
-    rows.origin.assign(n, 0);
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::int64_t at = first_aligned(which.length) + static_cast<std::int64_t>(i);
-      const auto key = static_cast<std::size_t>(std::max<std::int64_t>(at, 0));
-      rows.origin[i] = at < 0 ? 0 : runs.first[key];
-      rows.begin[i] = std::max(rows.begin[i], rows.origin[i]);
-      rows.end[i] = std::min(rows.end[i], at < 0 ? 0 : runs.past[key]);
-    }
-  }
-
   std::int64_t n_queries_ = 0, n_keys_ = 0;
-  extents batch_;
-  strided_array lengths_, documents_;
-  bool causal_ = false, bottom_right_ = false;
-  std::int64_t offset_ = 0, left_ = unbounded, right_ = unbounded;
-  std::map<group, interval_ends> rows_;  // its entries do not move
+  rows offset_{{}, {0}};
+  std::optional<rows> begin_, end_, origin_;
 };
 
-}  // namespace attnscale::detail
+/// The scale of each row by a law of one of these counts. visible_keys: what queries see under a
+/// mask; null: there is no mask.
+ATTNSCALE_EXPORT row_array<double> law_scales(const scale_law& law, const key_intervals& intervals,
+                                              const row_array<std::int64_t>* visible_keys,
+                                              std::int64_t head_dim);
+
+namespace detail {
+
+/// The alignment of any of the structs of options.
+template <class Options>
+causal_alignment check_causal(const Options& options) {
+  return alignment_of(options.is_causal, options.causal, options.causal_offset);
+}
+
+}  // namespace detail
+}  // namespace attnscale

@@ -6,7 +6,6 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -15,6 +14,7 @@
 
 #include "attnscale/dense_array.hpp"
 #include "attnscale/distance_table.hpp"
+#include "attnscale/intervals.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
@@ -22,19 +22,6 @@
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale {
-
-/// An open side of a window.
-inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
-
-/// Up to which key query i may see: i for top_left, i + n_keys (or key length) - n_queries for
-/// bottom_right, i + attention_options::causal_offset for offset.
-enum class causal_alignment : std::uint8_t { none, top_left, bottom_right, offset };
-
-/// Keys beside the (aligned) diagonal that a query sees. `unbounded`: that side is open.
-struct key_window {
-  std::int64_t left = unbounded;
-  std::int64_t right = unbounded;
-};
 
 /// Brings every row of the queries and of the keys to length 1 (l2) or sqrt(head_dim) (rms) before
 /// the product; rows of zeros stay zero.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,6 +25,13 @@ namespace attnscale::detail {
 template <std::integral Number>
 std::string text_of(Number number) {
   return std::to_string(number);
+}
+
+/// "(2, 3)", as messages show shapes.
+inline std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
 }
 
 /// With as many digits as it takes to tell the number from others: 0.1, 1e+39, nan.

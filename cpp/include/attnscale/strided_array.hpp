@@ -16,6 +16,7 @@
 
 #include "attnscale/dense_array.hpp"
 #include "attnscale/float16.hpp"
+#include "attnscale/intervals.hpp"
 #include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
 #include "attnscale/xtensor_compat.hpp"
@@ -200,6 +201,13 @@ class strided_array {
     return wide;
   }
 
+  /// Of an array of std::int64_t; it has to outlive the result.
+  integer_array integers() const {
+    return {reinterpret_cast<const std::int64_t*>(data_),
+            {shape_.data(), shape_.size()},
+            {strides_.data(), strides_.size()}};
+  }
+
   matrix_layout layout() const {
     if (!present_) return {};
     return {type_, stride(2), stride(1)};
@@ -249,11 +257,8 @@ class strided_array {
   bool present_ = false;
 };
 
-/// "(2, 3)", as messages show shapes.
 inline std::string text_of(const extents& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
+  return text_of(std::span(shape.data(), shape.size()));
 }
 
 inline void strided_array::check_no_elements() const {
@@ -285,6 +290,20 @@ void for_each_index(const extents& shape, Visit visit) {
       index[axis] = 0;
     }
   }
+}
+
+inline extents row_major(const extents& shape) {
+  extents strides(shape.size(), 1);
+  for (std::size_t axis = shape.size(); axis-- > 1;)
+    strides[axis - 1] = strides[axis] * shape[axis];
+  return strides;
+}
+
+/// Numbers of rows (..., heads, n_queries), which have to outlive it.
+template <class Number>
+strided_array strided(const row_array<Number>& rows) {
+  const extents shape(rows.extents.begin(), rows.extents.end());
+  return {rows.numbers.data(), element_type::float64, sizeof(Number), shape, row_major(shape), 1};
 }
 
 inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {

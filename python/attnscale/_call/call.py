@@ -12,6 +12,7 @@ import numpy as np
 
 from .._checks import number, shown, thread_count
 from .._core import Call as CoreCall
+from .._core import Intervals
 from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import read_tables
@@ -20,7 +21,7 @@ from .homes import Home
 from .lost_rows import warn_of_lost_rows
 from .named import AxesOfRows, Names, read_named
 from .options import AXES, DEFAULTS
-from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
+from .rows import read_intervals, read_mask
 from .scale import law_counts, law_scale, read_law, read_scale
 from .weights import normalize_rows
 
@@ -93,7 +94,6 @@ class Call:
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
         self.threads = read_num_threads(options.get("num_threads"))
-        self.intervals = EVERY_KEY
         self.mask = None
 
     def read(self) -> Self:
@@ -112,10 +112,9 @@ class Call:
     def see(self) -> None:
         """Read which keys each query may see."""
         given = self.options.get
-        is_causal, causal, window = given("is_causal", False), given("causal"), given("window")
         lengths, documents = self._placed("key_lengths"), self._placed("document_ids")
-        if not (is_causal is False and causal is None is window is lengths is documents):
-            self.intervals = read_intervals(self.inputs, is_causal, causal, window, lengths, documents)
+        order = given("is_causal", False), given("causal"), given("window")
+        self.intervals = read_intervals(self.inputs, *order, lengths, documents)
         attn_mask = self._placed("attn_mask")
         if attn_mask is not None:
             self.mask = read_mask(attn_mask, self.inputs)
@@ -131,8 +130,7 @@ class Call:
         if of_distance or not (tables[0] is tables[1] is None):
             found = read_tables(tables, law, self.inputs, self.intervals, self.head_dim)
             self.form = ScoreForm(self.form.softcap, *found)
-        begin, end, _, _ = self.intervals
-        self.core = self.core_of(begin, end)
+        self.core = self.core_of(self.intervals.begin, self.intervals.end)
         self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
         if law is None and scale is not None:
             self.scale = read_scale(self._placed("scale"), self.inputs)
@@ -156,28 +154,18 @@ class Call:
 
     def positions(self) -> NDArray[np.int64]:
         """Index of the key that each query is aligned with, counted from its document's first."""
-        aligned = self.intervals.aligned(self.inputs.query.shape[-2])
-        origin = self.intervals.origin
-        return aligned if origin is None else aligned - origin
+        return self.intervals.positions()
 
     def row_sizes(self) -> NDArray[np.int64]:
         """Keys of the query's document up to the last one that causal, window and key_lengths allow.
 
         A causal row i counts i + 1 (+ offset) whatever the window's left side or a mask hide.
         """
-        _, end, _, origin = self.intervals
-        last = np.array([self.inputs.key.shape[-2]]) if end is None else end
-        return last if origin is None else np.maximum(last - origin, 0)
+        return self.intervals.row_sizes()
 
     def visible_keys(self) -> NDArray[np.int64]:
         """Keys that each query may see: counted where there is a mask, else the length of its interval."""
-        if self.mask is not None:
-            return self.core.count()
-        begin, end, _, _ = self.intervals
-        if begin is None:
-            return self.row_sizes()
-        counts: NDArray[np.int64] = np.maximum((self.inputs.key.shape[-2] if end is None else end) - begin, 0)
-        return counts
+        return self.intervals.visible_keys() if self.mask is None else self.core.count()
 
     def row_entropies(self) -> NDArray[np.float64]:
         """Entropy of each row at the standard scale, in nats."""

@@ -18,10 +18,10 @@ from .arrays import Inputs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._core import Intervals
     from ..laws import Law
-    from .rows import Intervals
 
-__all__ = ["distances_of", "law_factor", "matrix_of", "read_tables"]
+__all__ = ["law_factor", "matrix_of", "read_tables"]
 
 
 def read_tables(
@@ -31,8 +31,7 @@ def read_tables(
 
     Views (..., heads, n_queries, n_keys) in the type of the arithmetic, or None.
     """
-    distances = distances_of(inputs, intervals)
-    reach = _reach(inputs, intervals, distances)
+    distances, reach = intervals.distances(), intervals.reach()
     factor = _read("distance_scale", tables[0], distances, reach, inputs)
     offset = _read("distance_bias", tables[1], distances, reach, inputs)
     if law is not None and law.meaning.is_distance:
@@ -53,29 +52,6 @@ def read_tables(
 def law_factor(law: Law, distances: NDArray[np.int64], head_dim: int) -> NDArray[np.float64]:
     """What a law of the distance multiplies the standard scale with, at each distance."""
     return np.asarray(law.scale(np.abs(distances), head_dim)) * math.sqrt(head_dim)
-
-
-def distances_of(inputs: Inputs, intervals: Intervals) -> NDArray[np.int64]:
-    """Position of the query less that of the key: of query i and key j at n_queries - 1 - i + j.
-
-    Shape (n_distances,), or (..., heads = 1, n_distances) where key lengths move the diagonal.
-    """
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    last = intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
-    distances: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
-    return distances
-
-
-def _reach(inputs: Inputs, intervals: Intervals, distances: NDArray[np.int64]) -> int:
-    """The largest distance that counts: of all pairs, or of those within a document."""
-    begin, end, _, origin = intervals
-    if origin is None:
-        return int(np.abs(distances).max(initial=-1))
-    assert begin is not None
-    assert end is not None
-    aligned = intervals.aligned(inputs.query.shape[-2])
-    farthest = np.maximum(aligned - begin, end - 1 - aligned)
-    return int(np.where(begin < end, farthest, -1).max(initial=-1))
 
 
 def _read(

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checks import as_array, fit_to, shown, sum_over_repeats
 from .arrays import ARRAY, FLOAT32, FLOAT64, in_native_order, is_float_type, laid_out, shape_in
-from .distance import distances_of, law_factor, matrix_of
+from .distance import law_factor, matrix_of
 from .form import PRODUCTS
 from .weights import normalizer_of
 
@@ -227,7 +227,7 @@ def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np
 def _table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: Call) -> NDArray[np.float64]:
     """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
     returned. None: there are no pairs."""
-    distances = distances_of(call.inputs, call.intervals)
+    distances = call.intervals.distances()
     if gradient is None:
         return np.zeros(np.shape(table(distances) if callable(table) else as_array(name, table)))
     gradient = gradient.astype(np.float64)

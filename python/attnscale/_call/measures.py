@@ -14,9 +14,9 @@ from .rows import shows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._core import Intervals
     from .arrays import Inputs
     from .form import ScoreForm
-    from .rows import Intervals
 
 __all__ = ["blocks_of_rows", "row_gaps", "row_spreads", "rows_of_block"]
 

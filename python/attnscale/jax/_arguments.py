@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import normalizers
 from .._call.arrays import float_type_error, is_float_type
-from .._call.distance import distances_of, law_factor
+from .._call.distance import law_factor
 from .._call.options import DEFAULTS
 from .._call.weights import available, read_normalizer
 from .._checks import as_array, shown
@@ -203,7 +203,7 @@ class _Placed:
         found: _Arrays = {}
         if (mask := masks["attn_mask"]) is not None:
             found["attn_mask"] = self._axes(mask if is_traced(mask) else jnp.asarray(mask), 2)
-        begin, end = self.call.intervals[:2]
+        begin, end = self.call.intervals.begin, self.call.intervals.end
         of_rows = {name: masks[name] for name in _OF_ROWS}
         traced = {name: x for name, x in of_rows.items() if is_traced(x)}
         if traced:
@@ -256,7 +256,7 @@ class _Placed:
     def _check_distances(self) -> None:
         """Distances are numbers of the form: they may not start from key lengths that are not known."""
         tables = self.call.form[1:]
-        moved = distances_of(self.call.inputs, self.call.intervals).ndim > 1
+        moved = self.call.intervals.distances().ndim > 1
         if moved and "key_lengths" in self.call.traced and any(each is not None for each in tables):
             raise ValueError(
                 "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths, "
@@ -266,7 +266,7 @@ class _Placed:
     def _of_distances(self, name: str, table: Any, *, is_returned: bool) -> Any:
         """A traced table at each distance, with what a law of the distance adds to it."""
         call, law = self.call, self.call.law
-        distances = distances_of(call.inputs, call.intervals)
+        distances = call.intervals.distances()
         if not is_returned:
             steps = np.minimum(np.abs(distances), table.shape[-1] - 1)
             table = table[..., steps] if steps.ndim == 1 else _look_up(table, steps)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from .._call.rows import causal_offset
+from .._call.rows import read_causal
 
 if TYPE_CHECKING:
     from ._traced import TracedCall
@@ -31,8 +31,8 @@ def traced_intervals(
     if key_lengths is not None:
         lengths = jnp.asarray(key_lengths, jnp.int32)
         lengths = lengths[..., None, None] if lengths.ndim else lengths[None]
-    given = causal_offset(is_causal, causal, n_queries, lengths)
-    offset = 0 if given is None else given
+    given = read_causal(is_causal, causal)
+    offset = lengths - n_queries if given == "bottom_right" else given if isinstance(given, int) else 0
     left, right = (None, None) if window is None else window
     right = right if given is None else 0
     queries = _Queries(n_queries, n_keys, offset)

@@ -159,7 +159,7 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
     distances = None
     of_law = law is not None and law.meaning.is_distance
     if of_law or call.distance_scale is not None or call.distance_bias is not None:
-        signed = _distances(rows)
+        signed = rows.intervals.distances()
         distances = torch.as_tensor(signed, device=device)
         plan |= _tables_of_law(law, signed, rows.head_dim) if of_law else {}
     tensors = {name: torch.as_tensor(np.asarray(x)).to(wide).to(device) for name, x in plan.items()}
@@ -168,20 +168,12 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
 
 def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
     """The first key that each query may see, and the key past the last."""
-    begin, end, _, _ = rows.intervals
+    begin, end = rows.intervals.begin, rows.intervals.end
     if begin is None and end is None:
         return None, None
     given = (0 if begin is None else begin, rows.inputs.key.shape[-2] if end is None else end)
     first, past = (torch.as_tensor(np.atleast_1d(x), device=device) for x in given)
     return first, past
-
-
-def _distances(rows: Call) -> NDArray[np.int64]:
-    """Position of the query less the key's, by distance; key lengths shift it for each entry of the batch."""
-    n_queries, n_keys = rows.inputs.query.shape[-2], rows.inputs.key.shape[-2]
-    last = rows.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
-    found: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
-    return found
 
 
 def _tables_of_law(law: Any, distances: NDArray[np.int64], head_dim: int) -> dict[str, NDArray[np.float64]]:

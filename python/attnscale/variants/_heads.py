@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._call.arrays import LAYOUTS, Inputs, make_output, read_inputs
-from .._call.rows import causal_offset
+from .._call.rows import read_causal
 from .._checks import choose, shown
+from .._core import Intervals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +38,11 @@ def read_call(
 
 def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
     """Query i sees the keys 0 ... i + offset; None: all of them."""
-    offset: int | None = causal_offset(is_causal, causal, inputs.query.shape[-2], inputs.key.shape[-2])
-    return offset
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    causal = read_causal(is_causal, causal)
+    if causal is None:
+        return None
+    return int(Intervals(n_queries, n_keys, (), causal, None, None, None).offset)
 
 
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:

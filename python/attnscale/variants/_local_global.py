@@ -10,7 +10,6 @@ import numpy as np
 
 from .._call.arrays import make_output, read_inputs
 from .._call.call import Call
-from .._call.rows import EVERY_KEY
 from .._checks import shown
 from .._options import hinted
 from ..attention import attention
@@ -128,8 +127,8 @@ def _attend_others(
     position = np.arange(n_global, n_keys)
     begin = np.maximum(position - min(left, n_keys), n_global)
     end = np.minimum(position + min(right, n_keys) + 1, n_keys)
-    call.intervals = EVERY_KEY._replace(begin=begin, end=end)
-    call.score()
+    call.read()
+    call.core = call.core_of(begin, end)
     call.core.show_leading(n_global)
     call.attend(None, (), out)
 

@@ -235,16 +235,9 @@ class new_matrices : public strided_array {
 
  private:
   new_matrices(new_result made, const extents& shape, element_type type, std::ptrdiff_t item_size)
-      : strided_array(made.data, type, item_size, shape, row_major(shape), 2),
+      : strided_array(made.data, type, item_size, shape, detail::row_major(shape), 2),
         array_(std::move(made.array)),
         elements_(made.data) {}
-
-  static extents row_major(const extents& shape) {
-    extents strides(shape.size(), 1);
-    for (std::size_t axis = shape.size() - 1; axis > 0; --axis)
-      strides[axis - 1] = strides[axis] * shape[axis];
-    return strides;
-  }
 
   py::object array_ = py::none();
   void* elements_ = nullptr;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/problem.hpp"
 #include "attnscale/strided_array.hpp"
 #include "xla_abi.hpp"
 
@@ -68,7 +69,7 @@ class array {
   /// As the core's; `swapped`: of axes (..., n, heads, dim) instead of (..., heads, n, dim).
   strided_array matrix(bool swapped = false) const {
     if (!given_) return {};
-    extents sizes = shape(), strides = row_major(sizes);
+    extents sizes = shape(), strides = detail::row_major(sizes);
     if (swapped && sizes.size() > 2) {
       const std::size_t n = sizes.size();
       std::swap(sizes[n - 3], sizes[n - 2]);
@@ -80,20 +81,13 @@ class array {
   /// Of one number for each distance, n_queries - 1 - i + j, as a matrix of (i, j).
   strided_array matrix_of_distances(std::int64_t n_queries, std::int64_t n_keys) const {
     if (!given_) return {};
-    extents sizes = shape(), strides = row_major(sizes);
+    extents sizes = shape(), strides = detail::row_major(sizes);
     sizes.back() = n_queries;
     sizes.push_back(n_keys);
     strides.back() = -1;
     strides.push_back(1);
     const auto* first = static_cast<const char*>(data()) + (n_queries - 1) * size_of(type());
     return {first, element_type_of(type()), size_of(type()), sizes, strides, 2};
-  }
-
-  static extents row_major(const extents& sizes) {
-    extents strides(sizes.size(), 1);
-    for (std::size_t axis = sizes.size(); axis-- > 1;)
-      strides[axis - 1] = strides[axis] * sizes[axis];
-    return strides;
   }
 
  private:
@@ -119,8 +113,8 @@ class rows_of {
     } else {
       widen(given);
     }
-    rows_ = {numbers_.data(), element_type::float64,   sizeof(Number),
-             shape,           array::row_major(shape), 1};
+    rows_ = {numbers_.data(), element_type::float64,    sizeof(Number),
+             shape,           detail::row_major(shape), 1};
   }
 
   rows_of(const rows_of&) = delete;
@@ -171,6 +165,7 @@ class call_reader {
   std::int64_t integer(std::string_view name) const {
     return *static_cast<const std::int64_t*>(scalar_option(name, int64));
   }
+  execution how() const { return {static_cast<int>(integer("num_threads")), nullptr, nullptr}; }
 
  private:
   using arrays = std::map<std::string, array, std::less<>>;

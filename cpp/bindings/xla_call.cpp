@@ -84,8 +84,8 @@ error* answer(const call_frame& frame, void (*work)(const call_reader&)) {
 }  // namespace
 
 void run_attention(const call_reader& call) {
+  check_numbers(call);
   const call_arrays given(call);
-  check_numbers(call, given);
   attention_problem problem;
   describe(call, given, problem);
   narrow_counts counts;
@@ -95,13 +95,13 @@ void run_attention(const call_reader& call) {
           each.type() == int32 ? counts.place(each) : each.data();
   const strided_array output = call.result("output").matrix(given.swapped);
   problem.output = output.layout();
-  const extents shape = leading_shape(call, given);
+  const extents& shape = given.leading;
   problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
   for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given.head(index, shape));
+    attention_head& head = problem.heads.emplace_back(given.head(index));
     head.output = const_cast<void*>(output.at(index, shape));
   });
-  run(problem, {static_cast<int>(call.integer("num_threads")), nullptr, nullptr});
+  run(problem, call.how());
   counts.write();
 }
 

@@ -53,7 +53,7 @@ class row_gradient {
     std::vector<double> sums(static_cast<std::size_t>(wanted_.count()));
     const extents sizes = wanted_.shape();
     const strided_array rows(sums.data(), element_type::float64, sizeof(double), sizes,
-                             array::row_major(sizes), 1);
+                             detail::row_major(sizes), 1);
     std::size_t from = 0;
     for_each_index(shape_, [&](const extents& index) {
       auto* first = static_cast<double*>(const_cast<void*>(rows.at(index, shape_)));
@@ -144,7 +144,7 @@ void run_gradients(const call_reader& call) {
   problem.d_key = into.key.layout();
   problem.d_value = into.value.layout();
   problem.d_attn_mask = into.mask.layout();
-  const extents shape = leading_shape(call, given);
+  const extents& shape = given.leading;
   full_rows rows;
   read_rows(call, shape, rows, problem);
   row_gradient scale(call.result("scale"), shape, problem.n_queries);
@@ -153,11 +153,11 @@ void run_gradients(const call_reader& call) {
   if (given.number && traits_of(given.rule).number == row_number::sink)
     problem.d_number = sink.data();
   for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given.head(index, shape));
+    attention_head& head = problem.heads.emplace_back(given.head(index));
     head.output = const_cast<void*>(output.at(index, shape));
     problem.gradients.push_back(into.head(grad_output.at(index, shape), index, shape));
   });
-  const execution how{static_cast<int>(call.integer("num_threads")), nullptr, nullptr};
+  const execution how = call.how();
   run(problem, how);
   clear_rows_without_keys(problem, scale.numbers(), how);
   scale.write();

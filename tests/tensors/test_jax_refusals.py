@@ -115,7 +115,7 @@ NUMBERS: dict[str, tuple[str, Any, str]] = {
     "documents": (
         "document_ids",
         np.array([1, 2, 1, 1]),
-        "each document must be one run of document_ids, got 1 in more runs",
+        "each document must be one run of document_ids, got 1 in 2 runs",
     ),
     "bias": (
         "distance_bias",
@@ -134,19 +134,6 @@ def test_bad_numbers_of_traced_options(name: str) -> None:
 
 
 COUNTS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
-    "mask": (
-        "attn_mask",
-        np.ones((4, 4), bool),
-        {"scale": "log_n"},
-        "scale='log_n' counts the keys of a row",
-    ),
-    "lengths": ("key_lengths", np.array(3), {"scale": "ssmax(s=1)"}, "scale='ssmax(s=1)' counts the keys"),
-    "documents": (
-        "document_ids",
-        np.array([1, 1, 2, 2]),
-        {"scale": "llama4_temperature"},
-        "scale='llama4_temperature' counts the keys",
-    ),
     "normalizer": (
         "key_lengths",
         np.array(3),

@@ -143,3 +143,28 @@ def test_two_axes_of_samples_and_samples_of_sinks() -> None:
     for i in range(4):
         wanted = at.attention(q[:, i], k, v, normalizer=at.normalizers.Sink(logits[i]))
         np.testing.assert_array_equal(found[:, i], wanted)
+
+
+@pytest.mark.parametrize("law", ["log_n", "ssmax(s=0.43)", "llama4_temperature(floor=2)"])
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("attn_mask", np.tri(6, 9, 3, dtype=bool)),
+        ("key_lengths", np.array([7, 4])),
+        ("document_ids", np.array([1, 1, 1, 2, 2, 2, 2, 3, 3])),
+    ],
+)
+def test_laws_count_keys_of_traced_options_when_the_program_runs(law: str, option: str, given: Any) -> None:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((2, 3, n, 8), np.float32) for n in (6, 9, 9))
+    want = at.attention_statistics(q, k, v, scale=law, is_causal=True, **{option: given})
+    rows = jax.jit(lambda x: at.jax.attention_statistics(q, k, v, scale=law, is_causal=True, **{option: x}))(
+        given
+    )
+    np.testing.assert_array_equal(rows.output, want.output)
+    np.testing.assert_array_equal(rows.entropy, want.entropy)
+    gradients = at.attention_gradients(
+        q, k, v, np.ones_like(want.output), scale=law, is_causal=True, **{option: given}
+    )
+    loss = lambda q, x: at.jax.attention(q, k, v, scale=law, is_causal=True, **{option: x}).sum()  # noqa: E731
+    np.testing.assert_array_equal(jax.jit(jax.grad(loss))(q, given), gradients.query)

@@ -18,7 +18,15 @@ from .arrays import ARRAY, Inputs, is_float_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["read_causal", "read_intervals", "read_mask", "shows", "typed_mask"]
+__all__ = [
+    "read_causal",
+    "read_integers",
+    "read_intervals",
+    "read_mask",
+    "read_window",
+    "shows",
+    "typed_mask",
+]
 
 _INT64 = np.dtype(np.int64)
 # Alignments beyond this could overflow the sums of indices.
@@ -36,9 +44,9 @@ def read_intervals(
         inputs.key.shape[-2],
         inputs.leading[:-1],
         read_causal(is_causal, causal),
-        None if window is None else _read_window(window),
-        None if key_lengths is None else _read_integers("key_lengths", key_lengths),
-        None if document_ids is None else _read_integers("document_ids", document_ids),
+        None if window is None else read_window(window),
+        None if key_lengths is None else read_integers("key_lengths", key_lengths),
+        None if document_ids is None else read_integers("document_ids", document_ids),
     )
 
 
@@ -114,7 +122,10 @@ def read_causal(is_causal: Any, causal: Any) -> str | int | None:
     raise ValueError(f"causal must be 'top_left', 'bottom_right' or an integer, got {shown(causal)}{meant}")
 
 
-def _read_window(window: Any) -> tuple[int | None, int | None]:
+def read_window(window: Any) -> tuple[int | None, int | None]:
+    """How many keys a query sees on each side; None: that side is open."""
+    if window is None:
+        return None, None
     try:
         left, right = window
     except (TypeError, ValueError):
@@ -134,7 +145,7 @@ def _read_side(side: str, extent: Any) -> int | None:
     return None if keys > _OPEN else keys
 
 
-def _read_integers(name: str, given: Any) -> NDArray[Any]:
+def read_integers(name: str, given: Any) -> NDArray[Any]:
     """An array of integers of 64 bits."""
     array = np.asarray(given) if type(given) in (int, ARRAY) else as_array(name, given)
     dtype = array.dtype

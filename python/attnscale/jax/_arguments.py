@@ -14,15 +14,17 @@ from .. import normalizers
 from .._call.arrays import float_type_error, is_float_type
 from .._call.distance import law_factor
 from .._call.options import DEFAULTS
+from .._call.rows import read_causal, read_integers, read_window
+from .._call.scale import read_law
 from .._call.weights import available, read_normalizer
 from .._checks import as_array, shown
 from .._results import statistic_names
 from ..laws import Law
+from ..laws._closed_form import ClosedForm
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
 from ._autograd import Form
 from ._ffi import check_on_cpu
-from ._intervals import traced_intervals
 from ._norm import with_length
 from ._sink import Sink
 from ._traced import TracedCall, is_traced, known, stand_in
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["ArrayOptions", "read_call"]
 
 _Arrays = dict[str, Any]
-#: Masks that say of each row which keys it sees.
-_OF_ROWS = ("is_causal", "causal", "window", "key_lengths", "document_ids")
+# The values of the core's causal_alignment, and its open side of a window.
+_ALIGNMENTS, _OFFSET = (None, "top_left", "bottom_right"), 3
+_OPEN = 2**63 - 1
 
 
 class ArrayOptions(TypedDict, total=False):
@@ -78,21 +81,30 @@ def read_call(
     tables = _Tables(given["distance_scale"], given["distance_bias"])
     masks = {name: given[name] for name in ("attn_mask", "key_lengths", "document_ids")}
     stand_ins = {name: known(name, x, 0.5) for name, x in masks.items()} | tables.known
-    call = TracedCall(q, k, v, {**given, **stand_ins, "scale": known("scale", scale, 1)})
+    law = read_law(scale)
+    call = TracedCall(q, k, v, {**given, **stand_ins, "scale": law or known("scale", scale, 1)})
     call.traced = tuple(name for name, x in masks.items() if is_traced(x))
     call.asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
+    call.of_core = isinstance(law, ClosedForm) and law.is_one_law
     call.read()
-    call.asking = f"normalizer={normalizer!r}"
+    spelling = ""
+    if law is not None and call.of_core and call.counts is not None and law.meaning.is_used:
+        spelling = law.spelling
+    call.asking, call.of_core = f"normalizer={normalizer!r}", False
     rule = Rule("softmax") if found is None else found._rule(call)
     rows = _Placed(call)
     arrays = rows.inputs(arrays, given["qk_norm"])
-    arrays |= rows.masks(given) | rows.scale(scale) | rows.tables(tables)
+    arrays |= rows.masks(masks) | ({} if spelling else rows.scale(scale)) | rows.tables(tables)
     arrays |= rows.numbers(rule, normalizer)
-    return _form(call, asked, rule, normalizer), arrays
+    return _form(call, asked, spelling, rule, normalizer, given), arrays
 
 
-def _form(call: TracedCall, asked: tuple[str, ...], rule: Rule, normalizer: Any) -> Form:
+def _form(
+    call: TracedCall, asked: tuple[str, ...], law: str, rule: Rule, normalizer: Any, masks: _Arrays
+) -> Form:
     value = call.inputs.value
+    causal = read_causal(masks["is_causal"], masks["causal"])
+    window = read_window(masks["window"])
     return Form(
         swapped=call.layout == "bshd" and len(call.inputs.leading) > 0,
         dtype=call.inputs.dtype,
@@ -100,6 +112,11 @@ def _form(call: TracedCall, asked: tuple[str, ...], rule: Rule, normalizer: Any)
         value_dim=None if value is None else value.shape[-1],
         statistics=asked,
         scale=call.scale if isinstance(call.scale, float) else 0.0,
+        law=law,
+        causal=_OFFSET if isinstance(causal, int) else _ALIGNMENTS.index(causal),
+        causal_offset=causal if isinstance(causal, int) else 0,
+        left=_OPEN if window[0] is None else window[0],
+        right=_OPEN if window[1] is None else window[1],
         softcap=call.form.softcap,
         normalizer=rule.kind,
         alpha=float(rule.alpha),
@@ -199,24 +216,23 @@ class _Placed:
         return {name: self._in_layout(x) for name, x in arrays.items()}
 
     def masks(self, masks: _Arrays) -> _Arrays:
-        """attn_mask, and what the other masks say of each row."""
+        """attn_mask, key_lengths and document_ids."""
         found: _Arrays = {}
         if (mask := masks["attn_mask"]) is not None:
             found["attn_mask"] = self._axes(mask if is_traced(mask) else jnp.asarray(mask), 2)
-        begin, end = self.call.intervals.begin, self.call.intervals.end
-        of_rows = {name: masks[name] for name in _OF_ROWS}
-        traced = {name: x for name, x in of_rows.items() if is_traced(x)}
-        if traced:
-            begin, end = traced_intervals(self.call, **of_rows)
-        if "key_lengths" in traced:
-            lengths = traced["key_lengths"]
-            found["key_lengths"] = self._axes(lengths[..., None, None] if lengths.ndim else lengths, 1)
-        if "document_ids" in traced:
-            ids = traced["document_ids"]
-            found["document_ids"] = self._axes(ids[..., None, :] if ids.ndim > 1 else ids, 1)
-        found |= {name: self._axes(x, 1) for name, x in (("begin", begin), ("end", end)) if x is not None}
-        whole = ("begin", "end", "key_lengths", "document_ids")
-        return {name: x.astype(np.int32) if name in whole else x for name, x in found.items()}
+        for name, n_inner in (("key_lengths", 0), ("document_ids", 1)):
+            if (integers := masks[name]) is not None:
+                found[name] = self._integers(name, integers, n_inner)
+        return found
+
+    def _integers(self, name: str, given: Any, n_inner: int) -> Any:
+        """Integers of each entry of the batch, with an axis of heads; those of a key_lengths are a row."""
+        x = given if is_traced(given) else read_integers(name, known(name, given))
+        x = x if n_inner or not x.ndim else x[..., None]
+        x = x[..., None, :] if x.ndim > 1 else x
+        if is_traced(x):
+            return self._axes(x, 1).astype(np.int64 if x.dtype.itemsize == 8 else np.int32)
+        return self._bits(x, np.int64)
 
     def scale(self, scale: Any) -> _Arrays:
         """Scales of rows; one number for all is a part of the form."""
@@ -290,7 +306,7 @@ class _Placed:
             x = x[:, None]
         return self._axes(x, 2)
 
-    def _bits(self, numbers: Any) -> Any:
-        """Rows of float64 as pairs of uint32, which JAX takes whatever its types."""
-        rows = self._axes(np.asarray(numbers, np.float64), 1)
+    def _bits(self, numbers: Any, dtype: Any = np.float64) -> Any:
+        """Rows of 64 bits a number as pairs of uint32, which JAX takes whatever its types."""
+        rows = self._axes(np.asarray(numbers, dtype), 1)
         return np.ascontiguousarray(rows).view(np.uint32)

@@ -27,7 +27,6 @@ _LEARNABLE = (
     "sink",
 )
 _ALWAYS = ("query", "key")  # of which the core computes the gradients in any case
-_CHECKED = ("key_lengths", "document_ids")  # arrays that the core checks once, in the forward pass
 
 _Arrays = dict[str, Any]
 
@@ -40,7 +39,12 @@ class Form(NamedTuple):
     rows: tuple[int, ...]  # (..., heads, n_queries)
     value_dim: int | None
     statistics: tuple[str, ...]
-    scale: float  # where there is no array of scales
+    scale: float  # where there is neither an array of scales nor a law
+    law: str  # of the scale, as the core spells it; "": none
+    causal: int  # causal_alignment of the core
+    causal_offset: int
+    left: int  # of the window
+    right: int
     softcap: float
     normalizer: str  # as the core names it
     alpha: float
@@ -57,8 +61,9 @@ class Form(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What the core reads besides arrays."""
-        names = ("swapped", "scale", "softcap", "normalizer", "alpha", "k", "eps", "num_threads")
-        return {name: getattr(self, name) for name in names} | {"wide": self.dtype == np.float64}
+        not_read = ("dtype", "rows", "value_dim", "statistics", "shown")
+        options = {name: x for name, x in self._asdict().items() if name not in not_read}
+        return options | {"wide": self.dtype == np.float64}
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -149,7 +154,7 @@ def _gradients(
 ) -> _Arrays:
     """The gradients of the wanted arrays, each of the shape and type of its array."""
     has_output = "output" in grads
-    given = {name: x for name, x in arrays.items() if name not in _CHECKED}
+    given = dict(arrays)
     if not has_output:
         given.pop("value", None)
     elif "output" in kept:

@@ -37,10 +37,11 @@ def known(name: str, x: Any, filler: float = 0) -> Any:
 class TracedCall(Call):
     """A call of stand-ins, which has what shapes alone say, and refuses to count what is not known."""
 
-    __slots__ = ("asking", "traced")
+    __slots__ = ("asking", "of_core", "traced")
 
     traced: tuple[str, ...]  # options whose numbers are not known
     asking: str  # what counts keys just now
+    of_core: bool  # whether the core counts them again when the program runs
 
     def visible_keys(self) -> NDArray[np.int64]:
         self._need("attn_mask", "key_lengths", "document_ids")
@@ -65,7 +66,7 @@ class TracedCall(Call):
 
     def _need(self, *names: str) -> None:
         for name in names:
-            if name in self.traced:
+            if name in self.traced and not self.of_core:
                 raise ValueError(
                     f"{self.asking} counts the keys of a row, which takes the numbers of {name}, a traced "
                     "array here (jit, vmap, grad); pass numbers, or the scale as an array"

@@ -19,6 +19,11 @@ __all__ = ["ClosedForm"]
 class ClosedForm(Law):
     """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
 
+    @property
+    def is_one_law(self) -> bool:
+        """Whether no parameter is one number a head, so that the core reads the law's spelling."""
+        return not any(isinstance(each, tuple) for each in self._numbers())
+
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return law_values(self.name, self._numbers(), n, head_dim, False)
 

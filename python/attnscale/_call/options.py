@@ -204,6 +204,7 @@ def takes(options: type) -> Callable[[_Function], _Function]:
             for option in own
         ]
         cast(Any, function).__signature__ = signature.replace(parameters=shown)
+        cast(Any, function).known_options = frozenset(each.name for each in shown)
         function.__doc__ = _filled(function.__doc__, own)
         return function
 
@@ -221,4 +222,6 @@ def _filled(text: str | None, options: list[Option]) -> str | None:
 
 def check_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Refuse options that are none of those in the function's signature, and say what may have been meant."""
-    check_options(function.__name__, options, inspect.signature(function).parameters)
+    known: frozenset[str] = getattr(function, "known_options")  # noqa: B009  # takes() adds it
+    if not known.issuperset(options):
+        check_options(function.__name__, options, inspect.signature(function).parameters)

@@ -74,14 +74,20 @@ def law_counts(law: Law, rows: CallRows) -> NDArray[np.float64]:
     A row that sees a NaN is NaN whatever its scale.
     """
     check_one_scale_a_row(law)
-    counts = np.nan_to_num(law.meaning.of(rows), nan=0.0, posinf=np.inf)
-    return np.maximum(counts, law.meaning.least)  # type: ignore[no-any-return]
+    meaning = law.meaning
+    counts = np.asarray(meaning.of(rows))
+    if counts.dtype.kind == "f":
+        counts = np.nan_to_num(counts, nan=0.0, posinf=np.inf)
+    return np.maximum(counts, meaning.least, dtype=np.float64)  # type: ignore[no-any-return]
 
 
 def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, inputs: Inputs) -> Scale:
     """What a law makes of the counts of rows."""
-    scale = law.scale(counts, head_dim)
-    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, inputs)
+    scale = law._scale(counts, head_dim)  # law.scale would check the counts
+    if np.ndim(scale) == 0:
+        return float(scale)
+    array = np.asarray(scale, np.float64)
+    return array if array.shape == counts.shape else _rows(f"the scale of {law!r}", array, inputs)
 
 
 def check_one_scale_a_row(law: Law) -> None:

@@ -17,20 +17,13 @@ from .cases import CASES, ROWS
 BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()
 #: Backends that need nothing but this package.
 _CORE = ("NumPy", "C++")
-_ONE_KEY = "a mask with one entry for all keys has too few weights for the values"
 _ZERO = "the argmax of equal scores is not the first key"
 #: Cases that some backends do not give as they should: all of them, or their "values" or "gradients" alone.
 _OF_OPERATIONS: dict[tuple[str, str], str] = {
-    ("float mask of heads", ""): _ONE_KEY,
-    ("float mask of one", ""): _ONE_KEY,
-    ("mask of queries", "values"): _ONE_KEY,
-    ("mask of one", "values"): _ONE_KEY,
     ("an infinity in a value", ""): "rows that see it are NaN, not infinite",
     ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
 }
 _OF_TRITON = {
-    ("float mask of heads", "gradients"): _ONE_KEY,  # which operations take there
-    ("float mask of one", "gradients"): _ONE_KEY,
     ("an infinity in a value", "values"): "rows that see it are NaN, not infinite",
     ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
     **{(name, "values"): _ZERO for name in ("zero", "lssa: all", "lssa: mask")},

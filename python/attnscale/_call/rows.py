@@ -99,6 +99,8 @@ def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
 
 def read_causal(is_causal: Any, causal: Any) -> str | int | None:
     """Whose key each query is aligned with: "top_left", "bottom_right" or an offset; None: all are seen."""
+    if causal is None and is_causal is False:
+        return None
     boolean("is_causal", is_causal)
     if causal is None:
         return "top_left" if is_causal else None

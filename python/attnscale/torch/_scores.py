@@ -51,6 +51,7 @@ class Visible(NamedTuple):
         if self.mask is None:
             return seen
         shown = shows(rows_of(self.mask, start, stop))
+        shown = shown.expand(*shown.shape[:-1], self.n_keys)
         return shown if seen is None else seen & shown
 
 

@@ -180,7 +180,7 @@ class gradient_run {
   /// empty: the row sees no key.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     row_statistics row = empty ? row_statistics{} : forward_.row(at);
-    score_terms sum;
+    term_sums sum;
     for (const statistic_gradient& each : statistic_gradients) each.add(row, sum);
     given.constant[r] = sum.constant;
     given.linear[r] = ln2 * sum.linear;  // the kernels have u in base 2

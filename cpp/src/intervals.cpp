@@ -113,8 +113,9 @@ rows read(const char* name, const integer_array& given, const extents& shape, co
   for (std::size_t k = 1; fits && k <= own.size(); ++k)
     fits = own[own.size() - k] == 1 || own[own.size() - k] == shape[shape.size() - k];
   if (!fits)
-    refuse(std::string(name) + " must broadcast to " + axes + " = " + text_of(shape) +
-           ", got shape " + text_of(given.extents));
+    refuse(std::string(name) + " must broadcast to " + axes + " = " +
+           text_of(std::span<const std::int64_t>(shape)) + ", got shape " +
+           text_of(std::span<const std::int64_t>(given.extents)));
   rows found{{own.begin(), own.end()}, {}};
   found.numbers.resize(count(own));
   for (std::size_t i = 0; i < found.numbers.size(); ++i)
@@ -295,7 +296,7 @@ rows key_intervals::positions() const {
 }
 
 rows key_intervals::row_sizes() const {
-  const rows last = end_ ? *end_ : one(n_keys_);
+  rows last = end_ ? *end_ : one(n_keys_);
   if (!origin_) return last;
   return combine(last, *origin_, [](auto a, auto b) { return std::max<std::int64_t>(a - b, 0); });
 }
@@ -308,7 +309,7 @@ rows key_intervals::visible_keys() const {
 
 rows key_intervals::distances() const {
   for (const std::int64_t n : {n_queries_, n_keys_}) count({&n, 1});  // so that their sum is right
-  const rows steps = ascending(0, std::max<std::int64_t>(n_queries_ + n_keys_ - 1, 0), -1);
+  rows steps = ascending(0, std::max<std::int64_t>(n_queries_ + n_keys_ - 1, 0), -1);
   if (n_queries_ == 0) return steps;
   return combine(offset_, steps, [&](auto at, auto step) { return at + n_queries_ - 1 + step; });
 }

@@ -16,7 +16,7 @@ constexpr statistic reported[] = {statistic::support, statistic::entropy, statis
 /// Its name with its numbers: entmax(alpha=1.5), softmax(sink=0).
 std::string name_of(const normalizer_choice& choice) {
   const normalizer_traits& traits = traits_of(choice.rule);
-  const std::string name(traits.name);
+  std::string name(traits.name);
   if (traits.solves_threshold) return name + "(alpha=" + text_of(choice.numbers.alpha) + ")";
   if (choice.rule == normalizer::top_k) return name + "(k=" + text_of(choice.numbers.k) + ")";
   if (choice.number)

@@ -8,7 +8,7 @@
 //   (u + H)^2 - v + 2 (u + H)  of its variance
 //   2 (p - C)              of the concentration; that times -1 / C of renyi2
 // and [the first key with the largest score] of the largest score, of the largest weight q that
-// times q, less p q. They are sums of score_terms.
+// times q, less p q. They are sums of term_sums.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace attnscale::detail {
 
 /// A gradient by a score: p (constant + linear u + square u^2 + weight p), and at_top more at the
 /// first key with the largest score.
-struct score_terms {
+struct term_sums {
   double constant = 0, linear = 0, square = 0, weight = 0, at_top = 0;
 };
 
@@ -32,37 +32,35 @@ struct row_statistics {
   double at(statistic which) const { return value[place_of(which)]; }
 };
 
-inline void add_lse(row_statistics& row, score_terms& sum) {
-  sum.constant += row.of(statistic::lse);
-}
-inline void add_entropy(row_statistics& row, score_terms& sum) {
+inline void add_lse(row_statistics& row, term_sums& sum) { sum.constant += row.of(statistic::lse); }
+inline void add_entropy(row_statistics& row, term_sums& sum) {
   sum.constant -= row.of(statistic::entropy) * row.at(statistic::entropy);
   sum.linear -= row.of(statistic::entropy);
 }
-inline void add_max_score(row_statistics& row, score_terms& sum) {
+inline void add_max_score(row_statistics& row, term_sums& sum) {
   sum.at_top += row.of(statistic::max_score);
 }
-inline void add_mean_score(row_statistics& row, score_terms& sum) {
+inline void add_mean_score(row_statistics& row, term_sums& sum) {
   sum.constant += row.of(statistic::mean_score) * (1 + row.at(statistic::entropy));
   sum.linear += row.of(statistic::mean_score);
 }
-inline void add_score_variance(row_statistics& row, score_terms& sum) {
+inline void add_score_variance(row_statistics& row, term_sums& sum) {
   const double of = row.of(statistic::score_variance), h = row.at(statistic::entropy);
   sum.constant += of * (h * h + 2 * h - row.at(statistic::score_variance));
   sum.linear += of * (2 * h + 2);
   sum.square += of;
 }
 /// It is a function of the concentration, which is added after it.
-inline void add_renyi2(row_statistics& row, score_terms&) {
+inline void add_renyi2(row_statistics& row, term_sums&) {
   if (const double of = row.of(statistic::renyi2); of != 0)
     row.of(statistic::concentration) -= of / row.at(statistic::concentration);
 }
-inline void add_concentration(row_statistics& row, score_terms& sum) {
+inline void add_concentration(row_statistics& row, term_sums& sum) {
   const double of = 2 * row.of(statistic::concentration);
   sum.constant -= of * row.at(statistic::concentration);
   sum.weight += of;
 }
-inline void add_max_weight(row_statistics& row, score_terms& sum) {
+inline void add_max_weight(row_statistics& row, term_sums& sum) {
   const double of = row.of(statistic::max_weight) * row.at(statistic::max_weight);
   sum.constant -= of;
   sum.at_top += of;
@@ -73,7 +71,7 @@ struct statistic_gradient {
   statistic which;
   statistic_set needs;   ///< of the forward pass
   gradient_terms terms;  ///< that it has
-  void (*add)(row_statistics& row, score_terms& sum);
+  void (*add)(row_statistics& row, term_sums& sum);
 };
 
 /// In the order in which they are added.

@@ -64,9 +64,12 @@ def test_score_forms_and_rules() -> None:
     form = Watched(ScoreForm())
     call = _core.Call(ROWS, ROWS, None, None, None, form, True, 1)
     assert form.read == set(ScoreForm._fields)
-    rule = Watched(Rule("softmax"))
-    call.attend(ROWS, np.empty((3, 4)), (), 1.0, rule)
-    assert rule.read == set(Rule._fields)
+    read = set()
+    for kind in ("softmax", "sigmoid", "relu"):  # whose rows have each a number of another kind
+        rule = Watched(Rule(kind, bias=0.0, factor=1.0))
+        call.attend(ROWS, np.empty((3, 4)), (), 1.0, rule)
+        read |= rule.read
+    assert read == set(Rule._fields)
 
 
 @pytest.mark.skipif(not HEADER.exists(), reason="not a source tree")

@@ -19,14 +19,11 @@ ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f
   using enum gradient_terms;
   with_weights(rule, [&](auto weights) {
     using W = decltype(weights);
-    if constexpr (!W::is_exponential)
-      f.template operator()<typename W::template backward<T, constant>>();
-    else if (terms == constant)
-      f.template operator()<typename W::template backward<T, constant>>();
-    else if (terms == linear)
-      f.template operator()<typename W::template backward<T, linear>>();
-    else
-      f.template operator()<typename W::template backward<T, all>>();
+    if constexpr (W::is_exponential) {
+      if (terms == linear) return f.template operator()<typename W::template backward<T, linear>>();
+      if (terms == all) return f.template operator()<typename W::template backward<T, all>>();
+    }
+    return f.template operator()<typename W::template backward<T, constant>>();
   });
 }
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -25,16 +24,8 @@ constexpr std::int64_t most_offset = std::int64_t{1} << 60, most_side = 2 * most
 
 // ---- arrays that broadcast --------------------------------------------------------------------
 
-/// Number of entries; std::bad_alloc if no memory can hold them.
 std::size_t count(std::span<const std::int64_t> shape) {
-  std::int64_t total = 1;
-  for (const std::int64_t extent : shape)
-    if (extent == 0) return 0;
-  for (const std::int64_t extent : shape) {
-    if (total > PTRDIFF_MAX / 64 / extent) throw std::bad_alloc();
-    total *= extent;
-  }
-  return static_cast<std::size_t>(total);
+  return static_cast<std::size_t>(detail::entries_of(shape));
 }
 
 /// The shape of two arrays that fit each other.
@@ -114,8 +105,7 @@ rows read(const char* name, const integer_array& given, const extents& shape, co
     fits = own[own.size() - k] == 1 || own[own.size() - k] == shape[shape.size() - k];
   if (!fits)
     refuse(std::string(name) + " must broadcast to " + axes + " = " +
-           text_of(std::span<const std::int64_t>(shape)) + ", got shape " +
-           text_of(std::span<const std::int64_t>(given.extents)));
+           text_of(std::span<const std::int64_t>(shape)) + ", got shape " + text_of(given.extents));
   rows found{{own.begin(), own.end()}, {}};
   found.numbers.resize(count(own));
   for (std::size_t i = 0; i < found.numbers.size(); ++i)
@@ -315,13 +305,14 @@ rows key_intervals::distances() const {
 }
 
 std::int64_t key_intervals::reach() const {
-  rows farthest = distances();
+  rows farthest;
   if (origin_) {
     const rows own = aligned();
     const rows left = combine(own, *begin_, std::minus<>());
     const rows right = combine(*end_, own, [](auto end, auto at) { return end - 1 - at; });
     farthest = combine(left, right, [](auto a, auto b) { return a + b < 0 ? -1 : std::max(a, b); });
   } else {
+    farthest = distances();
     for (std::int64_t& each : farthest.numbers) each = each < 0 ? -each : each;
   }
   std::int64_t most = -1;

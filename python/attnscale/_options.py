@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-__all__ = ["check_options", "hinted"]
+__all__ = ["check_options", "hinted", "refuse_unknown"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -70,14 +70,21 @@ def _message(function: str, unknown: str, known: list[str]) -> str:
     return f"{function}() got an unexpected keyword argument {unknown!r}{hint}"
 
 
+def refuse_unknown(
+    function: str, options: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> None:
+    """Refuse options that are none of a function's parameters; a call without such takes no time here."""
+    if not options.keys() <= parameters.keys():
+        check_options(function, options, parameters)
+
+
 def hinted(function: _Function) -> _Function:
     """The function, whose error about an unknown keyword says which one may have been meant."""
-    known = frozenset(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        if not known.issuperset(options):
-            check_options(function.__name__, options, inspect.signature(function).parameters)
+        refuse_unknown(function.__name__, options, parameters)
         return function(*arguments, **options)
 
     return cast(_Function, call)

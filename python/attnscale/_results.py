@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "COUNTS",
+    "DIFFERENTIABLE",
     "NAMES",
     "AttentionStatistics",
     "ScaleSolution",
@@ -29,6 +31,10 @@ __all__ = [
 
 #: The statistics, in the order of the fields of AttentionStatistics.
 NAMES = _core.statistic_names
+#: Statistics that are numbers of keys or places of them.
+COUNTS = tuple(name for name, traits in _core.statistic_traits.items() if traits.is_count)
+#: Statistics whose gradients reach query and key.
+DIFFERENTIABLE = tuple(name for name, traits in _core.statistic_traits.items() if traits.has_gradient)
 
 
 def describe_arrays(result: Any) -> str:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from attnscale import laws, reference
 from attnscale import normalizers as N
-from attnscale._call.gradients import COTANGENTS
+from attnscale._results import DIFFERENTIABLE
 
 from . import build, check_attend, oracle
 from .compare import Findings
@@ -50,14 +50,14 @@ def draw(d: Draw) -> Case:
     softmax = isinstance(
         at.normalizers.get(build.normalizer(options["normalizer"])), (N.Softmax, N.Sink, N.SoftmaxN)
     )
-    rows = [name for name in COTANGENTS if softmax and d.chance(0.25)]
+    rows = [name for name in DIFFERENTIABLE if softmax and d.chance(0.25)]
     return {
         "shape": shape,
         "arrays": arrays,
         "options": options,
         "output": not rows or d.chance(0.8),
         "rows": {name: [1 if d.chance(0.2) else m for m in (*lead, n)] for name in rows},
-        "forward": d.pick((None, None, ("lse",), ("lse", "entropy"), COTANGENTS)) if softmax else None,
+        "forward": d.pick((None, None, ("lse",), ("lse", "entropy"), DIFFERENTIABLE)) if softmax else None,
         "wanted": _EVERY if d.chance(0.7) else [name for name in _EVERY if d.chance(0.5)],
         "threads": d.pick((None, None, 1, 2, 3)),
         "again": d.chance(0.1),

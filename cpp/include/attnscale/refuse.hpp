@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -32,6 +33,18 @@ inline std::string text_of(std::span<const std::int64_t> shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// Number of entries of a shape; std::bad_alloc if no memory can hold them.
+inline std::int64_t entries_of(std::span<const std::int64_t> shape) {
+  std::int64_t total = 1;
+  for (const std::int64_t extent : shape)
+    if (extent == 0) return 0;
+  for (const std::int64_t extent : shape) {
+    if (total > PTRDIFF_MAX / 64 / extent) throw std::bad_alloc();
+    total *= extent;
+  }
+  return total;
 }
 
 /// With as many digits as it takes to tell the number from others: 0.1, 1e+39, nan.

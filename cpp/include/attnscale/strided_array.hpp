@@ -267,16 +267,8 @@ inline void strided_array::check_no_elements() const {
   refuse("an array of shape " + text_of(shape_) + " must have memory, got a null pointer");
 }
 
-/// Number of entries; std::bad_alloc if no memory can hold them.
 inline std::int64_t count_entries(const extents& shape) {
-  std::int64_t total = 1;
-  for (const std::int64_t extent : shape)
-    if (extent == 0) return 0;
-  for (const std::int64_t extent : shape) {
-    if (total > PTRDIFF_MAX / 64 / extent) throw std::bad_alloc();
-    total *= extent;
-  }
-  return total;
+  return entries_of(std::span(shape.data(), shape.size()));
 }
 
 /// Calls visit(index) for every index of a shape, in C order.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, fit_to, shown, sum_over_repeats
+from .._results import COUNTS, DIFFERENTIABLE
 from .arrays import ARRAY, FLOAT32, FLOAT64, in_native_order, is_float_type, laid_out, shape_in
 from .distance import law_factor, matrix_of
 from .form import PRODUCTS
@@ -21,22 +22,10 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = ["COTANGENTS", "law_gradients", "pull_back", "receive"]
+__all__ = ["law_gradients", "pull_back", "receive"]
 
-#: Statistics whose gradients reach query and key.
-COTANGENTS = (
-    "lse",
-    "entropy",
-    "max_score",
-    "mean_score",
-    "score_variance",
-    "concentration",
-    "max_weight",
-    "renyi2",
-)
-_INTEGERS = ("argmax",)
 #: Statistics of a forward pass that a backward pass can use.
-_OF_USE = (*(name for name in COTANGENTS if name not in ("max_score", "renyi2")), *_INTEGERS)
+_OF_USE = (*(name for name in DIFFERENTIABLE if name not in ("max_score", "renyi2")), "argmax")
 
 
 class RawGradients(NamedTuple):
@@ -303,7 +292,7 @@ def _read_forward(call: Call, forward: AttentionStatistics, *, with_output: bool
             raise ValueError(
                 f"forward must be of the same call, with rows {row_shape}, got {name} {array.shape}"
             )
-        saved[name] = np.ascontiguousarray(array, np.int64) if name in _INTEGERS else _rows(array, call)
+        saved[name] = np.ascontiguousarray(array, np.int64) if name in COUNTS else _rows(array, call)
     if with_output and forward.output is not None:
         saved["output"] = _read_output("forward.output", forward.output, call)
     return saved

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from .._options import check_options
+from .._options import refuse_unknown
 
 __all__ = ["AXES", "DEFAULTS", "OPTIONS", "Option", "check_known", "takes"]
 
@@ -204,7 +204,6 @@ def takes(options: type) -> Callable[[_Function], _Function]:
             for option in own
         ]
         cast(Any, function).__signature__ = signature.replace(parameters=shown)
-        cast(Any, function).known_options = frozenset(each.name for each in shown)
         function.__doc__ = _filled(function.__doc__, own)
         return function
 
@@ -221,7 +220,5 @@ def _filled(text: str | None, options: list[Option]) -> str | None:
 
 
 def check_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse options that are none of those in the function's signature, and say what may have been meant."""
-    known: frozenset[str] = getattr(function, "known_options")  # noqa: B009  # takes() adds it
-    if not known.issuperset(options):
-        check_options(function.__name__, options, inspect.signature(function).parameters)
+    """Refuse options that a function which :func:`takes` some does not have, and say what may be meant."""
+    refuse_unknown(function.__name__, options, cast(Any, function).__signature__.parameters)

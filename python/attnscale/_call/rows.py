@@ -44,7 +44,7 @@ def read_intervals(
         inputs.key.shape[-2],
         inputs.leading[:-1],
         read_causal(is_causal, causal),
-        None if window is None else read_window(window),
+        read_window(window),
         None if key_lengths is None else read_integers("key_lengths", key_lengths),
         None if document_ids is None else read_integers("document_ids", document_ids),
     )
@@ -99,9 +99,8 @@ def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
 
 def read_causal(is_causal: Any, causal: Any) -> str | int | None:
     """Whose key each query is aligned with: "top_left", "bottom_right" or an offset; None: all are seen."""
-    if causal is None and is_causal is False:
-        return None
-    boolean("is_causal", is_causal)
+    if is_causal is not False:
+        boolean("is_causal", is_causal)
     if causal is None:
         return "top_left" if is_causal else None
     if is_causal and not (isinstance(causal, str) and causal == "top_left"):

@@ -11,14 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .._results import NAMES
+from .._results import COUNTS, DIFFERENTIABLE
 from ._ffi import call_core
 
-__all__ = ["COUNTS", "Form", "attend"]
+__all__ = ["Form", "attend"]
 
-#: Statistics that are integers.
-COUNTS = ("n_visible", "argmax", "support")
-_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*COUNTS, "sink_weight", "min_score"))
 # Statistics that the backward pass would compute again if they were not kept.
 _KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 #: Arrays of a call that have a gradient, if they are numbers at all.
@@ -140,7 +137,7 @@ def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, Any], grads: _Arrays) 
 def _check_cotangents(form: Form, given: _Arrays) -> None:
     rows = [name for name in given if name != "output"]
     for name in rows:
-        if name not in _DIFFERENTIABLE:
+        if name not in DIFFERENTIABLE:
             raise ValueError(f"{name} has no gradient, and one was asked for; jax.lax.stop_gradient drops it")
     if rows and form.normalizer != "softmax":
         raise ValueError(

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .._call.lost_rows import warn_of_lost_rows
 from .._core import attend_tensors, differentiate_tensors
+from .._results import DIFFERENTIABLE
 from ._arguments import LEARNABLE, Arguments
-from ._ops import DIFFERENTIABLE, KEPT, attend_arrays, differentiate, differentiate_as_operator
+from ._ops import KEPT, attend_arrays, differentiate, differentiate_as_operator
 from ._tensors import array, is_eager
 
 __all__ = ["attend_now", "attend_plain", "watchers"]

@@ -212,7 +212,7 @@ def _attend(
     options: Mapping[str, Any],
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for."""
-    if any(name not in _OPTIONS for name in options):
+    if any(name not in _OPTIONS for name in options):  # the compiler of PyTorch follows no signature
         check_known(function, options)
     call, backend = read_call(query, key, value, options), options.get("backend")
     eager = backend in _CORE and is_eager(*call.tensors)

@@ -11,14 +11,13 @@ import torch
 
 from .._call.gradients import pull_back
 from .._call.weights import available, normalizer_of
-from .._results import NAMES, AttentionStatistics, statistic_names
+from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
 from ._autograd import Differentiable
 from ._tensors import array, check_on_cpu, heads_first, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
 __all__ = [
-    "DIFFERENTIABLE",
     "KEPT",
     "attend_arrays",
     "differentiate",
@@ -29,8 +28,6 @@ __all__ = [
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; an operator may have more
-_COUNTS = ("n_visible", "argmax", "support")
-DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight", "min_score"))
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
 # Statistics that the backward pass would compute again if they were not kept.
 KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
@@ -80,7 +77,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
         output = new(heads_first(shape, call.form.layout), dtype=dtype)
     floats = torch.float64 if dtype == torch.float64 else torch.float32
     return output, *(
-        new(rows, dtype=torch.int64 if name in _COUNTS else floats) if name in asked else new(0)
+        new(rows, dtype=torch.int64 if name in COUNTS else floats) if name in asked else new(0)
         for name in NAMES
     )
 

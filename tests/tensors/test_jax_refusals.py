@@ -134,6 +134,18 @@ def test_bad_numbers_of_traced_options(name: str) -> None:
 
 
 COUNTS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "one law a head": (
+        "key_lengths",
+        np.array(3),
+        {"scale": "ssmax(s=[1, 2])"},
+        "scale='ssmax(s=[1, 2])' counts the keys",
+    ),
+    "a product": (
+        "document_ids",
+        np.array([1, 1, 2, 2]),
+        {"scale": "2 * log_n"},
+        "scale='2 * log_n' counts the keys",
+    ),
     "normalizer": (
         "key_lengths",
         np.array(3),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
 from ._call.homes import apply_at_home
 from ._checks import meant, shown
+from ._core import statistic_traits
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ __all__ = [
 
 
 #: The statistics, in the order of the fields of AttentionStatistics.
-NAMES = _core.statistic_names
+NAMES = tuple(statistic_traits)
 #: Statistics that are numbers of keys or places of them.
-COUNTS = tuple(name for name, traits in _core.statistic_traits.items() if traits.is_count)
+COUNTS = tuple(name for name, traits in statistic_traits.items() if traits.is_count)
 #: Statistics whose gradients reach query and key.
-DIFFERENTIABLE = tuple(name for name, traits in _core.statistic_traits.items() if traits.has_gradient)
+DIFFERENTIABLE = tuple(name for name, traits in statistic_traits.items() if traits.has_gradient)
 
 
 def describe_arrays(result: Any) -> str:
@@ -148,7 +148,7 @@ class AttentionStatistics(Tabled):
         for name in self._present():
             values = getattr(self, name)
             dims = getattr(values, "dims", row_dims(values.ndim))
-            found[name] = Labelled(dims, values, _core.statistic_traits[name].unit)
+            found[name] = Labelled(dims, values, statistic_traits[name].unit)
             if name == "entropy":
                 found["effective_keys"] = Labelled(dims, self.effective_keys)
         return found

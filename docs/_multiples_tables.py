@@ -23,7 +23,8 @@ def multiples_texts():
 
 
 def _best(name, labels):
-    from attnscale.experiments import best_multiples, stored
+    from studies import stored
+    from studies.models.best_multiples import best_multiples
 
     return best_multiples(stored(name), **labels)
 

@@ -17,7 +17,7 @@ READ = {
     "clipped log_n": "clipped, log n",
     "clipped yarn": "clipped, YaRN's",
 }
-_WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale.experiments.stored`."
+_WITHOUT_TORCH = "This table needs PyTorch where the site is built."
 
 
 def run_texts():
@@ -31,7 +31,7 @@ def run_texts():
     }
     if find_spec("torch") is None:
         return dict.fromkeys(tables, _WITHOUT_TORCH)
-    from attnscale.experiments import stored
+    from studies import stored
 
     return {file: text(stored(name, run)) for file, (name, run, text) in tables.items()}
 

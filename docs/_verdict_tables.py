@@ -7,7 +7,7 @@ import math
 from importlib.util import find_spec
 from pathlib import Path
 
-import attnscale
+import studies
 
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
 RUNS = ("full", "large", "cpu", "paired")
@@ -28,20 +28,18 @@ def verdict_texts():
 
 
 def _names():
-    """Names of the experiments, also where they cannot be imported."""
-    folder = Path(attnscale.__file__).parent / "experiments" / "_studies"
+    """Names of the studies, also where they cannot be imported."""
+    folder = Path(studies.__file__).parent
     return sorted(path.stem for path in folder.glob("[a-z]*.py"))
 
 
 def _verdicts(name, runs):
-    """The verdict of each of these runs of an experiment that is stored."""
-    from attnscale.experiments import stored
-
+    """The verdict of each of these runs of a study that is stored."""
     found = {}
     for run in runs:
         try:
-            found[run] = stored(name, run).verdict()
-        except ValueError:  # no such run is shipped
+            found[run] = studies.stored(name, run).verdict()
+        except ValueError:  # no such run is stored
             continue
     return found
 

@@ -44,7 +44,7 @@ numpydoc_xref_param_type = False
 # Sphinx reads only what lies below docs/: notebooks are copied in, and the pages of the laws and of the C++
 # headers, lists and pictures are written from the package. Nothing of it is kept in git.
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "notebooks")]
 from _cpp_pages import write_cpp_pages  # noqa: E402
 from _declared_tables import declared_texts  # noqa: E402
 from _example_report import example_report  # noqa: E402

@@ -47,6 +47,7 @@ from dataclasses import replace
 import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
+from studies.length_generalization import LengthGeneralization
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
@@ -110,8 +111,8 @@ print(f"  {'yarn (its temperature alone)':46}", *(f"{b:5.2f}      " for b in yar
 # rotary models of O are there, and at least one of E.
 
 # %%
-full = at.experiments.stored("length_generalization")
-large = at.experiments.stored("length_generalization", "large")
+full = LengthGeneralization.stored()
+large = LengthGeneralization.stored("large")
 runs = {"full": full, "large": large}
 
 
@@ -380,7 +381,7 @@ for name, run in runs.items():
 # The mean over the models is in favour, as before.
 
 # %%
-cpu = at.experiments.stored("length_generalization", "cpu")
+cpu = LengthGeneralization.stored("cpu")
 assert cpu.parameters["attention"] == "attnscale"
 assert cpu.parameters | {"attention": "torch", "device": "cuda", "windows": 256} == full.parameters
 tokens = cpu.parameters["windows"] * lengths[-1] // cpu.parameters["train_length"] * cpu.parameters["masked"]
@@ -409,12 +410,12 @@ assert (ratio[:, 0] > 2).sum() == 1  # at 256 one of three
 # that the two programs train the same model.
 
 # %%
-kept = at.experiments.stored("length_generalization", "reduced")
-config = at.experiments.LengthGeneralizationConfig.reduced()
-ours = at.experiments.length_generalization(config, seeds=[100], progress=False)
+kept = LengthGeneralization.stored("reduced")
+config = LengthGeneralization.reduced()
+ours = config.run(seeds=[100], progress=False)
 brief = replace(config, trained=("O",), steps=40, lengths=(64, 128), windows=8, most_bytes=300_000)
 both = [
-    at.experiments.length_generalization(replace(brief, attention=attention), seeds=[100], progress=False)
+    replace(brief, attention=attention).run(seeds=[100], progress=False)
     for attention in ("attnscale", "torch")
 ]
 loss, accuracy = (np.stack([each.select(name) for each in both]) for name in ("loss", "accuracy"))

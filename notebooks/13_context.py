@@ -48,6 +48,8 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from studies.context import Context
+from studies.length_tasks import LengthTasks
 from torch.nn import functional
 
 CHECK = True  # with False no assert stops what you change
@@ -246,14 +248,14 @@ for name, difference in differences.items():
 #
 # ## The full run (T17)
 #
-# `at.experiments.context` trains such models, 5 seeds of each: in sampled contexts, in graphs of a stochastic
+# `studies/context.py` trains such models, 5 seeds of each: in sampled contexts, in graphs of a stochastic
 # block model whose edges are the mask of attention (the law then counts each node's own neighbours), and in
 # the mirror task, where one token of the context has the query's code, and the class. A node reads itself
 # or not. Trained at $n = 32$, where every law but the last is 1, or at lengths from 8 to 32 under
 # $1/\sqrt d$ or under $\log_{32} n$.
 
 # %%
-result = at.experiments.stored("context")
+result = Context.stored()
 print(result.question)
 print("refuted if", result.refuted_if)
 LAWS = {"standard": BLUE, "log_n": RED, "annealed": GREEN, "2 log_n": ORANGE}
@@ -345,7 +347,7 @@ for t, task in enumerate(result.axes["task"]):
 # adaptive-scalable entmax (ASEntmax) two numbers for each query and head.
 
 # %%
-tasks = at.experiments.stored("length_tasks")
+tasks = LengthTasks.stored()
 print(tasks.question)
 print("refuted if", tasks.refuted_if)
 M = tasks.variables["accuracy"].coords["n"]
@@ -423,8 +425,8 @@ assert abs(at_1024["average", "log_n"][0]) < 0.001
 # The context with 400 steps, one seed that is not among the stored ones:
 
 # %%
-again = at.experiments.context(at.experiments.ContextConfig.reduced(), seeds=[100], progress=False)
-kept = at.experiments.stored("context", "reduced")["accuracy"]
+again = Context.reduced().run(seeds=[100], progress=False)
+kept = Context.stored("reduced")["accuracy"]
 new = again["accuracy"].value
 print("now   ", new.squeeze().round(3).tolist())
 print("stored", kept.value.squeeze().round(3).tolist(), "+-", kept.standard_error.squeeze().round(3).tolist())

@@ -45,6 +45,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from attnscale.variants import efficient_attention_weights
+from studies.hybrids import Hybrids
+from studies.recall import Recall
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
@@ -86,11 +88,11 @@ for pairs in (4, 8, 16, 32, 64):
 # %% [markdown]
 # ## Recall (T27)
 #
-# `at.experiments.recall`: $P$ pairs of 64 keys and 64 values, a pair is one token; the value of one key is
+# `studies/recall.py`: $P$ pairs of 64 keys and 64 values, a pair is one token; the value of one key is
 # asked for. One layer, $d_k = 8$, 1500 steps, 3 seeds.
 
 # %%
-recall = at.experiments.stored("recall")
+recall = Recall.stored()
 print(recall.question)
 print("refuted if", recall.refuted_if)
 print(recall.table())
@@ -143,7 +145,7 @@ assert not (lost > 2 * lost_error and lost > 0.02)
 # %% [markdown]
 # ## Text (T27)
 #
-# `at.experiments.hybrids`: a causal transformer, 2 layers, width 128, four heads of 32, learned positions,
+# `studies/hybrids.py`: a causal transformer, 2 layers, width 128, four heads of 32, learned positions,
 # on the source of Python's standard library (tokens of a BPE of 1000 that is trained in the run, every tenth
 # file held out), 5000 steps of 32 texts of 256 tokens, 3 seeds. For 5000 steps a GPU was needed, and so
 # attention was PyTorch's: the same formulas, whose first steps agree with this package's (a test).
@@ -183,7 +185,7 @@ for name, function in (
 # The models that ended:
 
 # %%
-text = at.experiments.stored("hybrids")
+text = Hybrids.stored()
 print(text.question)
 print("refuted if", text.refuted_if)
 VARIANT = dict(zip(text.axes["variant"], (BLUE, RED, GREEN, ORANGE, PURPLE, SKY), strict=True))
@@ -274,7 +276,7 @@ assert np.isnan(last[1]).all()
 # heads only, too.
 
 # %%
-ours = at.experiments.stored("hybrids", "cpu")
+ours = Hybrids.stored("cpu")
 assert ours.parameters["attention"] == "attnscale"
 nll, curve = ours.select("nll"), ours.select("loss")  # variants, seeds (, steps)
 assert np.isfinite(nll).all()
@@ -305,9 +307,9 @@ assert (nll[2] - nll[0] > (nll[1] - nll[0]) / 2).all()  # for every seed
 # kernels:
 
 # %%
-small = at.experiments.RecallConfig.reduced()
-again = at.experiments.recall(small, seeds=[100], progress=False)
-kept = at.experiments.stored("recall", "reduced")["accuracy"]
+small = Recall.reduced()
+again = small.run(seeds=[100], progress=False)
+kept = Recall.stored("reduced")["accuracy"]
 for variant, new, mean, error in zip(
     again.axes["variant"],
     again.arrays["accuracy"][:, 0, 0],

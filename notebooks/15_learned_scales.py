@@ -42,6 +42,7 @@
 import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
+from studies.learned_scales import LearnedScales
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
@@ -117,7 +118,7 @@ assert expected(4) > 5 * expected(9)
 # name) by brackets that may be far off.
 
 # %%
-result = at.experiments.stored("learned_scales")
+result = LearnedScales.stored()
 print(result.question)
 print("refuted if", result.refuted_if)
 models = result.axes["model"]
@@ -241,7 +242,7 @@ assert grown[2] < 0.15 * grown[3]  # and the weights shrink
 # $\ln n$. Both halves of the answer count, and a gain below 0.005 counts as none.
 
 # %%
-swept = at.experiments.stored("learned_scales", "norm")
+swept = LearnedScales.stored("norm")
 verdict = swept.verdict()
 print(verdict)
 assert not verdict.exploratory
@@ -371,10 +372,8 @@ for model in ("unscaled", "unscaled_t5"):
 # errors of what is stored.
 
 # %%
-kept = at.experiments.stored("learned_scales", "reduced")
-again = at.experiments.learned_scales(
-    at.experiments.LearnedScalesConfig.reduced(), seeds=[100], progress=False
-)
+kept = LearnedScales.stored("reduced")
+again = LearnedScales.reduced().run(seeds=[100], progress=False)
 there = kept["error"]
 spread = there.standard_error * np.sqrt(there.seeds)
 for i, model in enumerate(kept.axes["model"]):

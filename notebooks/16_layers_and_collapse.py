@@ -49,6 +49,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale.sweep import SweepError
 from scipy import stats
+from studies.collapse import Collapse
+from studies.layers import Layers
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
@@ -73,7 +75,7 @@ print(f"attnscale {at.__version__}")
 # would be 0.
 
 # %%
-layers = at.experiments.stored("layers")
+layers = Layers.stored()
 print(layers.question)
 print("refuted if", layers.refuted_if)
 assert layers.complete
@@ -183,13 +185,13 @@ assert (crosstalk[0] > crosstalk[1]).all()
 # Again, with other and shorter texts (which moves the numbers: short texts have other maps):
 
 # %%
-small = at.experiments.LayersConfig.reduced()
+small = Layers.reduced()
 try:
-    again = at.experiments.layers(small, seeds=[100], progress=False)
+    again = small.run(seeds=[100], progress=False)
 except SweepError as error:
     print(error)  # without transformers or the weights
 else:
-    kept = at.experiments.stored("layers", "reduced")
+    kept = Layers.stored("reduced")
     spread = kept["update_cosine"].standard_error * np.sqrt(len(kept.axes["seed"]))
     away = abs(again["update_cosine"].value - kept["update_cosine"].value)
     print(f"largest difference {away.max():.3f}, stored standard deviations up to {spread.max():.3f}")
@@ -216,7 +218,7 @@ else:
 # model which knows the tokens' shares alone.
 
 # %%
-collapse = at.experiments.stored("collapse")
+collapse = Collapse.stored()
 print(collapse.question)
 print("refuted if", collapse.refuted_if)
 guards, rates = collapse.axes["guard"], collapse.axes["learning_rate"]
@@ -313,9 +315,9 @@ with at.plot.style():
 # Again, smaller, with a new seed:
 
 # %%
-kept = at.experiments.stored("collapse", "reduced")
+kept = Collapse.stored("reduced")
 seeds = len(kept.axes["seed"])
-again = at.experiments.collapse(at.experiments.CollapseConfig.reduced(), seeds=[100], progress=False)
+again = Collapse.reduced().run(seeds=[100], progress=False)
 for name in ("test_loss", "entropy"):
     there = kept[name]
     spread = there.standard_error * np.sqrt(seeds + 1)  # of one model, and of the mean

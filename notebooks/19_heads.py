@@ -36,6 +36,7 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 from attnscale import laws, theory
+from studies.two_heads import TwoHeads
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
@@ -371,7 +372,7 @@ with at.plot.style():
 # The claims were registered before the run.
 
 # %%
-trained = at.experiments.stored("two_heads")
+trained = TwoHeads.stored()
 reads = np.array(trained.variables["accuracy"].coords["n"])
 print("at 1024 tokens         needle  majority  both (standard error)")
 for variant in trained.axes["variant"]:

@@ -15,7 +15,13 @@ import attnscale as at
 import numpy as np
 from matplotlib import pyplot
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_static"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "notebooks"))
+
+from studies import stored  # noqa: E402
+from studies.models.best_multiples import best_multiples  # noqa: E402
+
+FOLDER = ROOT / "docs" / "_static"
 LENGTHS = (64, 128, 256, 512, 1024)
 LAWS = {
     "log_n": at.plot.COLOURS[0],
@@ -30,13 +36,13 @@ def length_generalization() -> Any:
     """Accuracy with distances as trained and clipped, and what each law adds to it."""
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2))
     for run, title, style in (("full", "3 layers", "-"), ("large", "6 layers", "--")):
-        result = at.experiments.stored("length_generalization", run)
+        result = stored("length_generalization", run)
         for reading, colour in (("as trained", at.plot.COLOURS[1]), ("clipped", at.plot.COLOURS[0])):
             label = f"{title}, distances {reading}"
             _line(
                 axes[0], result, "accuracy", reading, "standard", color=colour, linestyle=style, label=label
             )
-    full = at.experiments.stored("length_generalization")
+    full = stored("length_generalization")
     for ax, reading in zip(axes[1:], ("as trained", "clipped"), strict=True):
         for law, colour in LAWS.items():
             _line(ax, full, "accuracy_gain", reading, law, color=colour, label=law.replace("_", " "))
@@ -60,7 +66,7 @@ def _line(ax: Any, result: Any, name: str, reading: str, law: str, **style: Any)
 
 def learned_scales() -> Any:
     """Errors, scales and spreads of recall by model, a point for each seed."""
-    result = at.experiments.stored("learned_scales")
+    result = stored("learned_scales")
     models = [model for model in result.axes["model"] if not model.startswith("unscaled")]
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.6), layout="constrained")
     for place, model in enumerate(models):
@@ -83,7 +89,7 @@ def learned_scales() -> Any:
 
 def layers() -> Any:
     """Cosines of updates, trained and not, and of sentence embeddings."""
-    result = at.experiments.stored("layers")
+    result = stored("layers")
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
     update, final = result["update_cosine"].value, result["final_cosine"].value[0]
     titles = ("Update, trained", "Update, initial weights", "Sentence embedding, trained")
@@ -103,7 +109,7 @@ def layers() -> Any:
 
 def collapse() -> Any:
     """Entropy against the step at two learning rates, and the loss against the rate."""
-    result = at.experiments.stored("collapse")
+    result = stored("collapse")
     rates, step = result.axes["learning_rate"], result.variables["entropy"].coords["step"]
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
     for guard, colour in zip(result.axes["guard"], at.plot.COLOURS, strict=False):
@@ -130,8 +136,8 @@ def multiples() -> Any:
         ("needle_multiples", {}, "needle"),
     )
     for ax, (name, labels, title) in zip(axes, read, strict=False):
-        result = at.experiments.stored(name)
-        best = at.experiments.best_multiples(result, **labels)
+        result = stored(name)
+        best = best_multiples(result, **labels)
         grid = [each for each in result.variables["nll"].coords["multiple"] if not isinstance(each, str)]
         loss = np.nanmean(result.select("nll", trained="standard", **labels), axis=0)[: len(grid)]
         for i, (n, colour) in enumerate(zip(best.lengths, at.plot.COLOURS, strict=False)):
@@ -158,7 +164,7 @@ def multiples() -> Any:
 
 def context() -> Any:
     """Accuracy of models of a context trained at 32 tokens under each law, and pairs that a layer recalls."""
-    run, recall = at.experiments.stored("context"), at.experiments.stored("recall")
+    run, recall = stored("context"), stored("recall")
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
     lengths = run.variables["accuracy"].coords["n"]
     names = (r"$1/\sqrt{d}$", r"$\log_{32} n$", "annealed", r"$2\,\log_{32} n$")
@@ -190,7 +196,7 @@ READ = {"as trained": "whole texts", "clipped": "distances clipped"}
 
 def causal_length() -> Any:
     """What whole texts of prose add to the loss, what laws give back without positions, and the entropy."""
-    run = at.experiments.stored("causal_length")
+    run = stored("causal_length")
     lengths = np.array(run.variables["nll"].coords["n"])
 
     def of(name: str, positions: str, reading: str, trained: str = "standard") -> Any:

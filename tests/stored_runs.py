@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from functools import cache
 
-import attnscale as at
 import numpy as np
 from scipy import stats
+from studies import stored
 
 EVIDENCE = "docs/explanation/training-evidence.md"
 
 
 @cache
 def run(name, which=None):
-    return at.experiments.stored(name, which) if which else at.experiments.stored(name)
+    return stored(name, which or "full")
 
 
 def there(values):

@@ -28,22 +28,22 @@ def training_step(session: Session, name: str, *, target: Target) -> list[Row]:
 def _step(implementation: str) -> Action:
     """A step of training with either implementation, from the same weights, batches and masks."""
     import torch
-    from attnscale.experiments import LengthGeneralizationConfig
-    from attnscale.experiments._models.masked import masked_loss
-    from attnscale.experiments._models.transformer import Mixing, Transformer
+    from studies.length_generalization import LengthGeneralization
+    from studies.models.masked import masked_loss
+    from studies.models.transformer import Mixing, Transformer
 
-    config = LengthGeneralizationConfig()
+    study = LengthGeneralization()
     generator = torch.Generator().manual_seed(0)
-    stream: Any = torch.randint(2, config.vocabulary, (100_000,), generator=generator)
+    stream: Any = torch.randint(2, study.vocabulary, (100_000,), generator=generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         mix = Mixing(implementation=implementation)
-        model = Transformer(config.vocabulary, config.layers, config.width, config.heads, mix)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+        model = Transformer(study.vocabulary, study.layers, study.width, study.heads, mix)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=study.learning_rate)
 
     def step() -> object:
         optimizer.zero_grad(set_to_none=True)
-        masked_loss(model, stream, config.batch, config.train_length, config.masked, generator).backward()
+        masked_loss(model, stream, study.batch, study.train_length, study.masked, generator).backward()
         return optimizer.step()
 
     return step
@@ -54,10 +54,10 @@ def hybrid_steps(session: Session, name: str) -> list[Row]:
     if session.torch is None or not Path("/proc/self/status").exists():
         why = "torch is not installed" if session.torch is None else "needs /proc"
         return [skipped(name, "training step of the model of T27, 1 x 1024", Unit.MILLISECONDS, why)]
-    from attnscale.experiments import HybridsConfig
+    from studies.hybrids import Hybrids
 
     rows = []
-    for variant in HybridsConfig().variants:
+    for variant in Hybrids().variants:
         script = f"from attnscale_bench._model_cases import print_hybrid_step; print_hybrid_step({variant!r})"
         seconds, grown = json.loads(run_python(session.threads, "-c", script))
         what = f"training step of the model of T27, 1 x 1024, {variant}"
@@ -72,15 +72,14 @@ def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
     from dataclasses import replace
 
     import torch
-    from attnscale.experiments import HybridsConfig
-    from attnscale.experiments._models.transformer import token_loss
-    from attnscale.experiments._studies.hybrids import language_model
+    from studies.hybrids import Hybrids, language_model
+    from studies.models.transformer import token_loss
 
-    config = replace(HybridsConfig(), n=n)
+    study = replace(Hybrids(), n=n)
     torch.manual_seed(0)
-    model = language_model(config, variant, config.vocabulary)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
-    texts = torch.randint(config.vocabulary, (1, n + 1))
+    model = language_model(study, variant, study.vocabulary)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=study.learning_rate)
+    texts = torch.randint(study.vocabulary, (1, n + 1))
 
     def step(tokens: Any) -> float:
         start = time.perf_counter()

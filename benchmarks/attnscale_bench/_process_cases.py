@@ -39,8 +39,9 @@ def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
     """Standard output of a Python process with `num_threads` threads."""
     threads = str(num_threads)
     # Without PYTHONSAFEPATH, -c would import from the working directory first.
-    here = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
+    here = Path(__file__).resolve().parents[1]
+    own = (str(here), str(here.parent / "notebooks"))
+    path = os.pathsep.join(filter(None, (*own, os.environ.get("PYTHONPATH", ""))))
     variables = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "ATTNSCALE_NUM_THREADS": threads, **environment}
     command = [sys.executable, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)

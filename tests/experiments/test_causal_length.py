@@ -14,23 +14,24 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from attnscale import SweepError  # noqa: E402
-from attnscale.experiments import CausalLengthConfig, causal_length, experiment, stored  # noqa: E402
-from attnscale.experiments._data.prose import PACKAGES, prose_files  # noqa: E402
-from attnscale.experiments._models.causal import (  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.causal_length import CausalLength  # noqa: E402
+from studies.data.prose import PACKAGES, prose_files  # noqa: E402
+from studies.models.causal import (  # noqa: E402
     POSITIONS,
     SCALES,
     CausalModel,
     in_short_windows,
     row_factor,
 )
-from attnscale.experiments._models.clipped import clipped_rows, clipped_scores  # noqa: E402
-from attnscale.experiments._models.transformer import rotate  # noqa: E402
+from studies.models.clipped import clipped_rows, clipped_scores  # noqa: E402
+from studies.models.transformer import rotate  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 SMALL = replace(
-    CausalLengthConfig.reduced(),
+    CausalLength.reduced(),
     vocabulary=300,
     width=16,
     steps=3,
@@ -94,7 +95,7 @@ def test_prose_is_what_paragraphs_say_once(tmp_path):
 def test_a_corpus_that_is_not_there_is_named_with_a_remedy(tmp_path):
     said = f"got '{tmp_path}', which has none; .* apt-get download"
     with pytest.raises(SweepError, match=said) as caught:
-        causal_length(replace(SMALL, corpus=str(tmp_path)), seeds=1, progress=False)
+        replace(SMALL, corpus=str(tmp_path)).run(seeds=1, progress=False)
     assert all(each in str(caught.value) for each in PACKAGES)
 
 
@@ -178,10 +179,10 @@ def test_windows_are_what_is_read_alone():
 
 
 def test_every_reading_that_there_is_is_measured(corpus, tmp_path):
-    config = replace(SMALL, corpus=corpus)
+    study = replace(SMALL, corpus=corpus)
     ours, theirs = (
-        causal_length(each, seeds=1, progress=False, store=tmp_path / "stores" / each.attention)
-        for each in (config, replace(config, attention="torch"))
+        each.run(seeds=1, progress=False, store=tmp_path / "stores" / each.attention)
+        for each in (study, replace(study, attention="torch"))
     )
     for name in ("nll", "entropy", "slope"):
         np.testing.assert_allclose(ours.arrays[name], theirs.arrays[name], rtol=2e-3)
@@ -215,13 +216,16 @@ def test_bad_fields_are_named(changes, said):
 def test_some_of_the_reduced_models_are_within_the_stored_error_bars(tmp_path):
     kept = stored("causal_length", "reduced")["late"]
     some = ("none,trained=standard", "alibi,trained=ssmax", "plain rotary,trained=standard")
-    again = causal_length(
-        CausalLengthConfig.reduced(),
-        seeds=[100],
-        only=[f"positions={each}" for each in some],
-        progress=False,
-        store=tmp_path,  # which keeps the tokens for all models
-    )["late"].value
+    again = (
+        CausalLength.reduced()
+        .run(
+            seeds=[100],
+            only=[f"positions={each}" for each in some],
+            progress=False,
+            store=tmp_path,  # which keeps the tokens for all models
+        )["late"]
+        .value
+    )
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     there = np.isfinite(again)
     assert there.sum() == 5 + 3 + 8
@@ -229,7 +233,6 @@ def test_some_of_the_reduced_models_are_within_the_stored_error_bars(tmp_path):
 
 
 def test_the_reduced_design_can_evaluate_its_criterion():
-    config = CausalLengthConfig.reduced()
-    declared = experiment("causal_length")
-    assert {*config.positions} == {*POSITIONS}
-    assert declared.criterion(config) == declared.criterion(CausalLengthConfig())
+    study = CausalLength.reduced()
+    assert {*study.positions} == {*POSITIONS}
+    assert study.criterion() == CausalLength().criterion()

@@ -9,22 +9,26 @@ from scipy import stats
 
 torch = pytest.importorskip("torch")
 
-from attnscale.experiments import CollapseConfig, Training, collapse, stored  # noqa: E402
-from attnscale.experiments._data.tags import tagged  # noqa: E402
-from attnscale.experiments._models.spectral import SpectralScale, reparametrise  # noqa: E402
-from attnscale.experiments._studies.collapse import _GuardedModel, measure  # noqa: E402
+from attnscale.experiments import Training  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.collapse import (  # noqa: E402
+    Collapse,
+    _GuardedModel,
+)
+from studies.data.tags import tagged  # noqa: E402
+from studies.models.spectral import SpectralScale, reparametrise  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
 def small(**changes):
     sizes = {"layers": 2, "width": 16, "heads": 2, "n": 16, "steps": 20, "batch": 4, "test": 8}
-    return CollapseConfig(**{**sizes, **changes})
+    return Collapse(**{**sizes, **changes})
 
 
 def test_programs_agree_on_the_losses():
     ours, theirs = (
-        collapse(small(attention=each, learning_rates=(0.003,), floor=0.95), seeds=1, progress=False)
+        small(attention=each, learning_rates=(0.003,), floor=0.95).run(seeds=1, progress=False)
         for each in ("attnscale", "torch")
     )
     for name in ("loss", "entropy", "test_loss"):
@@ -42,11 +46,8 @@ def test_the_penalty_is_of_rows_below_the_floor():
 
 def test_the_penalty_raises_the_entropy():
     def lowest(guard):
-        found = measure(
-            small(learning_rates=(0.05,), floor=0.8, floor_weight=10.0),
-            {"guard": guard, "learning_rate": 0.05},
-            0,
-            Training(0),
+        found = small(learning_rates=(0.05,), floor=0.8, floor_weight=10.0).measure(
+            {"guard": guard, "learning_rate": 0.05}, 0, Training(0)
         )
         return found["entropy"][1:].min()
 
@@ -54,7 +55,7 @@ def test_the_penalty_raises_the_entropy():
 
 
 def test_the_loss_of_each_text_is_kept_with_its_file():
-    found = collapse(small(guards=("none",), learning_rates=(0.01,)), seeds=2, progress=False)
+    found = small(guards=("none",), learning_rates=(0.01,)).run(seeds=2, progress=False)
     by_text = found.select("test_loss_by_text")
     np.testing.assert_allclose(by_text.mean(-1), found.select("test_loss"), rtol=1e-5)
     files = found.select("text_file")
@@ -69,7 +70,7 @@ def test_the_loss_of_each_text_is_kept_with_its_file():
 
 def test_a_loss_that_is_not_finite_has_diverged(monkeypatch):
     monkeypatch.setattr(_GuardedModel, "loss", lambda bench, step: bench.model.norm.weight.sum() * torch.nan)
-    found = measure(small(), {"guard": "none", "learning_rate": 0.01}, 0, Training(0))
+    found = small().measure({"guard": "none", "learning_rate": 0.01}, 0, Training(0))
     assert found["diverged"] == 1
     assert np.isnan(found["test_loss_by_text"]).all()
     assert found["entropy"].shape == (21, 2)
@@ -106,14 +107,14 @@ def test_weights_have_the_norm_that_is_learned():
 )
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
-        CollapseConfig(**{field: value})
+        Collapse(**{field: value})
 
 
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("collapse", "reduced")
-    again = collapse(CollapseConfig.reduced(), seeds=[100], progress=False)
+    again = Collapse.reduced().run(seeds=[100], progress=False)
     seeds = len(kept.axes["seed"])
     for name in ("test_loss", "entropy"):
         there = kept[name]

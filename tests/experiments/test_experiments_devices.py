@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import other_device  # noqa: E402
-from attnscale.experiments import Training, experiment  # noqa: E402
-from attnscale.experiments._frame.run import run, units  # noqa: E402
+from attnscale.experiments import Training, find  # noqa: E402
+from attnscale.experiments._run import units  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -47,11 +47,10 @@ NAMES = [
 
 def first_model(name, **changes):
     """The arrays of the first model of an experiment."""
-    study = experiment(name)
-    config = replace(study.config.reduced(), **SMALL[name], **changes)
-    case = units(study, config, 1)[1][0]
+    study = replace(find(name).reduced(), **SMALL[name], **changes)
+    case = units(study, 1)[1][0]
     only = ",".join(f"{axis}={label}" for axis, label in case.parameters.items())
-    return run(study, config, 1, {"progress": False, "only": only}).arrays
+    return study.run(1, progress=False, only=only).arrays
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,14 +76,13 @@ def test_products_in_bfloat16_train_nearly_the_same_model(name):
 
 def test_a_store_of_float32_has_no_field_for_the_type(tmp_path):
     """Stores that are older than the field go on."""
-    study = experiment("recall")
-    config = replace(study.config.reduced(), **SMALL["recall"])
+    study = replace(find("recall").reduced(), **SMALL["recall"])
     for dtype, refused in (("float32", False), ("bfloat16", True)):
         options = {"progress": False, "store": tmp_path}
         if refused:
             with pytest.raises(ValueError, match="store must be of this training"):
-                run(study, replace(config, dtype=dtype), 1, options)
+                replace(study, dtype=dtype).run(1, **options)
         else:
-            run(study, replace(config, dtype=dtype), 1, options)
+            replace(study, dtype=dtype).run(1, **options)
     (mark,) = (path for path in tmp_path.iterdir() if path.suffix == ".json")
     assert "dtype" not in mark.read_text()

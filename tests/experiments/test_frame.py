@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +12,32 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tiny  # noqa: E402
 from attnscale import experiments  # noqa: E402
-from attnscale.experiments import Training, TrainingResult  # noqa: E402
-from attnscale.experiments._frame.checkpoint import Checkpoints  # noqa: E402
-from attnscale.experiments._frame.run import run, units  # noqa: E402
+from attnscale.experiments import Training, TrainingResult, find  # noqa: E402
+from attnscale.experiments._checkpoint import Checkpoints  # noqa: E402
+from attnscale.experiments._run import units  # noqa: E402
 from attnscale.sweep import SweepError, SweepInterrupted  # noqa: E402
+from tiny import Tiny  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 HERE = Path(__file__).parent
 
 
-def train(config=None, seeds=2, **options):
-    return run(tiny.EXPERIMENT, config, seeds, {"progress": False, **options})
+def train(study=None, seeds=2, **options):
+    return (study or Tiny()).run(seeds, progress=False, **options)
+
+
+def failing(error):
+    """A measurement of Tiny that raises where the slope is negative."""
+    measure = Tiny.measure
+
+    def measured(study, cell, seed, training):
+        if cell["slope"] < 0:
+            raise error
+        return measure(study, cell, seed, training)
+
+    return measured
 
 
 def same(one, other):
@@ -64,16 +75,15 @@ def test_mean_and_error():
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
-import tiny
-from attnscale.experiments._frame import train as loop
-from attnscale.experiments._frame.run import run
+from tiny import Tiny
+from attnscale.experiments import _train as loop
 advance = loop.Loop.advance
 def dying(loop):
     if loop.step == {step} and loop.schedule.steps == {of}:
         os.kill(os.getpid(), signal.SIGKILL)
     advance(loop)
 loop.Loop.advance = dying
-run(tiny.EXPERIMENT, None, 1, {{"store": {store!r}, "checkpoint_seconds": 0.0, "progress": False}})
+Tiny().run(1, store={store!r}, checkpoint_seconds=0.0, progress=False)
 """
 
 
@@ -90,7 +100,7 @@ def test_killed_in_the_middle_it_ends_equal(tmp_path, step, of):
 
 
 def test_a_resumed_training_does_not_begin_again(tmp_path, monkeypatch):
-    from attnscale.experiments._frame import train as loop
+    from attnscale.experiments import _train as loop
 
     code = _KILLED.format(here=str(HERE), step=7, of=12, store=str(tmp_path / "store"))
     subprocess.run([sys.executable, "-c", code])
@@ -101,10 +111,10 @@ def test_a_resumed_training_does_not_begin_again(tmp_path, monkeypatch):
     assert steps == [*range(7, 12), 0, 1, 2]
 
 
-def test_a_store_is_not_computed_again(tmp_path):
+def test_a_store_is_not_computed_again(tmp_path, monkeypatch):
     first = train(store=tmp_path)
-    never = replace(tiny.EXPERIMENT, measure=lambda *_: pytest.fail("measured again"))
-    assert same(first, run(never, None, 2, {"progress": False, "store": tmp_path}))
+    monkeypatch.setattr(Tiny, "measure", lambda *_: pytest.fail("measured again"))
+    assert same(first, train(store=tmp_path))
 
 
 def test_processes_share_a_store(tmp_path):
@@ -114,7 +124,7 @@ def test_processes_share_a_store(tmp_path):
 
 
 def test_a_store_of_another_config_is_refused(tmp_path):
-    train(tiny.TinyConfig(steps=3), store=tmp_path, seeds=1)
+    train(Tiny(steps=3), store=tmp_path, seeds=1)
     with pytest.raises(
         ValueError, match=r"whose config has 'steps' = 3 and not 12; choose another directory"
     ):
@@ -136,10 +146,10 @@ def test_bad_seeds(seeds):
         train(seeds=seeds)
 
 
-def test_what_is_measured_is_checked():
-    wrong = replace(tiny.EXPERIMENT, measure=lambda *_: {"last": 1.0})
+def test_what_is_measured_is_checked(monkeypatch):
+    monkeypatch.setattr(Tiny, "measure", lambda *_: {"last": 1.0})
     with pytest.raises(SweepError, match="measure must return"):
-        run(wrong, None, 1, {"progress": False})
+        train()
 
 
 def test_saved_and_loaded(tmp_path):
@@ -154,14 +164,10 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.to_xarray()["loss"].sel(slope=1.0, seed=0).shape == (12,)
 
 
-def test_models_that_are_trained_come_with_the_error_of_the_others():
-    def measure(config, cell, seed, training):
-        if cell["slope"] < 0:
-            raise ArithmeticError("downhill")
-        return tiny.measure(config, cell, seed, training)
-
+def test_models_that_are_trained_come_with_the_error_of_the_others(monkeypatch):
+    monkeypatch.setattr(Tiny, "measure", failing(ArithmeticError("downhill")))
     with pytest.raises(SweepError) as raised:
-        run(replace(tiny.EXPERIMENT, measure=measure), None, 1, {"progress": False})
+        train(seeds=1)
     assert str(raised.value) == (
         "1 of 2 models failed, the first at slope=-2.0, seed=0: ArithmeticError: downhill "
         "(1 are finished; store=DIR keeps them)"
@@ -179,19 +185,15 @@ def test_processes_make_no_difference():
     assert same(train(n_jobs=2), train())
 
 
-def test_ctrl_c_leaves_what_is_finished(tmp_path):
-    def measure(config, cell, seed, training):
-        if cell["slope"] < 0:
-            raise KeyboardInterrupt
-        return tiny.measure(config, cell, seed, training)
-
-    stopped = replace(tiny.EXPERIMENT, measure=measure)
-    result = run(stopped, None, 1, {"progress": False, "store": tmp_path})
-    assert result.interrupted
-    assert not result.complete
+def test_ctrl_c_leaves_what_is_finished(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Tiny, "measure", failing(KeyboardInterrupt()))
+        result = train(seeds=1, store=tmp_path)
+        assert result.interrupted
+        assert not result.complete
+        with pytest.raises(SweepInterrupted, match="0 of 1 models are finished; store=DIR keeps them"):
+            train(seeds=1, only="slope=-2.0")
     assert same(train(seeds=1, store=tmp_path), train(seeds=1))
-    with pytest.raises(SweepInterrupted, match="0 of 1 models are finished; store=DIR keeps them"):
-        run(stopped, None, 1, {"progress": False, "only": "slope=-2.0"})
 
 
 def test_a_model_of_another_process_is_left_to_it(tmp_path):
@@ -200,7 +202,7 @@ def test_a_model_of_another_process_is_left_to_it(tmp_path):
         "print('held', flush=True); time.sleep(60)"
     )
     train(seeds=1, store=tmp_path, only="slope=1.0")
-    _, cases = units(tiny.EXPERIMENT, tiny.TinyConfig(), 1)
+    _, cases = units(Tiny(), 1)
     path = tmp_path / "checkpoints" / f"{cases[1].digest[:32]}.lock"
     with subprocess.Popen([sys.executable, "-c", holder, str(path)], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
@@ -254,29 +256,86 @@ def test_a_loss_that_is_not_finite_ends_the_training():
         training.fit(weight, lambda step: weight.weight.sum(), steps=1)
 
 
-def test_a_run_that_is_not_shipped_is_told_from_those_that_are():
+def test_a_run_that_is_not_stored_is_told_from_those_that_are():
     with pytest.raises(
         ValueError, match=r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sizee'$"
     ):
-        experiments.stored("hybrids", "sizee")
-    assert experiments.stored("context", "lengths").claim == experiments.stored("context").claim
+        find("hybrids").stored("sizee")
+    assert find("context").stored("lengths").claim == find("context").stored().claim
+    with pytest.raises(
+        ValueError, match=r"run of tiny must be stored beside it, got 'full': there is no .*tiny"
+    ):
+        Tiny.stored()
+    with pytest.raises(ValueError, match="result must be one of tiny, got one of recall"):
+        Tiny.completed(find("recall").stored())
 
 
-def test_every_study_is_a_name_of_the_package():
-    """A study is its file: the list, its config and what mypy reads follow, or this says what is missing."""
-    source = Path(experiments.__file__).read_text(encoding="utf-8")
-    assert set(experiments.names()) == {
-        path.stem for path in Path(experiments.__file__).parent.glob("_studies/[a-z]*.py")
-    }
+def test_every_study_of_the_repository_is_the_one_of_its_file():
     for name in experiments.names():
-        declared = experiments.experiment(name)
-        function, config = getattr(experiments, name), declared.config
-        assert (declared.name, function.__name__) == (name, name)
-        assert getattr(experiments, config.__name__) is config
-        assert f"    from ._studies.{name} import {config.__name__}, {name}\n" in source
-        assert {name, config.__name__} <= set(experiments.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        experiments.Nothing  # noqa: B018
+        study = find(name)
+        assert (study.name, study.__module__) == (name, f"studies.{name}")
+        assert study().question
+        assert not study().is_reduced()
+        assert study.reduced().is_reduced()
+
+
+TWO = """
+from dataclasses import dataclass
+from tiny import Tiny
+
+@dataclass(frozen=True)
+class One(Tiny):
+    question = "one?"
+
+@dataclass(frozen=True)
+class Other(Tiny):
+    question = "other?"
+"""
+
+
+def test_a_file_has_the_study_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    two, none = tmp_path / "two_of_them.py", tmp_path / "none_of_them.py"
+    two.write_text(TWO)
+    none.write_text("from tiny import Tiny\n")
+    assert find(f"{two}:Other").question == "other?"
+    assert find(HERE / "tiny.py") is Tiny
+    for text, said in {
+        str(two): r"one class of attnscale.experiments.Study, got 2: One, Other; write .*:CLASS",
+        f"{two}:Othe": "did you mean 'Other'",
+        str(none): "with one class of attnscale.experiments.Study, got 0$",
+        str(tmp_path / "absent.py"): "study must be a file, got '.*absent.py', which there is not",
+        "recal": "did you mean 'recall'",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            find(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"in a clone of it, and .* is in none"):
+        find("recall")
+
+
+def test_a_registration_is_of_the_files_that_a_study_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for name, text in {"a_study": f"import part_of_it\n{TWO}", "part_of_it": "", "not_of_it": ""}.items():
+        (folder / f"{name}.py").write_text(text)
+    study = find(f"{folder / 'a_study.py'}:One")()
+    hashes = []
+    for changed in (None, "not_of_it", "part_of_it"):
+        if changed is not None:
+            (folder / f"{changed}.py").write_text("x = 1\n")
+        hashes.append(study.register(tmp_path / "plan.json"))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_class_that_is_no_study_is_refused():
+    with pytest.raises(TypeError, match="Mute must have a question, as text, got none"):
+        type("Mute", (experiments.Study,), {})
+    with pytest.raises(TypeError, match="abstract method"):
+        type("Empty", (experiments.Study,), {"question": "?"})()
+    with pytest.raises(ValueError, match="Other has no reduced run"):
+        type("Other", (experiments.Study,), {"question": "?"}).reduced()
 
 
 def test_ctrl_c_in_a_step_keeps_that_step(tmp_path):

@@ -9,13 +9,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 import attnscale as at  # noqa: E402
-from attnscale.experiments import HybridsConfig  # noqa: E402
-from attnscale.experiments._models.families import FAMILIES, check_variant, effective_keys, mix_heads  # noqa: E402
-from attnscale.experiments._studies.hybrids import _places  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.hybrids import Hybrids, _places  # noqa: E402
+from studies.models.families import FAMILIES, check_variant, effective_keys, mix_heads  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-SMALL = replace(HybridsConfig.reduced(), steps=3, windows=4, n=24, batch=4, width=32, most_bytes=50_000)
+SMALL = replace(Hybrids.reduced(), steps=3, windows=4, n=24, batch=4, width=32, most_bytes=50_000)
 VARIANTS = ("4 dot", "4 efficient", "4 linear", "4 sparse", "dot + 3 efficient", "2 dot + 2 efficient")
 
 
@@ -73,10 +73,10 @@ def test_effective_keys(causal):
 
 
 def test_ours_and_pytorch_train_alike(tmp_path):
-    config = replace(SMALL, variants=VARIANTS)
+    study = replace(SMALL, variants=VARIANTS)
     ours, theirs = (
-        at.experiments.hybrids(each, seeds=1, progress=False, store=tmp_path / each.attention)
-        for each in (config, replace(config, attention="torch"))
+        each.run(seeds=1, progress=False, store=tmp_path / each.attention)
+        for each in (study, replace(study, attention="torch"))
     )
     assert ours.complete
     for name in ours.variables:
@@ -84,14 +84,14 @@ def test_ours_and_pytorch_train_alike(tmp_path):
     nll = ours.select("nll", seed=0)
     assert len(np.unique(nll)) == len(VARIANTS)
     by_position = ours.select("nll_by_position", seed=0)
-    sizes = [len(part) for part in _places(config.n)]
-    np.testing.assert_allclose(by_position @ sizes / config.n, nll)
-    assert sum(sizes) == config.n
+    sizes = [len(part) for part in _places(study.n)]
+    np.testing.assert_allclose(by_position @ sizes / study.n, nll)
+    assert sum(sizes) == study.n
 
 
 def test_models_of_several_widths_and_numbers_of_heads():
-    result = at.experiments.hybrids(
-        replace(SMALL, variants=("4 dot", "dot + 15 efficient"), widths=(16, 32)), seeds=1, progress=False
+    result = replace(SMALL, variants=("4 dot", "dot + 15 efficient"), widths=(16, 32)).run(
+        seeds=1, progress=False
     )
     assert result.complete
     assert result.axes["width"] == (16, 32)
@@ -102,7 +102,7 @@ def test_models_of_several_widths_and_numbers_of_heads():
     assert len(np.unique(result.select("nll"))) == 4
 
 
-def test_bad_configs():
+def test_bad_studys():
     with pytest.raises(ValueError, match="divides the width 12, got 'dot \\+ 7 efficient' with 8"):
         replace(SMALL, variants=("4 dot", "dot + 7 efficient"), widths=(32, 12))
     with pytest.raises(ValueError, match="widths must be at least 1, got 0"):
@@ -112,7 +112,7 @@ def test_bad_configs():
 
 
 def test_the_stored_run_through_the_kernels_is_that_of_the_documentation():
-    kept = at.experiments.stored("hybrids", "cpu")
+    kept = stored("hybrids", "cpu")
     assert kept.parameters["attention"] == "attnscale"
     nll = kept.select("nll")
     more = nll[1:] - nll[0]  # 4 efficient, dot + 3 efficient
@@ -125,7 +125,7 @@ def test_the_stored_run_through_the_kernels_is_that_of_the_documentation():
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
-    kept = at.experiments.stored("hybrids", "reduced")["nll"]
-    again = at.experiments.hybrids(HybridsConfig.reduced(), seeds=[100], progress=False)["nll"].value
+    kept = stored("hybrids", "reduced")["nll"]
+    again = Hybrids.reduced().run(seeds=[100], progress=False)["nll"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     assert (abs(again - kept.value) <= 4 * spread).all()

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.experiments import LayersConfig, layers, stored  # noqa: E402
-from attnscale.experiments._studies.layers import js_divergence  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.layers import Layers, js_divergence  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -20,12 +20,12 @@ def needs_weights():
 
 
 def run(**changes):
-    return layers(LayersConfig(**{"texts": 2, "n": 12, **changes}), seeds=1, progress=False)
+    return Layers(**{"texts": 2, "n": 12, **changes}).run(seeds=1, progress=False)
 
 
 def test_programs_agree_on_all_states():
     needs_weights()
-    from attnscale.experiments._models.encoder import load
+    from studies.models.encoder import load
 
     tokens = torch.arange(2000, 2024).view(2, 12)
     ours, theirs = (load(each, torch.device("cpu"), trained=True) for each in ("attnscale", "torch"))
@@ -52,7 +52,7 @@ def test_divergence_of_rows():
 
 
 def test_missing_weights_are_one_line(monkeypatch):
-    from attnscale.experiments._models import encoder
+    from studies.models import encoder
 
     pytest.importorskip("transformers")
     known = encoder.find_spec
@@ -71,7 +71,7 @@ def test_missing_weights_are_one_line(monkeypatch):
 )
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
-        LayersConfig(**{field: value})
+        Layers(**{field: value})
 
 
 @pytest.mark.maintainer
@@ -79,7 +79,7 @@ def test_bad_fields_are_named(field, value, said):
 def test_the_reduced_run_is_within_the_stored_error_bars():
     needs_weights()
     kept = stored("layers", "reduced")
-    again = layers(LayersConfig.reduced(), seeds=[100], progress=False)
+    again = Layers.reduced().run(seeds=[100], progress=False)
     for name in ("update_cosine", "final_cosine"):
         there = kept[name]
         spread = there.standard_error * np.sqrt(there.seeds)

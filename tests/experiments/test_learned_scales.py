@@ -8,10 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.experiments import LearnedScalesConfig, Training, learned_scales, stored  # noqa: E402
-from attnscale.experiments._data.scale_tasks import Recall, Tagging  # noqa: E402
-from attnscale.experiments._data.tags import OTHER, TAGS, tagged, tokens_of  # noqa: E402
-from attnscale.experiments._models.scaled_heads import SCALES, Heads, Tagger  # noqa: E402
+from attnscale.experiments import Training  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.data.scale_tasks import Recall, Tagging  # noqa: E402
+from studies.data.tags import OTHER, TAGS, tagged, tokens_of  # noqa: E402
+from studies.learned_scales import LearnedScales  # noqa: E402
+from studies.models.scaled_heads import SCALES, Heads, Tagger  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -116,12 +118,12 @@ def test_what_is_tested_was_not_trained_on():
 
 def small(**changes):
     sizes = {"head_dim": 4, "n": 8, "n_long": 16, "steps": 100, "tuning_steps": 5, "batch": 4, "test": 400}
-    return LearnedScalesConfig(**{**sizes, "models": ("per_head", "per_head-norm"), **changes})
+    return LearnedScales(**{**sizes, "models": ("per_head", "per_head-norm"), **changes})
 
 
 def test_programs_agree_on_the_losses():
     ours, theirs = (
-        learned_scales(small(attention=each, tasks=("recall",)), seeds=1, progress=False)
+        small(attention=each, tasks=("recall",)).run(seeds=1, progress=False)
         for each in ("attnscale", "torch")
     )
     first = slice(0, 10)
@@ -132,7 +134,7 @@ def test_programs_agree_on_the_losses():
 
 def test_fixed_factors_and_a_growth_that_only_longer_rows_see():
     models = ("8-norm", "64-norm", "per_head-norm", "per_head_ln_n-norm")
-    found = learned_scales(small(models=models, tasks=("recall",)), seeds=1, progress=False)
+    found = small(models=models, tasks=("recall",)).run(seeds=1, progress=False)
     scales = found.select("scale", task="recall", seed=0)
     assert (scales[:2] == [[8, 8], [64, 64]]).all()
     constant, growing = (found.select("error", model=each)[0, 0] for each in models[2:])
@@ -157,7 +159,7 @@ def test_programs_agree_on_a_tagger():
 
 
 def test_tuning_moves_the_scales_alone():
-    from attnscale.experiments._studies.learned_scales import _ScaledModel
+    from studies.learned_scales import _ScaledModel
 
     bench = _ScaledModel(small(), {"task": "recall", "model": "one"}, Training(0))
     before = [each.detach().clone() for each in bench.weights]
@@ -179,14 +181,14 @@ def test_tuning_moves_the_scales_alone():
 )
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
-        LearnedScalesConfig(**{field: value})
+        LearnedScales(**{field: value})
 
 
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("learned_scales", "reduced")
-    again = learned_scales(LearnedScalesConfig.reduced(), seeds=[100], progress=False)
+    again = LearnedScales.reduced().run(seeds=[100], progress=False)
     for name in ("error", "keys"):
         there = kept[name]
         spread = there.standard_error * np.sqrt(there.seeds)

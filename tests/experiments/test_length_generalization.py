@@ -10,13 +10,14 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from attnscale.experiments import LengthGeneralizationConfig, length_generalization, stored  # noqa: E402
-from attnscale.experiments._data.corpus import FILE, MASK, library_source, source_files  # noqa: E402
-from attnscale.experiments._data.held_out import held_out_texts, other_texts, repeated_tokens  # noqa: E402
-from attnscale.experiments._models.clipped import clipped_rows, clipped_scores  # noqa: E402
-from attnscale.experiments._models.masked import hide_tokens, masked_loss, read_texts  # noqa: E402
-from attnscale.experiments._models.readings import Reading, _clipped_beta, calibrated  # noqa: E402
-from attnscale.experiments._models.transformer import Mixing, Transformer, rotate  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.data.corpus import FILE, MASK, library_source, source_files  # noqa: E402
+from studies.data.held_out import held_out_texts, other_texts, repeated_tokens  # noqa: E402
+from studies.length_generalization import LengthGeneralization  # noqa: E402
+from studies.models.clipped import clipped_rows, clipped_scores  # noqa: E402
+from studies.models.masked import hide_tokens, masked_loss, read_texts  # noqa: E402
+from studies.models.readings import Reading, _clipped_beta, calibrated  # noqa: E402
+from studies.models.transformer import Mixing, Transformer, rotate  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -50,7 +51,7 @@ def tiny(**changes):
         "calibration_windows": 2,
         "most_bytes": 200_000,
     }
-    return LengthGeneralizationConfig(**{**sizes, **changes})
+    return LengthGeneralization(**{**sizes, **changes})
 
 
 def test_programs_agree_step_by_step():
@@ -195,7 +196,7 @@ def test_texts_are_of_one_file_and_not_repeated():
 
 
 def test_what_is_measured():
-    result = length_generalization(tiny(trained=("O",)), seeds=2, progress=False)
+    result = tiny(trained=("O",)).run(seeds=2, progress=False)
     assert result.complete
     assert result.axes["positions"] == ("rotary", "none")
     standard = result.select("nll", law="standard")
@@ -218,8 +219,7 @@ def test_the_laws_of_a_reading_are_chosen():
     """The numbers of a law do not depend on which others are read."""
     given = {"trained": ("E",), "positions": ("rotary",)}
     every, two = (
-        length_generalization(tiny(**given, **laws), seeds=1, progress=False)
-        for laws in ({}, {"laws": ("standard", "log_n")})
+        tiny(**given, **laws).run(seeds=1, progress=False) for laws in ({}, {"laws": ("standard", "log_n")})
     )
     assert two.complete
     assert "beta" not in two.variables
@@ -243,7 +243,7 @@ def test_the_laws_of_a_reading_are_chosen():
 )
 def test_a_bad_config_is_one_line(changes, message):
     with pytest.raises(ValueError, match=message):
-        LengthGeneralizationConfig(**changes)
+        LengthGeneralization(**changes)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def compare_with_stored(there, here, slack):
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")
-    again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
+    again = LengthGeneralization.reduced().run(seeds=[100], progress=False)
     # Another Python has another library, whose texts have other losses: what laws gain stays.
     same_text = again.facts["source"] == kept.facts["source"]
     for name, slack in (("accuracy", 0.01), ("nll", 0.1)):
@@ -287,4 +287,4 @@ def test_the_reduced_run_is_within_the_stored_error_bars():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_a_device_that_is_not_there_is_one_line():
     with pytest.raises(ValueError, match="device must be one that PyTorch sees here, got 'cuda'"):
-        length_generalization(tiny(device="cuda"), seeds=1, progress=False)
+        tiny(device="cuda").run(seeds=1, progress=False)

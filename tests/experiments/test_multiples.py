@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,19 +12,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 import attnscale as at  # noqa: E402
-from attnscale.experiments import (  # noqa: E402
-    NeedleMultiplesConfig,
-    TextMultiplesConfig,
-    best_multiples,
-    experiment,
-    needle_multiples,
-    stored,
-    text_multiples,
-)
-from attnscale.experiments._data.corpus import FILE  # noqa: E402
-from attnscale.experiments._data.held_out import held_out_texts, one_text_a_file  # noqa: E402
-from attnscale.experiments._frame.errors import crossed_error, crossed_means  # noqa: E402
-from attnscale.experiments._models.multiples import GRID, at_length, labels  # noqa: E402
+from attnscale import experiments  # noqa: E402
+from attnscale.experiments import crossed_error, crossed_means  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.data.corpus import FILE  # noqa: E402
+from studies.data.held_out import held_out_texts, one_text_a_file  # noqa: E402
+from studies.models.best_multiples import best_multiples  # noqa: E402
+from studies.models.multiples import GRID, at_length, labels  # noqa: E402
+from studies.needle_multiples import NeedleMultiples  # noqa: E402
+from studies.text_multiples import TextMultiples  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -33,7 +28,7 @@ LENGTHS = (64, 128, 256, 512, 1024)
 
 
 def needle(**changes):
-    return NeedleMultiplesConfig(**{"steps": 3, "batch": 8, "lengths": (16, 40), "tests": 50, **changes})
+    return NeedleMultiples(**{"steps": 3, "batch": 8, "lengths": (16, 40), "tests": 50, **changes})
 
 
 def text(**changes):
@@ -51,7 +46,7 @@ def text(**changes):
         "clip": 6,
         "most_bytes": 200_000,
     }
-    return TextMultiplesConfig(**{**sizes, **changes})
+    return TextMultiples(**{**sizes, **changes})
 
 
 def test_shapes_are_one_where_the_model_was_trained():
@@ -67,9 +62,8 @@ def test_shapes_are_one_where_the_model_was_trained():
 def made(best, *, curvature=0.5, files=4, noise=0.0):
     """A result whose loss is a parabola in ln beta about the given best multiples, at five lengths."""
     rng = np.random.default_rng(0)
-    declared = experiment("text_multiples")
-    config = declared.config(files=files)
-    variables = {name: v for name, v in declared.variables(config).items() if name != "loss"}
+    study = TextMultiples(files=files)
+    variables = {name: v for name, v in study.variables().items() if name != "loss"}
     x = np.log([at_length(GRID, n, 64) for n in LENGTHS]).T  # multiples, n
     loss = 3 + curvature * (x - np.log(best)) ** 2
     by_text = (
@@ -83,7 +77,7 @@ def made(best, *, curvature=0.5, files=4, noise=0.0):
         "nll_by_text": by_text,
         "text_file": np.tile(np.arange(files), (1, 5, 1)),
     }
-    return at.experiments.TrainingResult(
+    return experiments.TrainingResult(
         experiment="text_multiples",
         claim="",
         question="",
@@ -153,20 +147,18 @@ def test_a_file_has_one_text():
 
 
 def test_needles_are_the_same_under_all_multiples():
-    ours, theirs = (
-        needle_multiples(needle(attention=each), seeds=2, progress=False) for each in ("attnscale", "torch")
-    )
+    ours, theirs = (needle(attention=each).run(seeds=2, progress=False) for each in ("attnscale", "torch"))
     assert ours.complete
     np.testing.assert_allclose(ours.arrays["nll"], theirs.arrays["nll"], rtol=2e-3)
     nll = ours.select("nll", trained="standard", n=16)
     assert (nll[:, -3:] == ours.select("nll", trained="standard", n=16, multiple=1.0)[:, None]).all()
     assert len(np.unique(ours.select("nll", n=40))) == 2 * len(labels(needle().multiples))
-    one = needle_multiples(needle(), seeds=[1], progress=False)
+    one = needle().run(seeds=[1], progress=False)
     assert (one.arrays["nll"][0, 0] == ours.arrays["nll"][0, 1]).all()
 
 
 def test_texts_are_the_same_under_all_multiples():
-    result = text_multiples(text(), seeds=2, progress=False)
+    result = text().run(seeds=2, progress=False)
     assert result.complete
     nll, by_text = result.select("nll", trained="standard"), result.select("nll_by_text", trained="standard")
     np.testing.assert_allclose(by_text.mean(-1), nll, atol=5.1e-4)
@@ -180,7 +172,7 @@ def test_texts_are_the_same_under_all_multiples():
     assert len(set(files[0])) == 3
     verdict = result.verdict()
     assert {each.seeds for claim in verdict.claims for each in claim.findings} == {2}
-    same = text_multiples(text(attention="torch"), seeds=1, progress=False)
+    same = text(attention="torch").run(seeds=1, progress=False)
     np.testing.assert_allclose(same.arrays["nll"][0, 0], nll[0], rtol=1e-3)
 
 
@@ -205,8 +197,8 @@ def test_a_bad_config_is_one_line(config, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["needle_multiples", "text_multiples"])
 def test_the_reduced_run_is_within_the_stored_error_bars(name):
-    kept, declared = stored(name, "reduced"), experiment(name)
-    again = getattr(at.experiments, name)(replace(declared.config.reduced()), seeds=[100], progress=False)
+    kept, study = stored(name, "reduced"), experiments.find(name)
+    again = study.reduced().run(seeds=[100], progress=False)
     there = kept["nll"]
     spread = there.standard_error * np.sqrt(there.seeds + 1)  # of one model, and of the mean
     # Another Python has another library, and another text is harder or easier to fill in.

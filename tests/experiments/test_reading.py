@@ -7,30 +7,31 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import attnscale as at  # noqa: E402
-from attnscale.experiments import ContextConfig, LengthTasksConfig, RecallConfig  # noqa: E402
-from attnscale.experiments._data import graph_data, tasks  # noqa: E402
-from attnscale.experiments._frame.run import run  # noqa: E402
-from attnscale.experiments._models.reader import Reader  # noqa: E402
-from attnscale.experiments._studies import context  # noqa: E402
+from attnscale.experiments import find  # noqa: E402
+from studies import stored  # noqa: E402
+from studies.context import Context, _length  # noqa: E402
+from studies.data import graph_data, tasks  # noqa: E402
+from studies.length_tasks import LengthTasks  # noqa: E402
+from studies.models.reader import Reader  # noqa: E402
+from studies.recall import Recall  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 SMALL = {
-    "context": ContextConfig(steps=4, batch=8, lengths=(32, 64), tests=100),
-    "length_tasks": LengthTasksConfig(stages=(2, 5), batch=8, lengths=(16, 40), tests=50),
-    "recall": RecallConfig(pairs=(4, 32), steps=4, batch=8, tests=100),
+    "context": Context(steps=4, batch=8, lengths=(32, 64), tests=100),
+    "length_tasks": LengthTasks(stages=(2, 5), batch=8, lengths=(16, 40), tests=50),
+    "recall": Recall(pairs=(4, 32), steps=4, batch=8, tests=100),
 }
 
 
-def train(name, config, seeds=1, **options):
-    return run(at.experiments.experiment(name), config, seeds, {"progress": False, **options})
+def train(study, seeds=1, **options):
+    return study.run(seeds, progress=False, **options)
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_ours_and_pytorch_train_alike(name):
-    ours = train(name, SMALL[name])
-    theirs = train(name, replace(SMALL[name], attention="torch"))
+    ours = train(SMALL[name])
+    theirs = train(replace(SMALL[name], attention="torch"))
     assert ours.complete
     for variable in ("nll", "effective_keys"):
         np.testing.assert_allclose(ours.arrays[variable], theirs.arrays[variable], rtol=2e-3, atol=2e-3)
@@ -39,15 +40,15 @@ def test_ours_and_pytorch_train_alike(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_the_seed_decides(name):
     cell = "task=context,trained=log_n" if name == "context" else None
-    config = replace(SMALL[name], variants=SMALL[name].variants[:1]) if name != "context" else SMALL[name]
-    one, other = (train(name, config, seeds=2, only=cell) for _ in range(2))
+    study = replace(SMALL[name], variants=SMALL[name].variants[:1]) if name != "context" else SMALL[name]
+    one, other = (train(study, seeds=2, only=cell) for _ in range(2))
     assert np.array_equal(one.arrays["nll"], other.arrays["nll"], equal_nan=True)
     by_seed = one.arrays["nll"][np.isfinite(one.arrays["nll"])]
     assert len(np.unique(by_seed)) > by_seed.size / 3  # laws agree at the length of the training
 
 
 def test_laws_share_weights_and_contexts():
-    found = train("context", SMALL["context"], only="task=context,own_key=seen,trained=one length")
+    found = train(SMALL["context"], only="task=context,own_key=seen,trained=one length")
     nll = found.select("nll", task="context", own_key="seen", trained="one length", seed=0)
     standard, log_n, annealed, twice = nll
     assert standard[0] == log_n[0] == annealed[0] != twice[0]  # n = 32, where all but the last are 1
@@ -75,8 +76,8 @@ def test_weights_that_are_dealt_to_other_tokens():
 def test_tilt_and_variance_are_told_apart():
     lengths, laws = (32, 64), ("own", "log_n", "annealed")
     small = {"steps": 40, "batch": 8, "tests": 300, "lengths": lengths, "train_lengths": lengths}
-    config = replace(ContextConfig.many_lengths(), **small)
-    found = train("context", config, only=["trained=log_n", "trained=one length", "trained=ssmax_b"])
+    study = replace(Context.many_lengths(), **small)
+    found = train(study, only=["trained=log_n", "trained=one length", "trained=ssmax_b"])
     cell = {"task": "context", "own_key": "seen", "seed": 0}
     dealt = found.select("by_weights", trained="one length", **cell)
     accuracy = found.select("accuracy", trained="one length", **cell)
@@ -93,11 +94,11 @@ def test_tilt_and_variance_are_told_apart():
 
 def test_lengths_of_trainings():
     draws = torch.Generator().manual_seed(0)
-    for config, expected in (
-        (ContextConfig(), set(range(8, 33))),
-        (ContextConfig.many_lengths(), {32, 64, 128, 256, 512, 1024}),
+    for study, expected in (
+        (Context(), set(range(8, 33))),
+        (Context.many_lengths(), {32, 64, 128, 256, 512, 1024}),
     ):
-        assert {context._length(config, draws) for _ in range(400)} == expected
+        assert {_length(study, draws) for _ in range(400)} == expected
 
 
 def test_neighbours_agree_as_often_in_graphs_and_contexts():
@@ -152,44 +153,43 @@ def test_answers_of_the_tasks(name, n):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("study", "message"),
     [
-        (lambda: ContextConfig(tasks=("graphs",)), r"unknown tasks 'graphs'|tasks must be"),
-        (lambda: ContextConfig(lengths=(16,)), r"lengths must be at least train_length.*\(16,\) and 32"),
-        (lambda: ContextConfig(steps=0), "steps must be"),
-        (lambda: ContextConfig(laws=("ssmax",)), "laws must be|unknown laws"),
-        (lambda: ContextConfig(train_lengths=(4, 8)), r"train_lengths must be at least 8, got \(4, 8\)"),
-        (lambda: ContextConfig(apart=True), r"apart must be False where tasks has 'graph', got True"),
-        (lambda: ContextConfig(dtype="float64"), "dtype must be one of 'float32', 'bfloat16', got 'float64'"),
-        (lambda: LengthTasksConfig(stages=(5, 5)), r"stages must be growing positive integers, got \(5, 5\)"),
-        (lambda: LengthTasksConfig(variants=("softmax",)), "variants"),
-        (lambda: RecallConfig(variants=("2 dots",)), "dots"),
-        (lambda: RecallConfig(variants=("x dot",)), r"written as in 'dot \+ 3 efficient', got 'x dot'"),
-        (lambda: RecallConfig(pairs=(65,)), r"pairs must be between 2 and symbols=64, got \(65,\)"),
+        (lambda: Context(tasks=("graphs",)), r"unknown tasks 'graphs'|tasks must be"),
+        (lambda: Context(lengths=(16,)), r"lengths must be at least train_length.*\(16,\) and 32"),
+        (lambda: Context(steps=0), "steps must be"),
+        (lambda: Context(laws=("ssmax",)), "laws must be|unknown laws"),
+        (lambda: Context(train_lengths=(4, 8)), r"train_lengths must be at least 8, got \(4, 8\)"),
+        (lambda: Context(apart=True), r"apart must be False where tasks has 'graph', got True"),
+        (lambda: Context(dtype="float64"), "dtype must be one of 'float32', 'bfloat16', got 'float64'"),
+        (lambda: LengthTasks(stages=(5, 5)), r"stages must be growing positive integers, got \(5, 5\)"),
+        (lambda: LengthTasks(variants=("softmax",)), "variants"),
+        (lambda: Recall(variants=("2 dots",)), "dots"),
+        (lambda: Recall(variants=("x dot",)), r"written as in 'dot \+ 3 efficient', got 'x dot'"),
+        (lambda: Recall(pairs=(65,)), r"pairs must be between 2 and symbols=64, got \(65,\)"),
         (
-            lambda: RecallConfig(variants=("3 dot",)),
+            lambda: Recall(variants=("3 dot",)),
             "width must be a multiple of the heads, got 64 and '3 dot'",
         ),
     ],
 )
-def test_bad_configs(config, message):
+def test_bad_fields(study, message):
     with pytest.raises(ValueError, match=message):
-        config()
+        study()
 
 
 @pytest.mark.maintainer
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["context", "length_tasks", "recall"])
 def test_the_reduced_run_is_within_the_stored_error_bars(name):
-    kept = at.experiments.stored(name, "reduced")["accuracy"]
-    experiment = at.experiments.experiment(name)
-    again = train(name, experiment.config.reduced(), seeds=[100])["accuracy"].value
+    kept = stored(name, "reduced")["accuracy"]
+    again = train(find(name).reduced(), seeds=[100])["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     assert (abs(again - kept.value) <= 4 * spread + 0.02).all()
 
 
 def test_the_stored_runs_say_what_the_documentation_does():
-    context = at.experiments.stored("context")
+    context = stored("context")
     standard, log_n = (
         context.select("accuracy", task="context", trained="one length", law=law)[:, :, 3:]
         for law in ("standard", "log_n")
@@ -198,10 +198,10 @@ def test_the_stored_runs_say_what_the_documentation_does():
     error = difference.std(1, ddof=1) / difference.shape[1] ** 0.5
     assert (difference.mean(1) < -2 * error).all()
     np.testing.assert_allclose([log_n[0, :, -1].mean(), standard[0, :, -1].mean()], [0.819, 0.956], atol=1e-3)
-    needle = at.experiments.stored("length_tasks").select("accuracy", task="needle", step=3000, n=1024)
+    needle = stored("length_tasks").select("accuracy", task="needle", step=3000, n=1024)
     gain = (needle[1] - needle[0]).mean()
     np.testing.assert_allclose(gain, 0.063, atol=1e-3)
-    tasks = at.experiments.stored("length_tasks")
+    tasks = stored("length_tasks")
     assert tasks.complete
     printed = {
         "majority": [0.958, 0.663, 0.828, 0.853, 0.978, 0.494, 0.676, 0.536],
@@ -210,10 +210,10 @@ def test_the_stored_runs_say_what_the_documentation_does():
     for task, expected in printed.items():
         at_1024 = tasks.select("accuracy", task=task, step=3000, n=1024).mean(1)
         np.testing.assert_allclose(at_1024, expected, atol=5e-4)
-    recall = at.experiments.stored("recall").select("accuracy", pairs=32).mean(-1)
+    recall = stored("recall").select("accuracy", pairs=32).mean(-1)
     np.testing.assert_allclose(recall, [1, 0.484, 1, 0.558, 0.633, 1], atol=5e-4)
     needle = context.select("accuracy", task="needle", own_key="seen", trained="one length", n=1024)
     np.testing.assert_allclose((needle[:, 1] - needle[:, 0]).mean(), 0.136, atol=5e-4)
     assert context.complete
-    text = at.experiments.stored("hybrids").select("nll")
+    text = stored("hybrids").select("nll")
     np.testing.assert_allclose(np.nanmean(text[2:5] - text[0], 1), [0.197, -0.033, 0.090], atol=1e-3)

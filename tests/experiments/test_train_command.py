@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import attnscale.experiments  # noqa: E402
-import tiny  # noqa: E402
 from attnscale.cli import main  # noqa: E402
+from attnscale.experiments import find, names  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -23,18 +21,17 @@ MARK = "; the reduced config, a test cell: no evidence for or against the claims
 KEPT = Path(__file__).parents[1] / "grid" / "kept" / "training.json"
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(attnscale.experiments, "experiment", lambda name: tiny.EXPERIMENT)
+TINY = Path(__file__).with_name("tiny.py")
 
 
 def train(capsys, *arguments):
+    arguments = [TINY if each == "tiny" else each for each in arguments]
     status = main(["train", *map(str, arguments)])
     printed = capsys.readouterr()
     return status, printed.out, printed.err
 
 
-def test_it_prints_cells_with_errors(capsys, small, tmp_path):
+def test_it_prints_cells_with_errors(capsys, tmp_path):
     arguments = ("tiny", "--seeds", 2, "--store", tmp_path, "--set", "steps=5")
     status, out, err = train(capsys, *arguments)
     assert (status, err) == (0, "")
@@ -48,7 +45,7 @@ def test_it_prints_cells_with_errors(capsys, small, tmp_path):
     )
 
 
-def test_what_programs_read(capsys, small, tmp_path):
+def test_what_programs_read(capsys, tmp_path):
     table = tmp_path / "tiny.csv"
     status, out, _ = train(capsys, "tiny", "--seeds", 2, "--reduced", "--json", "--csv", table)
     found = json.loads(out)
@@ -59,7 +56,7 @@ def test_what_programs_read(capsys, small, tmp_path):
     assert table.read_text().splitlines()[0] == "slope,last,standard_error,seeds"
 
 
-def test_a_registered_run_carries_its_hash(capsys, small, tmp_path):
+def test_a_registered_run_carries_its_hash(capsys, tmp_path):
     plan, kept = tmp_path / "plan.json", tmp_path / "tiny.json"
     own = ("tiny", "--seeds", 3, "--set", "steps=5")
     _, out, _ = train(capsys, *own, "--register", plan)
@@ -82,7 +79,7 @@ def test_a_registered_run_carries_its_hash(capsys, small, tmp_path):
     assert "which has another hash" in train(capsys, *own, "--registration", plan)[2]
 
 
-def test_verdicts_of_runs_that_were_not_registered(capsys, small, tmp_path):
+def test_verdicts_of_runs_that_were_not_registered(capsys, tmp_path):
     _, out, _ = train(capsys, "tiny", "--seeds", 2)
     assert "tiny, exploratory: not registered\n\n" in out
     found = train(capsys, "tiny", "--judge", KEPT)[1]  # of the test cell, and older than criteria
@@ -107,7 +104,7 @@ def test_a_verdict_names_what_it_is_of(capsys):
 
 
 @pytest.mark.parametrize("changes", [(), ("--set", "steps=5")])
-def test_a_run_of_the_test_cell_is_marked(capsys, small, changes):
+def test_a_run_of_the_test_cell_is_marked(capsys, changes):
     _, out, _ = train(capsys, "tiny", "--seeds", 2, "--reduced", *changes)
     first, claim = out[out.index("tiny, exploratory") :].split("\n\n")[:2]
     assert first == f"tiny, exploratory: not registered{MARK}"
@@ -123,7 +120,7 @@ def test_a_stored_run_of_the_test_cell_is_marked(capsys):
         "shown in a test cell",
         "undecided in a test cell",
     ]
-    assert all(row["reduced"] for row in attnscale.experiments.stored("recall", "reduced").verdict().rows())
+    assert all(row["reduced"] for row in find("recall").stored("reduced").verdict().rows())
     assert MARK not in train(capsys, "recall", "--judge", "full")[1]
 
 
@@ -136,10 +133,10 @@ def test_a_judged_run_has_its_figure(capsys, tmp_path):
     assert rows.read_text().startswith("claim,verdict,name,")
 
 
-def test_lists_have_rows(capsys, small):
+def test_lists_have_rows(capsys):
     rows = train(capsys, "--list", "--csv", "-")[1].splitlines()
-    assert rows[0] == "experiment,question"
-    assert len(rows) == 1 + len(attnscale.experiments.names())
+    assert rows[0] == "study,question"
+    assert len(rows) == 1 + len(names())
     rows = train(capsys, "tiny", "--seeds", 1, "--list", "--csv", "-")[1].splitlines()
     assert rows == ["slope,seed", "1.0,0", "-2.0,0"]
 
@@ -158,20 +155,20 @@ def test_lists_have_rows(capsys, small):
         (("--list", "--register", "r.json"), "--list and --register exclude each other"),
     ],
 )
-def test_nothing_that_is_asked_for_is_dropped(capsys, small, tmp_path, monkeypatch, arguments, message):
+def test_nothing_that_is_asked_for_is_dropped(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     status, out, err = train(capsys, "tiny", *arguments)
     assert (status, out, list(tmp_path.iterdir())) == (2, "", [])
     assert err.startswith(f"attnscale: error: {message}")
 
 
-def test_values_that_agree_have_no_error(capsys, small, monkeypatch):
+def test_values_that_agree_have_no_error(capsys, monkeypatch):
     """One seed, and two seeds with equal numbers: neither says how far the mean is from the truth."""
 
-    def measure(config, cell, seed, training):
-        return {"last": 0.5, "loss": [1.0] * config.steps, "weight": [0.0, 1.0, seed]}
+    def measure(study, cell, seed, training):
+        return {"last": 0.5, "loss": [1.0] * study.steps, "weight": [0.0, 1.0, seed]}
 
-    monkeypatch.setattr(tiny, "EXPERIMENT", replace(tiny.EXPERIMENT, measure=measure))
+    monkeypatch.setattr(find(TINY), "measure", measure)
     for seeds in (1, 2):
         rows = train(capsys, "tiny", "--seeds", seeds)[1].splitlines()[2:4]
         assert [row.split() for row in rows] == [
@@ -180,7 +177,7 @@ def test_values_that_agree_have_no_error(capsys, small, monkeypatch):
         ]
 
 
-def test_some_models(capsys, small, tmp_path):
+def test_some_models(capsys, tmp_path):
     _, out, _ = train(capsys, "tiny", "--seeds", 2, "--list")
     names = out.split()
     assert names == ["slope=1.0,seed=0", "slope=1.0,seed=1", "slope=-2.0,seed=0", "slope=-2.0,seed=1"]
@@ -205,8 +202,8 @@ def test_several_values_of_a_field(capsys, variants):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "EXPERIMENT must be one of "),
-        (("length_generalisation",), "did you mean 'length_generalization'? experiment must be "),
+        ((), "STUDY must be a file, FILE.py, or a name that --list shows, got none"),
+        (("length_generalisation",), "did you mean 'length_generalization'? study must be "),
         (
             ("length_generalization", "--set", "step=3"),
             "did you mean 'steps'? --set must be NAME=VALUE with a ",
@@ -217,7 +214,7 @@ def test_several_values_of_a_field(capsys, variants):
             "--device must be one that PyTorch sees here, got 'nowhere', which is no device of PyTorch",
         ),
         (("recall", "--device", "cpu", "--set", "device=cpu"), "--device and --set device=... say the same"),
-        (("layers", "--dtype", "bfloat16"), "--dtype must be left out: LayersConfig has no field dtype"),
+        (("layers", "--dtype", "bfloat16"), "--dtype must be left out: Layers has no field dtype"),
         (("length_generalization", "--seeds", "0"), "--seeds must be at least 1, got 0"),
     ],
 )
@@ -232,9 +229,9 @@ def test_every_experiment_is_listed(capsys):
     status, out, _ = train(capsys, "--list")
     assert status == 0
     rows = out.split("\n\n")[0].splitlines()[1:]
-    assert [line.split()[0] for line in rows] == list(attnscale.experiments.names())
+    assert [line.split()[0] for line in rows] == list(names())
     times = {line.split()[0] for line in rows if " seconds (" in line or " minutes (" in line}
-    assert times == set(attnscale.experiments.names())
+    assert times == set(names())
 
 
 def test_torch_is_missing():

@@ -11,14 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale import theory  # noqa: E402
-from attnscale.experiments import TwoHeadsConfig, stored, two_heads  # noqa: E402
-from attnscale.experiments._data.tasks import CODE, LABELS, mixture  # noqa: E402
-from attnscale.experiments._models.two_scales import TwoScales  # noqa: E402
-from attnscale.experiments._studies import two_heads as study  # noqa: E402
+from studies import stored  # noqa: E402
+from studies import two_heads as study  # noqa: E402
+from studies.data.tasks import CODE, LABELS, mixture  # noqa: E402
+from studies.models.two_scales import TwoScales  # noqa: E402
+from studies.two_heads import TwoHeads  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-SMALL = TwoHeadsConfig(
+SMALL = TwoHeads(
     variants=("one: ssmax", "shared: pair", "two: split"), steps=4, batch=8, lengths=(16, 40), tests=50
 )
 
@@ -121,7 +122,7 @@ def test_what_is_measured_of_heads():
 
 def test_ours_and_pytorch_train_alike():
     ours, theirs = (
-        two_heads(replace(SMALL, attention=each), seeds=1, progress=False) for each in ("attnscale", "torch")
+        replace(SMALL, attention=each).run(seeds=1, progress=False) for each in ("attnscale", "torch")
     )
     assert ours.complete
     for name, values in ours.arrays.items():
@@ -129,7 +130,7 @@ def test_ours_and_pytorch_train_alike():
 
 
 def test_the_sharper_head_is_the_first():
-    found = two_heads(replace(SMALL, variants=("shared: pair", "one: log_n")), seeds=2, progress=False)
+    found = replace(SMALL, variants=("shared: pair", "one: log_n")).run(seeds=2, progress=False)
     weight = found.select("weight", variant="shared: pair", n=16)
     assert (weight[:, 0] > weight[:, 1]).all()
     factor = found.select("factor", variant="shared: pair")
@@ -154,23 +155,23 @@ def test_the_sharper_head_is_the_first():
 )
 def test_bad_configs(changes, message):
     with pytest.raises(ValueError, match=message):
-        TwoHeadsConfig(**changes)
+        TwoHeads(**changes)
 
 
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("two_heads", "reduced")["accuracy"]
-    again = two_heads(TwoHeadsConfig.reduced(), seeds=[100], progress=False)["accuracy"].value
+    again = TwoHeads.reduced().run(seeds=[100], progress=False)["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     assert (abs(again - kept.value) <= 4 * spread + 0.02).all()
 
 
 def test_claims_are_about_the_models_that_there_are():
-    whole = study.criterion(TwoHeadsConfig())
+    whole = TwoHeads().criterion()
     assert [len(claim.contrasts) for claim in whole.claims] == [5, 5, 1, 1, 1]
     assert {term[1]["n"] for claim in whole.claims for each in claim.contrasts for term in each.terms} == {
         1024
     }
-    (claim,) = study.criterion(TwoHeadsConfig.reduced()).claims
+    (claim,) = TwoHeads.reduced().criterion().claims
     assert [each.name for each in claim.contrasts] == ["shared: pair less one: log_n"]

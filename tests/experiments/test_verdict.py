@@ -16,8 +16,18 @@ torch = pytest.importorskip("torch")
 
 from attnscale import experiments  # noqa: E402
 from attnscale._grid.describe import digest  # noqa: E402
-from attnscale.experiments import Claim, Criterion, difference, judge, stored  # noqa: E402
-from attnscale.experiments._frame.errors import crossed_error  # noqa: E402
+from attnscale.experiments import (  # noqa: E402
+    Claim,
+    Criterion,
+    crossed_error,
+    difference,
+    judge,
+)
+from studies import stored  # noqa: E402
+from studies.context import Context  # noqa: E402
+from studies.hybrids import Hybrids  # noqa: E402
+from studies.learned_scales import LearnedScales  # noqa: E402
+from studies.length_generalization import LengthGeneralization  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -164,8 +174,7 @@ def test_errors_over_seeds_and_files_are_right():
 
 def test_a_criterion_survives_json():
     for name in experiments.names():
-        declared = experiments.experiment(name)
-        given = declared.criterion(declared.config())
+        given = experiments.find(name)().criterion()
         assert Criterion.from_dict(json.loads(json.dumps(given.to_dict()))).to_dict() == given.to_dict()
         assert all(each.name in given.sentence for claim in given.claims for each in claim.contrasts)
 
@@ -191,28 +200,28 @@ def obeying(result, sign):
 
 #: Shipped runs with criteria of their own, and their designs.
 OWN = {
-    ("context", "lengths"): experiments.ContextConfig.many_lengths(),
-    ("hybrids", "sizes"): experiments.HybridsConfig.sizes(),
-    ("learned_scales", "norm"): experiments.LearnedScalesConfig.normalised(),
-    ("length_generalization", "paired"): experiments.LengthGeneralizationConfig.paired(),
+    ("context", "lengths"): Context.many_lengths(),
+    ("hybrids", "sizes"): Hybrids.sizes(),
+    ("learned_scales", "norm"): LearnedScales.normalised(),
+    ("length_generalization", "paired"): LengthGeneralization.paired(),
 }
 
 
 @pytest.mark.parametrize(("name", "run"), [*product(experiments.names(), ["full", "reduced"]), *OWN])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
-    kept, declared = stored(name, run), experiments.experiment(name)
+    kept, study = stored(name, run), experiments.find(name)
     for sign, outcome in ((1, "shown"), (-1, "refuted")):
         table = obeying(kept, sign)
         assert {each.outcome for each in table.verdict().claims} == {outcome}
-        usual = declared.config() if run == "full" else declared.config.reduced()
-        config = OWN.get((name, run), usual)
-        assert declared.refuted(table, config).refuted == (sign < 0)
+        usual = study() if run == "full" else study.reduced()
+        criterion = OWN.get((name, run), usual).criterion()
+        assert judge(criterion, table).refuted == (sign < 0)
 
 
 def test_registrations_that_are_shipped():
     """A registered run has the design, seeds and criterion that were written before it, under their hash."""
-    folder = Path(experiments.__file__).parents[1] / "data" / "experiments"
+    folder = Path(__file__).parents[2] / "notebooks" / "studies" / "runs"
     found = sorted(folder.glob("*.registration.json"))
     assert len(found) >= len(OWN)
     for path in found:

@@ -1,53 +1,50 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest experiment: a line that is fitted, in two cells."""
+"""The smallest study: a line that is fitted, in two cells."""
 
 from dataclasses import dataclass
 
 import torch
-from attnscale.experiments import Claim, Criterion, Experiment, Training, Variable, difference
+from attnscale.experiments import Claim, Criterion, Study, Variable, difference
 
 
 @dataclass(frozen=True)
-class TinyConfig:
+class Tiny(Study):
+    """A line of three features."""
+
+    claim = "T0"
+    question = "does a line fit?"
+
     steps: int = 12
     die_at: int = -1  # the step before which the process is killed
 
     @classmethod
-    def reduced(cls) -> "TinyConfig":
+    def reduced(cls):
         return cls(steps=4)
 
+    def cells(self):
+        return {"slope": (1.0, -2.0)}
 
-def cells(config: TinyConfig) -> dict[str, tuple[float, ...]]:
-    return {"slope": (1.0, -2.0)}
+    def variables(self):
+        return {
+            "last": Variable({}, "", "loss of the last step"),
+            "loss": Variable({"step": tuple(range(self.steps))}, "nat"),
+            "weight": Variable({"feature": (0, 1, 2)}),
+        }
 
+    def measure(self, cell, seed, training):
+        with training.fork("weights"):
+            model = torch.nn.Linear(3, 1)
 
-def measure(config, cell, seed, training: Training):
-    with training.fork("weights"):
-        model = torch.nn.Linear(3, 1)
+        def loss(step):
+            x = torch.randn(8, 3, generator=training.generator("data"))
+            return (model(x) - cell["slope"] * x.sum(-1, keepdim=True)).square().mean()
 
-    def loss(step):
-        x = torch.randn(8, 3, generator=training.generator("data"))
-        return (model(x) - cell["slope"] * x.sum(-1, keepdim=True)).square().mean()
+        observe = {"observe": lambda step: {"norm": model.weight.norm()}}
+        history = training.fit(model, loss, steps=self.steps, learning_rate=0.1, **observe)
+        after = training.fit(model, loss, steps=3, learning_rate=0.01, name="after")
+        training.note(rows=8)
+        return {"loss": history.loss, "weight": model.weight.detach()[0], "last": after.loss[-1]}
 
-    history = training.fit(
-        model, loss, steps=config.steps, learning_rate=0.1, observe=lambda step: {"norm": model.weight.norm()}
-    )
-    after = training.fit(model, loss, steps=3, learning_rate=0.01, name="after")
-    training.note(rows=8)
-    return {"loss": history.loss, "weight": model.weight.detach()[0], "last": after.loss[-1]}
-
-
-def variables(config: TinyConfig) -> dict[str, Variable]:
-    return {
-        "last": Variable({}, "", "loss of the last step"),
-        "loss": Variable({"step": tuple(range(config.steps))}, "nat"),
-        "weight": Variable({"feature": (0, 1, 2)}),
-    }
-
-
-def criterion(config: TinyConfig) -> Criterion:
-    flat = difference("-2 less 1", "last", {"slope": (-2.0, 1.0)}, {})
-    return Criterion((Claim("a flat line fits sooner", (flat,)),))
-
-
-EXPERIMENT = Experiment("tiny", "T0", "does a line fit?", criterion, TinyConfig, cells, measure, variables)
+    def criterion(self):
+        flat = difference("-2 less 1", "last", {"slope": (-2.0, 1.0)}, {})
+        return Criterion((Claim("a flat line fits sooner", (flat,)),))

@@ -146,11 +146,10 @@ def test_the_store_and_the_file_of_a_training_of_before(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "experiments"))
     tiny = __import__("tiny")
     from attnscale.experiments import TrainingResult
-    from attnscale.experiments._frame.run import run
 
     shutil.copytree(KEPT / "train", tmp_path / "train")
-    monkeypatch.setattr(tiny, "measure", None)
-    stored = run(tiny.EXPERIMENT, tiny.TinyConfig(steps=4), 2, {"store": tmp_path / "train"})
+    monkeypatch.setattr(tiny.Tiny, "measure", None)
+    stored = tiny.Tiny(steps=4).run(2, store=tmp_path / "train", progress=False)
     loaded = TrainingResult.load(KEPT / "training.json")
     assert loaded.complete
     for name, values in loaded.arrays.items():

@@ -119,7 +119,7 @@ _TORCH = (
     ),
     Fault(
         "a training that goes on has forgotten the moments of AdamW",
-        f"{_PACKAGE}/experiments/_frame/train.py",
+        f"{_PACKAGE}/experiments/_train.py",
         '        self.optimizer.load_state_dict(state["optimizer"])\n',
         "",
         pytest("tests/experiments/test_frame.py", k="killed_in_the_middle"),

@@ -11,6 +11,7 @@ import pytest
 from pages import page
 from scipy import stats
 from stored_runs import EVIDENCE, cells, p_value, run
+from studies import stored
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -228,7 +229,7 @@ def test_fixed_factors_under_normalised_rows():
 def test_the_pages_name_what_ran_on_a_gpu():
     devices = {}
     for name in at.experiments.names():
-        for made in at.experiments.stored(name).provenance:
+        for made in stored(name).provenance:
             devices.setdefault(made["device"], set()).add(name)
     assert devices.pop("cpu")
     assert list(devices.values()) == [{"hybrids", "length_generalization"}]

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import attnscale as at
 import numpy as np
 import pytest
 from pages import page
 from stored_runs import EVIDENCE, cells, p_value, pair, run, there
+from studies.models.best_multiples import best_multiples
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -195,7 +195,7 @@ def test_tasks_where_only_the_length_changes():
 def test_the_shape_of_the_law():
     text = page(EVIDENCE)
     needle, clipped = (
-        at.experiments.best_multiples(run(name), **labels)
+        best_multiples(run(name), **labels)
         for name, labels in (("needle_multiples", {}), ("text_multiples", {"reading": "clipped"}))
     )
     powers = [pair(each.exponent.value, each.exponent.error, ".2f") for each in (needle, clipped)]
@@ -234,7 +234,7 @@ def test_the_shape_of_the_law():
     more = (points(1.0), points("sqrt(1 + ln n)"))
     assert f"{more[0]} points of accuracy more than the trained scale, {more[1]} more than" in text
     assert f"and {points(1.6)} more than the constant" in text
-    pilot = at.experiments.best_multiples(run("text_multiples", "pilot"), reading="clipped")
+    pilot = best_multiples(run("text_multiples", "pilot"), reading="clipped")
     assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
     for which, said in ((None, "in 3 layers, and"), ("large", "in the 6 layers")):
         log_n, info = (

@@ -67,7 +67,7 @@ OWN = {
 
 
 def test_registered_runs_have_their_registration_beside_them():
-    folder = ROOT / "python" / "attnscale" / "data" / "experiments"
+    folder = ROOT / "notebooks" / "studies" / "runs"
     files = {name if which == "full" else f"{name}-{which}" for name, which in REGISTERED}
     found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
     assert found == files

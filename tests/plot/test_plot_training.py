@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from attnscale import experiments
 from attnscale.plot._panels import panel_axes
+from studies import stored
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -40,7 +40,7 @@ def test_panels_hold_at_most_twelve_lines(sizes, along, split):
 
 
 def test_many_curves_are_drawn_in_panels_with_one_key():
-    result = experiments.stored("context")
+    result = stored("context")
     column = result.column(result.names()[0])
     figure = result.plot().figure
     panels = drawn(figure)
@@ -53,7 +53,7 @@ def test_many_curves_are_drawn_in_panels_with_one_key():
 
 
 def test_a_combination_without_a_number_leaves_its_place_empty():
-    figure = experiments.stored("length_generalization").plot().figure
+    figure = stored("length_generalization").plot().figure
     titles = [ax.get_title(loc="left") for ax in figure.axes if ax.get_visible()]
     assert "none, O, clipped" not in titles
     assert len(titles) == 6
@@ -66,14 +66,14 @@ def test_all_curves_on_given_axes():
     from matplotlib.figure import Figure
 
     ax = Figure().subplots()
-    assert experiments.stored("context").plot(ax=ax) is ax
+    assert stored("context").plot(ax=ax) is ax
     assert len(ax.containers) == 72
 
 
 def test_counts_have_their_own_ticks_and_points_stand_apart():
-    recall = experiments.stored("recall", "reduced").plot()
+    recall = stored("recall", "reduced").plot()
     assert [label.get_text() for label in recall.get_xticklabels()] == ["32"]
-    scales = experiments.stored("learned_scales").plot()
+    scales = stored("learned_scales").plot()
     x = [part.lines[0].get_xdata()[0] for part in scales.containers]
     assert len(set(np.round(x, 6))) == len(x) == 11
     assert np.ptp(x) < 0.5

@@ -109,7 +109,7 @@ def _load() -> Any:
     """`attnscale_bench` of the checkout that this file lies in, or of the working directory."""
     for checkout in (Path(__file__).resolve().parents[3], Path.cwd()):
         if (checkout / "benchmarks" / "attnscale_bench" / "__init__.py").exists():
-            sys.path.append(str(checkout / "benchmarks"))
+            sys.path += [str(checkout / "benchmarks"), str(checkout / "notebooks")]
             return import_module("attnscale_bench")
     raise InputError(
         "the benchmark is not installed with the package: run `attnscale bench` in a checkout of attnscale, "

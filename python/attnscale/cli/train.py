@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale train``: an experiment that trains models, and goes on where it stopped."""
+"""``attnscale train``: a study that trains models, and goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input, left_out
 
 if TYPE_CHECKING:
-    from ..experiments import Experiment, TrainingResult, Verdict
+    from ..experiments import Study, TrainingResult, Verdict
 
 _LISTED = """\
-The time is that of the run that is shipped: attnscale.experiments.stored(NAME) has its numbers.
-attnscale train NAME --list lists the models of one experiment."""
+The time is that of the stored run, which attnscale train NAME --judge full shows.
+attnscale train NAME --list lists the models of one study."""
 
 _OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay in float32"
 
 _DESCRIPTION = """\
-Run an experiment of attnscale.experiments: train its models, cells times seeds, and measure them.
-Below the table stand the verdicts on the experiment's claims. With --store the models that are finished
+Run a study: train its models, cells times seeds, and measure them. STUDY is a file of your own, FILE.py with
+a class of attnscale.experiments.Study (FILE.py:CLASS of several), or the name of one in notebooks/studies.
+Below the table stand the verdicts on the study's claims. With --store the models that are finished
 and the state of those that are not are kept: the same command goes on, after Ctrl-C or kill -9 too, and
 ends with the same numbers. Several commands may share a store; --only chooses the models that one of
 them trains. --register writes what a run will be judged by, before the run.
@@ -39,10 +40,10 @@ def add(commands: Any) -> None:
     """Add the parser of ``attnscale train``."""
     parser = commands.add_parser(
         "train",
-        help="an experiment that trains models",
+        help="a study that trains models",
         description=_DESCRIPTION,
     )
-    parser.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="its name; --list shows all")
+    parser.add_argument("study", metavar="STUDY", nargs="?", help="FILE.py, or a name that --list shows")
     add_option(parser, "--seeds", default=5)
     add_option(parser, "--store", help="keep finished models and checkpoints here")
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
@@ -56,31 +57,31 @@ def add(commands: Any) -> None:
     add_option(parser, "--dtype", choices=("float32", "bfloat16"), help=_OF_DTYPE)
     add_option(parser, "--n-jobs", default=1, help="processes")
     add_option(parser, "--threads", default=1, help="threads of each process")
-    add_option(parser, "--list", help="print the experiments, or the models of EXPERIMENT, and leave")
+    add_option(parser, "--list", help="print the studies, or the models of STUDY, and leave")
     add_unit(parser)
     add_outputs(parser, json="print JSON: all arrays by model")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Train the models of an experiment, and return the table."""
+    """Train the models of a study, and return the table."""
     with bad_input("", ImportError):
         from .. import experiments
     _check_mode(options)
-    if options.experiment is None:
-        return _list_all(options)
     with bad_input():
-        experiment = experiments.experiment(options.experiment)
-        config = _config(experiment, options)
-        if options.list:
-            return _list_models(options, experiment, config)
-        if options.register is not None:
-            return _register(options, experiment, config)
+        if options.study is None:
+            return _list_all(options)
+        kind = experiments.find(options.study)
         if options.judge is not None:
-            return _judge(options.judge, experiment)
-        _announce(experiment, config, options)
+            return _judge(options.judge, kind)
+        study = _chosen(kind, options)
+        if options.list:
+            return _list_models(options, study)
+        if options.register is not None:
+            return _register(options, study)
+        _announce(study, options)
         with progress_line() as show:
-            result = _train(experiment, config, options, show)
+            result = _train(study, options, show)
     if options.reduced:  # also with other fields set, which is no test cell to the letter
         result = dataclasses.replace(result, reduced=True)
     if options.keep is not None:
@@ -110,9 +111,7 @@ def _check_mode(options: argparse.Namespace) -> None:
         left_out(options, mode, _MODES[mode[2:]])
 
 
-def _train(experiment: Experiment, config: Any, options: argparse.Namespace, show: Any) -> TrainingResult:
-    from ..experiments._frame.run import run as train
-
+def _train(study: Study, options: argparse.Namespace, show: Any) -> TrainingResult:
     finished = ""
 
     def count(done: int, total: int) -> None:
@@ -120,26 +119,22 @@ def _train(experiment: Experiment, config: Any, options: argparse.Namespace, sho
         finished = f"{done} of {total} models; "
         show(finished)
 
-    return train(
-        experiment,
-        config,
+    return study.run(
         options.seeds,
-        {
-            "store": options.store,
-            "only": options.only,
-            "registration": options.registration,
-            "n_jobs": options.n_jobs,
-            "num_threads": options.threads,
-            "progress": count,
-            "watch": lambda line: show(f"{finished}{line}"),
-            "announce": announce_on_stderr,
-        },
+        store=options.store,
+        only=options.only,
+        registration=options.registration,
+        n_jobs=options.n_jobs,
+        num_threads=options.threads,
+        progress=count,
+        watch=lambda line: show(f"{finished}{line}"),
+        announce=announce_on_stderr,
     )
 
 
-def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
-    """The full run's config, or the reduced one, with the fields that --set names."""
-    base = experiment.config.reduced() if options.reduced else experiment.config()
+def _chosen(kind: type[Study], options: argparse.Namespace) -> Study:
+    """The full study, or the reduced one, with the fields that --set names."""
+    base = kind.reduced() if options.reduced else kind()
     known = {each.name: getattr(base, each.name) for each in dataclasses.fields(base)}
     changes = {}
     for text in options.set:
@@ -173,49 +168,41 @@ def _list_all(options: argparse.Namespace) -> Answer:
     from .. import experiments
 
     if not options.list:
-        raise InputError(f"EXPERIMENT must be one of {', '.join(experiments.names())}, got none")
-    found = {name: experiments.experiment(name) for name in experiments.names()}
-    rows = [(name, _sentence(each.question), _usual_time(name)) for name, each in found.items()]
-    text = to_text(("experiment", "question", "a model takes"), rows)
+        raise InputError("STUDY must be a file, FILE.py, or a name that --list shows, got none")
+    found = {name: experiments.find(name) for name in experiments.names()}
+    rows = [(name, _sentence(each.question), _usual_time(each)) for name, each in found.items()]
+    text = to_text(("study", "question", "a model takes"), rows)
     report = {name: each.question for name, each in found.items()}
-    flat = [{"experiment": name, "question": question} for name, question in report.items()]
+    flat = [{"study": name, "question": question} for name, question in report.items()]
     return Answer(f"{text}\n\n{_LISTED}", flat, report)
 
 
-def _announce(experiment: Experiment, config: Any, options: argparse.Namespace) -> None:
-    """Say how long the models took in the shipped run of the same config, if that is more than a minute."""
+def _announce(study: Study, options: argparse.Namespace) -> None:
+    """Say how long the models took in the stored run of the study, if that is more than a minute."""
     from .._grid.runners import choose_runner
-    from ..experiments._frame.run import choose, units
+    from ..experiments._run import choose, units
 
     choose_runner(options.n_jobs, None)  # refuses a number of processes that is none
-    models = len(choose(units(experiment, config, options.seeds)[1], options.only))
-    seconds, device = _seconds_a_model(experiment.name, "reduced" if options.reduced else "full")
+    models = len(choose(units(study, options.seeds)[1], options.only))
+    seconds, device = _seconds_a_model(type(study), "reduced" if options.reduced else "full")
     if not options.set and models * seconds > MINUTE:
-        of_one = f"in the run that is shipped one took {duration(seconds)} ({device})"
+        of_one = f"in the stored run one took {duration(seconds)} ({device})"
         announce_on_stderr(f"{counted(models, 'model')} in all; {of_one}")
 
 
-def _register(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:
-    from ..experiments import register
-
-    found = register(experiment, options.register, config, seeds=options.seeds)
+def _register(options: argparse.Namespace, study: Study) -> Answer:
+    found = study.register(options.register, seeds=options.seeds)
     said = "publish or commit the file before the run, which takes it as --registration"
-    text = f"{experiment.name} is registered in {options.register}; {said}\n\n{found}"
+    text = f"{study.name} is registered in {options.register}; {said}\n\n{found}"
     return Answer(text, report={"file": str(options.register), "sha256": found})
 
 
-def _judge(run: str, experiment: Experiment) -> Answer:
-    """The verdict of a shipped run, or of the result in a file."""
-    from ..experiments import TrainingResult, stored
-    from ..experiments._frame.result import completed
+def _judge(run: str, kind: type[Study]) -> Answer:
+    """The verdict of a stored run, or of the result in a file."""
+    from ..experiments import TrainingResult
 
-    if Path(run).is_file():
-        result = TrainingResult.load(run)
-        if result.experiment != experiment.name:
-            raise InputError(f"--judge must be a result of {experiment.name}, got one of {result.experiment}")
-        result = completed(result, experiment)
-    else:
-        result = stored(experiment.name, run)
+    is_file = Path(run).is_file()
+    result = kind.completed(TrainingResult.load(run)) if is_file else kind.stored(run)
     verdict = result.verdict()
     return Answer(str(verdict), verdict.rows(), _judged(verdict), _drawing(result))
 
@@ -228,28 +215,26 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _usual_time(name: str, run: str = "full") -> str:
-    """How long the training of a model took in the run that is shipped; '-' where none is."""
-    seconds, device = _seconds_a_model(name, run)
+def _usual_time(kind: type[Study]) -> str:
+    """How long the training of a model took in the stored run; '-' where there is none."""
+    seconds, device = _seconds_a_model(kind, "full")
     return f"{duration(seconds)} ({device})" if device else "-"
 
 
-def _seconds_a_model(name: str, run: str) -> tuple[float, str]:
-    """Seconds for a model, and on what; zero and nothing where no such run is shipped."""
-    from .. import experiments
-
+def _seconds_a_model(kind: type[Study], run: str) -> tuple[float, str]:
+    """Seconds for a model, and on what; zero and nothing where no such run is stored."""
     try:
-        records = experiments.stored(name, run).provenance
+        records = kind.stored(run).provenance
     except ValueError:
         return 0.0, ""
     seconds = sum(each["seconds"] for each in records) / sum(each["models"] for each in records)
     return seconds, "1 thread" if records[0]["device"] == "cpu" else "GPU"
 
 
-def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:
-    from ..experiments._frame.run import choose, units
+def _list_models(options: argparse.Namespace, study: Study) -> Answer:
+    from ..experiments._run import choose, units
 
-    cases = choose(units(experiment, config, options.seeds)[1], options.only)
+    cases = choose(units(study, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
     return Answer("\n".join(names), [dict(case.parameters) for case in cases], names)
 

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T15, the shape of the law: which multiple of the trained scale reads text best, at each length?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attnscale._checks import positive_int, shown
+from attnscale.experiments import Claim, Criterion, Study, Training, Variable, ends_of_parts, training_loss
+from numpy.typing import NDArray
+
+from .data.held_out import corpus_facts, corpus_streams, one_text_a_file
+from .models.at_lengths import READINGS
+from .models.attention import check_implementation
+from .models.masked import Texts, masked_texts, read_texts, train_masked
+from .models.multiples import GRID, at_length, check_multiples, labels, shape_claims
+from .models.readings import Reading
+from .models.transformer import Transformer
+
+if TYPE_CHECKING:
+    pass
+
+
+_PARTS = 10  # of the training; the mean loss of each is kept
+_POSITIONS = dict(zip(READINGS, ("rotary", "clipped"), strict=True))
+_DECIMALS = 3  # of the loss of one text, so that a stored result stays small
+
+
+@dataclass(frozen=True)
+class TextMultiples(Study):
+    """Which multiple of the trained scale reads text best at each length? (T15)
+
+    A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, under
+    1/sqrt(d). It is read at up to 1024 tokens under a grid of multiples of that scale, and under the
+    multiples of log n and of two roots of a logarithm, with the distances of its rotary positions as they
+    are or clipped. A law is one multiple at each length, so the grid shows which shape the best one has.
+
+    Variables: nll, accuracy, nll of each text. :func:`best_multiples` finds the best multiple at each length.
+
+    Attributes
+    ----------
+    layers, width, heads, vocabulary : int
+        Sizes of the model, which is normalised before each part and has rotary positions.
+    train_length, batch, steps, masked : int
+        Sizes of the training; `masked` tokens of each row are replaced by a mask.
+    learning_rate : float
+    lengths : tuple of int
+        Lengths at which a model is read: multiples of ``train_length``, which is the first.
+    files : int
+        Held-out files; of each one text of the largest length is read, and every length and multiple
+        reads the same masked tokens.
+    clip : int
+        Largest distance where distances are clipped.
+    multiples : tuple of float
+        Multiples of the trained scale, growing, 1 among them.
+    constants : tuple of float
+        The multiple that log n is compared with at all lengths, with distances as trained and clipped: two
+        of ``multiples``.
+    shared : int
+        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
+        part of no text that is read.
+    most_bytes : int or None
+        How much of the source is used; None is all of it.
+    attention : {"attnscale", "torch"}
+    device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
+    """
+
+    claim = "T15"
+    question = "which multiple of the trained scale reads text best at each length, and is that log n?"
+
+    layers: int = 2
+    width: int = 64
+    heads: int = 2
+    vocabulary: int = 1000
+    train_length: int = 64
+    batch: int = 32
+    steps: int = 2500
+    masked: int = 10
+    learning_rate: float = 3e-3
+    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    files: int = 24
+    clip: int = 48
+    multiples: tuple[float, ...] = GRID
+    constants: tuple[float, ...] = (1.15, 1.3)
+    shared: int = 32
+    most_bytes: int | None = None
+    attention: str = "attnscale"
+    device: str = "cpu"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = ("layers", "width", "heads", "train_length", "batch", "steps", "masked", "files", "clip")
+        for name in (*sizes, "shared"):
+            positive_int(name, getattr(self, name))
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of 2 * heads, got {self.width} and {self.heads}")
+        multiple = all(n % self.train_length == 0 for n in self.lengths)
+        if self.lengths[:1] != (self.train_length,) or len(self.lengths) < 2 or not multiple:
+            raise ValueError(
+                f"lengths must begin with train_length={self.train_length} and go on with multiples of it, "
+                f"got {shown(self.lengths)}"
+            )
+        check_multiples(self.multiples, self.constants, len(READINGS))
+        check_implementation(self.attention, self.dtype)
+
+    @classmethod
+    def reduced(cls) -> TextMultiples:
+        """The cell that tests run again, in some seconds."""
+        return cls(
+            vocabulary=600,
+            steps=200,
+            lengths=(64, 256),
+            files=5,
+            multiples=(0.7, 1.0, 1.3, 1.8),
+            constants=(1.3, 1.3),
+            most_bytes=1_000_000,
+        )
+
+    @property
+    def head_dim(self) -> int:
+        """Number of components of q and k."""
+        return self.width // self.heads
+
+    def cells(self) -> dict[str, tuple[Any, ...]]:
+        """One cell: the scale of the training."""
+        return {"trained": ("standard",)}
+
+    def variables(self) -> dict[str, Variable]:
+        """The variables that are measured of each model, by way of reading, multiple and length."""
+        table = {"reading": READINGS, "multiple": labels(self.multiples), "n": self.lengths}
+        text = {"text": tuple(range(self.files))}
+        return {
+            "nll": Variable(table, "nat", "negative log-likelihood of a masked token"),
+            "accuracy": Variable(table, "", "share of the masked tokens that are the model's first choice"),
+            "nll_by_text": Variable({**table, **text}, "nat", "nll of each text, each of another file"),
+            "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
+            "loss": training_loss(ends_of_parts(self.steps, _PARTS)),
+        }
+
+    def measure(self, cell: dict[str, Any], seed: int, training: Training) -> dict[str, NDArray[np.float64]]:
+        """Train one model, and read it at every length under every multiple of its scale."""
+        streams = training.cached(
+            "source", lambda: corpus_streams(self.vocabulary, self.most_bytes, self.shared)
+        )
+        training.note(**corpus_facts(streams))
+        held_out = one_text_a_file(streams, self.lengths[-1], self.files)
+        texts = masked_texts(self, held_out.tokens, training.device)
+        model, history = train_masked(self, streams, training, law=cell["trained"], positions="rotary")
+        found = {name: np.full(each.shape, np.nan) for name, each in self.variables().items()}
+        found["text_file"][:] = held_out.files
+        found["loss"][:] = history.mean_losses(_PARTS)
+        for r, reading in enumerate(READINGS):
+            for i, n in enumerate(self.lengths):
+                betas = at_length(self.multiples, n, self.train_length)
+                place = (texts, _POSITIONS[reading], n)
+                read = {beta: _read(self, model.eval(), *place, beta) for beta in set(betas)}
+                nll, right = (np.stack(each) for each in zip(*(read[beta] for beta in betas), strict=True))
+                found["nll_by_text"][r, :, i] = nll.round(_DECIMALS)
+                found["nll"][r, :, i], found["accuracy"][r, :, i] = nll.mean(-1), right.mean(-1)
+        return found
+
+    def criterion(self) -> Criterion:
+        """The loss under log n is below those of the trained scale, a constant, and roots of logarithms."""
+        claims: list[Claim] = []
+        for reading, constant in zip(READINGS, self.constants, strict=True):
+            place = {"trained": "standard", "reading": reading}
+            claims += shape_claims(self.lengths, constant, place, f"distances {reading}")
+        return Criterion(tuple(claims))
+
+
+def _read(
+    study: TextMultiples, model: Transformer, texts: Texts, positions: str, n: int, beta: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean negative log-likelihood and accuracy of the masked tokens of each text."""
+    scales = [beta / math.sqrt(study.head_dim)] * study.layers
+    model.mix = Reading(positions, scales, study.clip, study.attention)
+    right, nll = read_texts(model, texts, n)
+    return nll.double().mean(-1).cpu().numpy(), right.double().mean(-1).cpu().numpy()

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Run the units of a study, cells times seeds, that the store does not have."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypedDict
+
+import numpy as np
+
+from .._checks import number, shown, thread_count
+from .._grid.case import Axes, Case, describe_axes, make_cases
+from .._grid.complete import complete
+from .._grid.describe import describe
+from .._grid.errors import SweepInterrupted
+from .._grid.fields import Fields
+from .._grid.progress import Progress, check_progress
+from .._grid.runners import choose_runner
+from .._grid.store import Store
+from .._options import check_options
+from ..torch._device import device_named
+from ._registration import registered_hash, registration_of
+from ._result import TrainingResult
+from ._study import Study
+from ._unit import FACTS, PROVENANCE, UnitTask
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword options of :meth:`Study.run`, which also takes ``seeds``.
+
+    Attributes
+    ----------
+    store : path, optional
+        Directory that keeps each model's measurements as soon as they are there, and the state of its
+        training as it goes. Several processes, also of several machines, may share it: each model is
+        trained by one of them.
+    only : str or sequence of str, optional
+        Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, those that
+        any entry names. The result has all models that the store has.
+    registration : path, optional
+        File of :meth:`Study.register`, which must be of this design, these seeds and this code. The result
+        carries its hash, and its verdicts count as registered. A store that was begun without it is refused.
+    n_jobs : int, default 1
+        Number of processes, by joblib; -1 is one for each core.
+    num_threads : int, default 1
+        Threads of each process. The last bits of PyTorch's sums, and so of results, depend on the number.
+    checkpoint_seconds : float, default 30
+        Time between two states that the store keeps of a training.
+    progress : bool or callable, default True
+        True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
+        ``progress(finished, total)`` after each model.
+    watch : callable, optional
+        ``watch(line)`` is told the progress of a training, as text, several times a second; with one process
+        only.
+    announce : callable, optional
+        Called once with a line of text, as soon as the first training shows that all models take more than
+        a minute: how long that training takes, and how many models there are; with one process only.
+    """
+
+    store: str | os.PathLike[str] | None
+    only: str | Sequence[str] | None
+    registration: str | os.PathLike[str] | None
+    n_jobs: int
+    num_threads: int
+    checkpoint_seconds: float
+    progress: Progress
+    watch: Callable[[str], object] | None
+    announce: Callable[[str], object] | None
+
+
+_DEFAULTS: dict[str, Any] = {
+    "store": None,
+    "only": None,
+    "registration": None,
+    "n_jobs": 1,
+    "num_threads": 1,
+    "checkpoint_seconds": 30.0,
+    "progress": True,
+    "watch": None,
+    "announce": None,
+}
+
+
+def run(study: Study, seeds: Any, options: RunOptions) -> TrainingResult:
+    """Train and measure the units that are wanted and not stored; the result has all units that are there.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or the store holds another study.
+    SweepError
+        After all other units are finished, if some raised; its ``partial`` is the result of the others.
+    SweepInterrupted
+        At Ctrl-C where no unit is finished (a KeyboardInterrupt); otherwise the result is ``interrupted``.
+    """
+    check_options(study.name, options, _DEFAULTS, ("seeds",))
+    chosen = {**_DEFAULTS, **options}
+    axes, cases = units(study, seeds)
+    wanted = choose(cases, chosen["only"])
+    hashed = ""
+    if chosen["registration"] is not None:
+        hashed = registered_hash(chosen["registration"], registration_of(study, axes["seed"]))
+    store = None if chosen["store"] is None else Store(chosen["store"], "train", "training")
+    if store is not None:
+        _open(store, study, hashed)
+    threads = thread_count("num_threads", chosen["num_threads"])
+    pause = number("checkpoint_seconds", chosen["checkpoint_seconds"])
+    runner, _ = choose_runner(chosen["n_jobs"], None)
+    here = chosen["n_jobs"] == 1
+    directory = None if store is None else store.directory
+    finished = {} if store is None else store.finished(cases)
+    missing = sum(case not in finished for case in wanted)
+    watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
+    task = UnitTask(study, directory, threads, pause, watch, announce, missing)
+    if missing:
+        device_named(getattr(study, "device", "cpu"))  # only to train: what a GPU found can be read anywhere
+    done = complete(partial(runner, task), wanted, finished, progress=check_progress(chosen["progress"]))
+
+    def table() -> TrainingResult | None:
+        if not done.finished:
+            return None
+        found = _result(study, axes, done.finished, interrupted=done.interrupted)
+        return dataclasses.replace(found, registration=hashed)
+
+    try:
+        done.require(table, "models", _where(store))
+    except SweepInterrupted as interrupt:
+        if interrupt.partial is None:
+            raise
+    result = table()
+    assert result is not None
+    return result
+
+
+def units(study: Study, seeds: Any) -> tuple[Axes, list[Case]]:
+    """The axes of the study, "seed" the last of them, and all their points."""
+    axes: Axes = {name: list(labels) for name, labels in study.cells().items()}
+    axes["seed"] = read_seeds(seeds)
+    return axes, make_cases(axes, describe_axes(axes))
+
+
+def read_seeds(seeds: Any) -> list[int]:
+    """The seeds as a list: 0 ... seeds - 1 for a number, the integers themselves for a sequence."""
+    try:
+        return list(range(_at_least_one(operator.index(seeds))))
+    except TypeError:
+        pass
+    try:
+        found = [operator.index(each) for each in seeds]
+    except TypeError:
+        raise TypeError(f"seeds must be their number or a sequence of integers, got {shown(seeds)}") from None
+    if not found or len(set(found)) < len(found) or min(found) < 0:
+        raise ValueError(f"seeds must be distinct integers of at least 0, got {shown(seeds)}")
+    return found
+
+
+def _at_least_one(seeds: int) -> int:
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    return seeds
+
+
+def choose(cases: list[Case], only: Any) -> list[Case]:
+    """The units that `only` names; None names all of them."""
+    if only is None:
+        return cases
+    patterns = [_read_pattern(cases[0], each) for each in ([only] if isinstance(only, str) else only)]
+    for pattern in patterns:
+        if not any(_matches(case, pattern) for case in cases):
+            first = ", ".join(f"{name}={label}" for name, label in pattern.items())
+            raise ValueError(f"only must name models of the experiment, got {shown(first)}: there is none")
+    return [case for case in cases if any(_matches(case, pattern) for pattern in patterns)]
+
+
+def _read_pattern(case: Case, text: Any) -> dict[str, str]:
+    pattern = {}
+    for part in str(text).split(","):
+        name, equals, label = part.partition("=")
+        if not equals or name.strip() not in case.parameters:
+            axes = ", ".join(case.parameters)
+            raise ValueError(f"only must be written AXIS=LABEL,... with axes {axes}, got {shown(text)}")
+        pattern[name.strip()] = label.strip()
+    return pattern
+
+
+def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
+    return all(str(case.parameters[name]) == label for name, label in pattern.items())
+
+
+def _open(store: Store, study: Study, registration: str) -> None:
+    """Check that the store is of this study and registration, or mark a new store as theirs."""
+    fields = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
+    if fields.get("dtype") == "float32":
+        del fields["dtype"]  # stores of float32 are older than the field
+    identity = {
+        "experiment": study.name,
+        "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},
+        "registration": registration or None,
+    }
+    with store.locked(wait=True):
+        store.claim(identity)
+
+
+def _where(store: Store | None) -> str:
+    return "store=DIR keeps them" if store is None else f"{str(store)!r} keeps them, and where a training was"
+
+
+def _silence(line: str) -> None:
+    """Take a line of progress and show it to nobody."""
+
+
+def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
+    """A function that tells `announce` the first line that it is given, and no other."""
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        if announce is not None and not told:
+            announce(line)
+        told.append(line)
+
+    return tell
+
+
+def _result(
+    study: Study,
+    axes: Axes,
+    finished: Mapping[Case, Fields],
+    *,
+    interrupted: bool,
+) -> TrainingResult:
+    """The result with the arrays of all finished units; NaN where a unit is not finished."""
+    criterion = study.criterion()
+    lead = tuple(map(len, axes.values()))
+    variables = dict(study.variables())
+    arrays = {name: np.full((*lead, *variable.shape), np.nan) for name, variable in variables.items()}
+    records: dict[str, dict[str, Any]] = {}
+    facts: dict[str, Any] = {}
+    for case, fields in finished.items():
+        for name, array in arrays.items():
+            array[case.index] = fields[name].values
+        facts |= json.loads(str(fields[FACTS].values))
+        _count(records, json.loads(str(fields[PROVENANCE].values)))
+    return TrainingResult(
+        experiment=study.name,
+        claim=study.claim,
+        question=study.question,
+        refuted_if=criterion.sentence,
+        criterion=criterion,
+        axes={name: tuple(labels) for name, labels in axes.items()},
+        variables=variables,
+        arrays=arrays,
+        parameters=study.parameters(),
+        facts=facts,
+        provenance=list(records.values()),
+        interrupted=interrupted,
+        reduced=study.is_reduced(),
+    )
+
+
+def _count(records: dict[str, dict[str, Any]], record: dict[str, Any]) -> None:
+    """Count a unit's record with the records that are equal but for the time."""
+    seconds, created = record.pop("seconds"), record.pop("created")
+    kept = records.setdefault(json.dumps(record), {**record, "models": 0, "seconds": 0.0, "created": created})
+    kept["models"] += 1
+    kept["seconds"] = round(kept["seconds"] + seconds, 1)
+    kept["created"] = max(kept["created"], created)

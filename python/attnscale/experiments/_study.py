@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A study: models that are trained one by one, what is measured of each, and what would refute its claim."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from .._checks import choose
+from ._criterion import Criterion
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._result import TrainingResult
+    from ._run import RunOptions
+    from ._training import Training
+
+#: Axes of the grid of models that are trained separately: names, and the labels along each.
+Cells = Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One array that is measured of each model.
+
+    Attributes
+    ----------
+    coords : dict of str to tuple
+        Names of the axes, in order, and the labels along each; empty for a number.
+    unit : str
+        "nat" or "" (a plain number).
+    meaning : str
+        What the array holds, in words.
+    """
+
+    coords: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    unit: str = ""
+    meaning: str = ""
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(self.coords)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the axes."""
+        return tuple(len(labels) for labels in self.coords.values())
+
+
+def training_loss(ends: tuple[int, ...]) -> Variable:
+    """The variable of the mean losses of a training's parts, which end before these steps."""
+    return Variable({"step": ends}, "nat", "loss of the training, mean since the step before")
+
+
+@dataclass(frozen=True)
+class Study(ABC):
+    """An experiment that trains models: what is asked, what would refute it, and how one model is trained.
+
+    A study is a subclass that is a frozen dataclass, in a file of its own. Its fields are numbers, text and
+    tuples: all that defines the experiment but the seeds. Their defaults are the full run. ``attnscale train
+    FILE.py`` runs it, as :meth:`run` does. A field ``device`` is where models are trained ("cpu" without it),
+    and a field ``dtype`` the type of the products in training ("float32" without it).
+
+    Attributes
+    ----------
+    name : str
+        Name of the class, in small letters with underscores: "length_generalization".
+    claim : str
+        Id of the claim, as tables of claims have it; empty for none.
+    question : str
+        What is asked, in a sentence.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Line(Study):
+    ...     question = "Does a steeper line take longer to fit?"
+    ...     steps: int = 20
+    ...
+    ...     def cells(self):
+    ...         return {"slope": (1.0, 2.0)}
+    ...
+    ...     def variables(self):
+    ...         return {"loss": Variable({"step": tuple(range(self.steps))})}
+    ...
+    ...     def measure(self, cell, seed, training):
+    ...         with training.fork("weights"):
+    ...             model = torch.nn.Linear(1, 1)
+    ...         x = torch.randn(32, 1, generator=training.generator("data"))
+    ...         def loss(step):
+    ...             return (model(x) - cell["slope"] * x).square().mean()
+    ...         return {"loss": training.fit(model, loss, steps=self.steps).loss}
+    ...
+    ...     def criterion(self):
+    ...         last = {"step": self.steps - 1}
+    ...         more = difference("2 less 1", "loss", {"slope": (2.0, 1.0)}, last)
+    ...         return Criterion((Claim("a steeper line takes longer", (more,)),))
+    >>> Line().run(seeds=3, progress=False)["loss"].value.shape  # slope, step
+    (2, 20)
+    """
+
+    name: ClassVar[str]
+    claim: ClassVar[str] = ""
+    question: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if not isinstance(getattr(cls, "question", None), str):
+            raise TypeError(f"{cls.__name__} must have a question, as text, got none")
+
+    @abstractmethod
+    def cells(self) -> Cells:
+        """Axes of the models that are trained one by one: names, and the labels along each."""
+
+    @abstractmethod
+    def variables(self) -> Mapping[str, Variable]:
+        """A :class:`Variable` for each array that :meth:`measure` returns; the first is the main one."""
+
+    @abstractmethod
+    def measure(self, cell: dict[str, Any], seed: int, training: Training) -> Mapping[str, Any]:
+        """Train and evaluate the model of one cell and seed.
+
+        The arrays that it returns, by name, depend on the study, these arguments and nothing else.
+        """
+
+    @abstractmethod
+    def criterion(self) -> Criterion:
+        """What would refute the claim, as differences that the claim predicts.
+
+        It is data, so that it can be registered before a run and evaluated after it.
+        """
+
+    @classmethod
+    def reduced(cls) -> Self:
+        """The study of the small cell that tests run again, in some seconds; its results are no evidence."""
+        raise ValueError(f"{cls.__name__} has no reduced run")
+
+    def run(self, seeds: Any = 5, **options: Unpack[RunOptions]) -> TrainingResult:
+        """Train and measure the models that are wanted and not stored; the result has all that are there.
+
+        Parameters
+        ----------
+        seeds : int or sequence of int, default 5
+            How many models of each cell, or their seeds.
+        **options
+            See :class:`RunOptions`.
+
+        Returns
+        -------
+        TrainingResult
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong, or the store holds another study.
+        SweepError
+            After all other models are finished, if some raised; its ``partial`` is the result of the others.
+        SweepInterrupted
+            At Ctrl-C where no model is finished (a KeyboardInterrupt); otherwise the result is
+            ``interrupted``.
+        """
+        from ._run import run
+
+        return run(self, seeds, options)
+
+    def register(self, path: str | os.PathLike[str], *, seeds: Any = 5) -> str:
+        """Write down design, seeds and criterion of a run before it, with their hash.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced if it exists.
+        seeds : int or sequence of int
+
+        Returns
+        -------
+        str
+            The SHA-256, which a result of a run with ``registration=path`` carries. It proves when it was
+            written only where it is published, or committed, before the run.
+        """
+        from ._registration import write_registration
+        from ._run import read_seeds
+
+        return write_registration(path, self, read_seeds(seeds))
+
+    @classmethod
+    def stored(cls, run: str = "full") -> TrainingResult:
+        """The result of a run that is kept in the folder ``runs`` beside the study's file.
+
+        Parameters
+        ----------
+        run : str, default "full"
+            Which run: "full" is the file NAME.json, "reduced" that of the small cell, NAME-reduced.json; a
+            study may have others.
+
+        Raises
+        ------
+        ValueError
+            If no such run is there.
+        """
+        from ._result import TrainingResult
+
+        folder = Path(inspect.getfile(cls)).parent / "runs"
+        files = {"full": folder / f"{cls.name}.json"}
+        for path in sorted(folder.glob(f"{cls.name}-*.json")):
+            if ".registration" not in path.suffixes:
+                files[path.stem.removeprefix(f"{cls.name}-")] = path
+        path = files[choose(f"run of {cls.name}", run, [*files])]
+        if not path.is_file():
+            raise ValueError(f"run of {cls.name} must be stored beside it, got {run!r}: there is no {path}")
+        return cls.completed(TrainingResult.load(path))
+
+    @classmethod
+    def completed(cls, result: TrainingResult) -> TrainingResult:
+        """The result with what old files lack: its criterion, and whether it is of the reduced run.
+
+        Raises
+        ------
+        ValueError
+            If it is the result of another study.
+        """
+        if result.experiment != cls.name:
+            raise ValueError(f"result must be one of {cls.name}, got one of {result.experiment}")
+        own = {each.name for each in fields(cls)}
+        if unknown := result.parameters.keys() - own:
+            raise ValueError(
+                f"result must be one of {cls.name} as it is, got {sorted(unknown)} among its fields"
+            )
+        study = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in result.parameters.items()})
+        criterion = result.criterion or study.criterion()
+        return replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
+
+    def parameters(self) -> dict[str, Any]:
+        """The fields and their values, in types that JSON has."""
+        return dict(json.loads(json.dumps({each.name: getattr(self, each.name) for each in fields(self)})))
+
+    def is_reduced(self) -> bool:
+        """Whether these are the parameters of :meth:`reduced`, on any device."""
+        if type(self).reduced.__func__ is Study.reduced.__func__:  # type: ignore[attr-defined]
+            return False
+        small, own = type(self).reduced().parameters(), self.parameters()
+        return all(own[name] == value for name, value in small.items() if name != "device")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tools that a measurement trains its model with: seeds, device, checkpoints, the common loop."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._checks import shown
+from .._grid.progress import Watch
+from ..torch._device import dtype_named
+from ._checkpoint import Checkpoints
+from ._interrupt import ctrl_c_between_steps
+from ._train import History, Loop, Schedule
+
+_BETWEEN_LINES = 0.2  # seconds between two lines of progress
+
+
+def seed_of(seed: int, purpose: str) -> int:
+    """A seed for PyTorch's generators for one purpose, derived from the unit's seed.
+
+    Examples
+    --------
+    >>> seed_of(0, "weights") == seed_of(0, "weights") != seed_of(1, "weights")
+    True
+    """
+    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+class Training:
+    """The tools of one unit, a cell and a seed, to train its models.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the unit: all that is random comes from it.
+    device : str, default "cpu"
+        Device of models and batches.
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training, by ``torch.autocast``; weights and sums stay in float32.
+    checkpoints : Checkpoints, optional
+        Where states are kept; by default nowhere.
+    watch : callable, optional
+        ``watch(steps)`` gives each training of so many steps what it tells of its progress.
+
+    Attributes
+    ----------
+    facts : dict
+        What :meth:`note` was told of the data and their splits.
+
+    Examples
+    --------
+    >>> training = Training(seed=0)
+    >>> with training.fork("weights"):
+    ...     model = torch.nn.Linear(2, 1)
+    >>> x = torch.randn(64, 2, generator=training.generator("data"))
+    >>> def loss(step):
+    ...     return (model(x) - 1).square().mean()
+    >>> history = training.fit(model, loss, steps=20, learning_rate=0.1)
+    >>> bool(history.loss[-1] < history.loss[0])
+    True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        device: str = "cpu",
+        dtype: str = "float32",
+        checkpoints: Checkpoints | None = None,
+        watch: Callable[[int], Watch] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.device = torch.device(device)
+        self.dtype = dtype_named(dtype)
+        self.facts: dict[str, Any] = {}
+        self._checkpoints = Checkpoints(None) if checkpoints is None else checkpoints
+        self._watch = watch
+        self._generators: dict[str, torch.Generator] = {}
+        self._fits: set[str] = set()
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """The CPU generator of random numbers for a purpose: always the same object, kept by checkpoints."""
+        if purpose not in self._generators:
+            found = torch.Generator()
+            found.manual_seed(seed_of(self.seed, purpose))
+            self._generators[purpose] = found
+        return self._generators[purpose]
+
+    @contextmanager
+    def fork(self, purpose: str) -> Iterator[None]:
+        """Seed PyTorch's own generator, from which modules draw weights, for this purpose inside a block."""
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(seed_of(self.seed, purpose))
+            yield
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the result, of types that JSON has: sizes, hashes and splits of the data."""
+        self.facts |= facts
+
+    def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        """The arrays of ``make()``, which depend on the study alone: made once for all units of a store."""
+        return self._checkpoints.cached(name, make)
+
+    def fit(
+        self,
+        model: torch.nn.Module,
+        loss: Callable[[int], Tensor],
+        *,
+        steps: int,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.95),
+        schedule: str = "cosine",
+        warmup: int = 0,
+        clip: float | None = 1.0,
+        parameters: Iterable[Any] | None = None,
+        observe: Callable[[int], Mapping[str, Any]] | None = None,
+        observe_every: int = 100,
+        name: str = "fit",
+    ) -> History:
+        """Train a model by AdamW; after an interruption, from the last checkpoint, to the same bits.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model, on :attr:`device` already.
+        loss : callable
+            ``loss(step)`` is the loss of that step's batch. Random numbers in it come from :meth:`generator`
+            or from the step.
+        steps : int
+        learning_rate, weight_decay, betas
+            As for ``torch.optim.AdamW``.
+        schedule : {"cosine", "linear", "constant"}
+            The learning rate after the warm-up: down to 0, or constant.
+        warmup : int
+            Steps in which the learning rate grows linearly.
+        clip : float or None
+            Largest norm of the gradient; None clips nothing.
+        parameters : iterable, optional
+            What is trained, as AdamW takes it: groups may have learning rates of their own. By default all
+            parameters of the model.
+        observe, observe_every
+            ``observe(step)`` gives numbers by name, before every ``observe_every`` steps and after the last.
+        name : str
+            Name of this training, where a unit has several.
+
+        Returns
+        -------
+        History
+        """
+        if name in self._fits:
+            raise ValueError(f"name must be another one for each training of a unit, got {shown(name)} twice")
+        self._fits.add(name)
+        groups = model.parameters() if parameters is None else parameters
+        adam = {"lr": learning_rate, "weight_decay": weight_decay, "betas": betas}
+        chosen = Schedule(schedule, warmup, steps)
+        loop = Loop(model, self._narrow(loss), groups, chosen, clip, observe, observe_every, adam)
+        if (stored := self._checkpoints.read(name)) is not None:
+            self._resume(loop, stored)
+        if not loop.done:
+            self._run(loop, name)
+        return loop.history()
+
+    def _narrow(self, loss: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
+        """The loss with its products in the type of the training."""
+        if self.dtype == torch.float32:
+            return loss
+
+        def narrowed(step: int) -> Tensor:
+            with torch.autocast(self.device.type, self.dtype):
+                return loss(step)
+
+        return narrowed
+
+    def _run(self, loop: Loop, name: str) -> None:
+        line, first, steps = 0.0, loop.step, loop.schedule.steps
+        tell = None if self._watch is None else self._watch(steps)
+        with ctrl_c_between_steps() as asked:
+            while not loop.done and not asked:
+                loop.advance()
+                if self._checkpoints.due:
+                    self._keep(loop, name)
+                if tell is not None and time.monotonic() - line >= _BETWEEN_LINES:
+                    line = time.monotonic()
+                    loss = float(loop.losses[loop.step - 1])
+                    where = f"{name}, step {loop.step} of {steps}, loss {loss:.4f}"
+                    tell(loop.step - first, steps - first, where)
+            self._keep(loop, name)
+
+    def _keep(self, loop: Loop, name: str) -> None:
+        generators = {purpose: each.get_state() for purpose, each in self._generators.items()}
+        self._checkpoints.write(name, {**loop.state(), "generators": generators})
+
+    def _resume(self, loop: Loop, stored: dict[str, Any]) -> None:
+        for purpose, state in stored.pop("generators").items():
+            self.generator(purpose).set_state(state)
+        loop.load(stored)

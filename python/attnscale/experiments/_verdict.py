@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a table says of a criterion: intervals of t over the seeds, and a verdict for each claim."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tables.text import error_cell, number_cell, to_text
+from ._criterion import Contrast, Criterion
+from ._errors import crossed_error
+
+#: The share of runs in which the smallest visible difference would be seen.
+POWER = 0.8
+#: What a verdict says of a run of the small config.
+_ABOUT_REDUCED = "; the reduced config, a test cell: no evidence for or against the claims"
+
+
+class Measured(Protocol):
+    """A table of measurements by seed: a :class:`TrainingResult`."""
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The measurements by the name of their variable."""
+
+    def select(self, name: str, **labels: Any) -> NDArray[np.float64]:
+        """The measurements at these labels."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One contrast, judged.
+
+    Attributes
+    ----------
+    name : str
+    least : float
+        The margin that the claim predicts the difference to be above.
+    value, error : float
+        Mean over the seeds and its standard error; NaN where it cannot be computed.
+    low, high : float
+        Interval that holds at once with those of all other contrasts.
+    p : float
+        Of "equal to the margin", two-sided, times the number of contrasts.
+    visible : float
+        The smallest difference above the margin that 80 of 100 such runs would have shown, at this error.
+    seeds : int
+        Number of seeds that have the measurement.
+    outcome : {"shown", "refuted", "undecided"}
+        Shown if the interval is above the margin, refuted if it is below.
+    note : str
+        Why nothing can be said; empty otherwise.
+    variable, unit : str
+        What the numbers are of, and their unit: "nat" or "" (a plain number).
+    """
+
+    name: str
+    least: float
+    value: float = math.nan
+    error: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    visible: float = math.nan
+    seeds: int = 0
+    outcome: str = "undecided"
+    note: str = ""
+    variable: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with its verdict.
+
+    Attributes
+    ----------
+    text : str
+    needs : {"all", "any"}
+    findings : tuple of Finding
+    """
+
+    text: str
+    needs: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def outcome(self) -> str:
+        """Shown, refuted or undecided, from the findings and from how many of them the claim needs."""
+        found = [each.outcome for each in self.findings]
+        every, some = ("shown", "refuted") if self.needs == "all" else ("refuted", "shown")
+        if some in found:
+            return some
+        return every if found and set(found) == {every} else "undecided"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on each claim of an experiment.
+
+    Attributes
+    ----------
+    experiment : str
+    claims : tuple of JudgedClaim
+    rate : float
+        Largest probability that any interval misses its true value, where means are normal.
+    registration : str
+        Hash of what was registered before the run; empty for a run that is exploratory.
+    reduced : bool
+        Whether the config was the small one that tests run: no evidence for or against a claim, whatever
+        the outcome.
+    """
+
+    experiment: str
+    claims: tuple[JudgedClaim, ...]
+    rate: float
+    registration: str = ""
+    reduced: bool = False
+
+    @property
+    def exploratory(self) -> bool:
+        """Whether the run had no registration, so that its verdicts are to be confirmed by another run."""
+        return not self.registration
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any claim is refuted."""
+        return any(each.outcome == "refuted" for each in self.claims)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each contrast: its claim, numbers and outcome."""
+        return [
+            {"claim": claim.text, "verdict": claim.outcome, **vars(finding), "reduced": self.reduced}
+            for claim in self.claims
+            for finding in claim.findings
+        ]
+
+    def __str__(self) -> str:
+        status = "exploratory: not registered" if self.exploratory else f"registered as {self.registration}"
+        parts = [f"{self.experiment}, {status}{_ABOUT_REDUCED if self.reduced else ''}"]
+        where = " in a test cell" if self.reduced else ""
+        for claim in self.claims:
+            said = f"{claim.outcome}{where}: {claim.text} (needs {claim.needs})"
+            parts += ["", said, _table(claim.findings)]
+        count = sum(len(each.findings) for each in self.claims)
+        closing = (
+            f"The intervals ({count}) are of t over the seeds and hold at once with probability "
+            f"{1 - self.rate:g}; visible: the least difference above the margin that {POWER:.0%} of such "
+            "runs would show."
+        )
+        return "\n".join([*parts, "", closing])
+
+
+def judge(
+    criterion: Criterion,
+    table: Measured,
+    *,
+    experiment: str = "",
+    registration: str = "",
+    reduced: bool = False,
+) -> Verdict:
+    """Judge the claims of a criterion by a table of measurements.
+
+    Each contrast is computed for each seed, which makes it paired. Its interval is the mean ± t times the
+    standard error, where t is the quantile for the number of seeds less one, at the criterion's rate shared
+    equally among all contrasts (Bonferroni). Where the table has the variable of each text, the standard
+    error is a bootstrap over seeds and files, see :func:`crossed_error`.
+
+    Parameters
+    ----------
+    criterion : Criterion
+    table : TrainingResult
+    experiment, registration, reduced
+        Taken into the verdict, see :class:`Verdict`.
+
+    Returns
+    -------
+    Verdict
+        A contrast that was not measured, or not for all seeds, or for one seed, or without any spread over
+        the seeds, is undecided and has a note.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> table = at.experiments.stored("hybrids", "cpu")
+    >>> verdict = judge(table.criterion, table)
+    >>> [claim.outcome for claim in verdict.claims]
+    ['shown', 'refuted']
+    """
+    claims = [
+        JudgedClaim(each.text, each.needs, tuple(_find(one, table, criterion) for one in each.contrasts))
+        for each in criterion.claims
+    ]
+    return Verdict(experiment, tuple(claims), criterion.rate, registration, reduced)
+
+
+def _find(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
+    """The finding for one contrast, with what it is of; a table need not say its variables' units."""
+    variable = getattr(table, "variables", {}).get(contrast.variable)
+    unit = "" if variable is None else variable.unit
+    return replace(_judged(contrast, table, criterion), variable=contrast.variable, unit=unit)
+
+
+def _judged(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
+    """The numbers and the outcome of one contrast, at its share of the criterion's rate."""
+    name, least = contrast.name, contrast.least
+    try:
+        by_seed = _combined(contrast, contrast.variable, table)
+    except KeyError as missing:
+        return Finding(name, least, note=f"not measured: {missing.args[0]}")
+    there = np.isfinite(by_seed)
+    seeds, planned = int(there.sum()), len(by_seed)
+    value = float(by_seed[there].mean()) if seeds else math.nan
+    if seeds < planned:
+        return Finding(name, least, value, seeds=seeds, note=f"{seeds} of {planned} seeds are there")
+    if seeds < 2:
+        return Finding(name, least, value, seeds=seeds, note="one seed has no error")
+    error = _error(contrast, table, by_seed)
+    if not error > 0:
+        note = "no spread over the seeds, as at a floor or a ceiling: nothing can be told"
+        return Finding(name, least, value, error, seeds=seeds, note=note)
+    return _tested(name, least, value, error, seeds, criterion)
+
+
+def _tested(name: str, least: float, value: float, error: float, seeds: int, criterion: Criterion) -> Finding:
+    """The finding for a mean with its standard error."""
+    from scipy import stats  # at first use, as everywhere: it takes long to import
+
+    free, count = seeds - 1, criterion.contrasts
+    quantile = float(stats.t.isf(criterion.rate / count / 2, free))
+    low, high = value - quantile * error, value + quantile * error
+    p = min(1.0, count * 2 * float(stats.t.sf(abs(value - least) / error, free)))
+    outcome = "shown" if low > least else "refuted" if high < least else "undecided"
+    return Finding(name, least, value, error, low, high, p, error * _reach(quantile, free), seeds, outcome)
+
+
+def _reach(quantile: float, free: int) -> float:
+    """The true difference, in standard errors, that is above the quantile of t in 80 of 100 runs."""
+    from scipy import optimize, stats
+
+    def missed(distance: float) -> float:
+        return float(stats.nct.cdf(quantile, free, distance)) - (1 - POWER)
+
+    return float(optimize.brentq(missed, 0.0, 4 * quantile + 10))
+
+
+def _combined(contrast: Contrast, variable: str, table: Measured) -> NDArray[np.float64]:
+    """The weighted sum of the terms, along the seeds and what other axes the labels leave."""
+    parts = [weight * table.select(variable, **labels) for weight, labels in contrast.terms]
+    return np.asarray(sum(parts), np.float64)
+
+
+def _error(contrast: Contrast, table: Measured, by_seed: NDArray[np.float64]) -> float:
+    """The standard error of the mean over the seeds, and over files where the texts' numbers are there."""
+    by_text = f"{contrast.variable}_by_text"
+    if by_text in table.arrays:
+        files = table.arrays["text_file"]
+        files = files.reshape(-1, files.shape[-1])
+        first = files[np.isfinite(files).all(-1)][0]  # all models read the same texts
+        return crossed_error(_combined(contrast, by_text, table), first)
+    return float(by_seed.std(ddof=1) / math.sqrt(len(by_seed)))
+
+
+def _table(findings: tuple[Finding, ...]) -> str:
+    header = ("difference", "of", "margin", "mean", "error", "interval", "p", "visible", "seeds", "verdict")
+    return to_text(header, [_row(each) for each in findings])
+
+
+def _row(found: Finding) -> tuple[str, ...]:
+    interval = "-" if math.isnan(found.low) else f"{found.low:.3g} to {found.high:.3g}"
+    return (
+        found.name,
+        f"{found.variable} ({found.unit})" if found.unit else found.variable,
+        f"{found.least:g}",
+        number_cell(found.value, ".3g"),
+        error_cell(found.error, ".2g"),
+        interval,
+        number_cell(found.p, ".2g"),
+        number_cell(found.visible, ".2g"),
+        str(found.seeds),
+        f"{found.outcome}{f': {found.note}' if found.note else ''}",
+    )

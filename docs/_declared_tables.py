@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import attnscale
+import studies
 from attnscale.montecarlo._declaration import DECLARATIONS
 
 
@@ -27,20 +27,20 @@ def _row(name):
 
 
 def _studies():
-    """Files of the experiments that train, which are read where they cannot be imported, without PyTorch."""
-    folder = Path(attnscale.__file__).parent / "experiments" / "_studies"
+    """Files of the studies, which are read where they cannot be imported, without PyTorch."""
+    folder = Path(studies.__file__).parent
     return sorted(folder.glob("[a-z]*.py"))
 
 
 def _study(path):
-    """The function of an experiment that trains, and its config with its designs."""
-    config = f"{path.stem.title().replace('_', '')}Config"
-    designs = ", ".join(_class_methods(path, config))
-    return f".. autofunction:: {path.stem}\n.. autoclass:: {config}\n   :members: {designs}\n"
+    """A study with its designs."""
+    name = path.stem.title().replace("_", "")
+    designs = ", ".join(_class_methods(path, name))
+    return f".. autoclass:: studies.{path.stem}.{name}\n   :members: {designs}\n"
 
 
 def _class_methods(path, name):
-    """Names of the class methods of a class in a file: those of a config are designs of their own."""
+    """Names of the class methods of a class in a file: those of a study are designs of their own."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]

@@ -11,7 +11,7 @@ READINGS = (
     ("text_multiples", {"reading": "as trained"}, "text, as trained"),
     ("needle_multiples", {}, "needle"),
 )
-_WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale.experiments.best_multiples`."
+_WITHOUT_TORCH = "This table needs PyTorch where the site is built."
 
 
 def multiples_texts():

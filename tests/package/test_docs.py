@@ -115,7 +115,7 @@ def documented():
             if directive in ("currentmodule", "automodule"):
                 module = name
                 found.add(name)
-            elif directive.startswith("auto"):
+            elif directive.startswith("auto") and not name.startswith("studies."):
                 found.add(name if name.startswith("attnscale.") else f"{module}.{name}")
     return found
 

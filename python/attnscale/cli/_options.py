@@ -145,7 +145,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--reduced", "the small cell that tests run", kind=None),
     Option("--register", "write design, criterion and their hash, and train nothing", "FILE", written),
     Option("--registration", "train what this file registers; the result carries its hash", "FILE", Path),
-    Option("--judge", "the verdict of a shipped run, as full, or of a file of --keep", "RUN"),
+    Option("--judge", "the verdict of a stored run, as full, or of a file of --keep", "RUN"),
     Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),

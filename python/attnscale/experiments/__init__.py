@@ -11,11 +11,12 @@ except ImportError as error:
     raise ImportError(f"attnscale.experiments needs torch ({error}): pip install torch") from error
 
 from ._criterion import Claim, Contrast, Criterion, difference
+from ._design import Cells, Variable, training_loss
 from ._errors import crossed_error, crossed_means
 from ._find import find, names
 from ._result import Estimate, TrainingResult
 from ._run import RunOptions
-from ._study import Cells, Study, Variable, training_loss
+from ._study import Study
 from ._train import History, ends_of_parts
 from ._training import Training
 from ._verdict import Finding, JudgedClaim, Verdict, judge

@@ -17,12 +17,12 @@ from .._checks import shown
 from .._grid.describe import digest
 from .._grid.files import read_json, write_json
 from .._provenance import provenance
-from ._study import Study
+from ._design import Design
 
 _KIND = "attnscale registration"
 
 
-def registration_of(study: Study, seeds: list[int]) -> dict[str, Any]:
+def registration_of(study: Design, seeds: list[int]) -> dict[str, Any]:
     """All that is fixed before a run, in types that JSON has.
 
     Design and criterion are there in full. The code that the study imports from the files beside it is there
@@ -41,7 +41,7 @@ def registration_of(study: Study, seeds: list[int]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(fixed)))
 
 
-def write_registration(path: str | os.PathLike[str], study: Study, seeds: list[int]) -> str:
+def write_registration(path: str | os.PathLike[str], study: Design, seeds: list[int]) -> str:
     """Write a registration with the commit of the study's file, its hash, and the time, which has none."""
     content = registration_of(study, seeds)
     content = {**content, "commit": _commit(Path(inspect.getfile(type(study))).parent)}

@@ -16,7 +16,7 @@ from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
 from .._tables.tabled import Labelled
 from ._criterion import Criterion
-from ._study import Variable
+from ._design import Variable
 from ._verdict import Verdict, judge
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from .._grid.runners import choose_runner
 from .._grid.store import Store
 from .._options import check_options
 from ..torch._device import device_named
+from ._design import Design
 from ._registration import registered_hash, registration_of
 from ._result import TrainingResult
-from ._study import Study
 from ._unit import FACTS, PROVENANCE, UnitTask
 
 
@@ -86,7 +86,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def run(study: Study, seeds: Any, options: RunOptions) -> TrainingResult:
+def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     """Train and measure the units that are wanted and not stored; the result has all units that are there.
 
     Raises
@@ -137,7 +137,7 @@ def run(study: Study, seeds: Any, options: RunOptions) -> TrainingResult:
     return result
 
 
-def units(study: Study, seeds: Any) -> tuple[Axes, list[Case]]:
+def units(study: Design, seeds: Any) -> tuple[Axes, list[Case]]:
     """The axes of the study, "seed" the last of them, and all their points."""
     axes: Axes = {name: list(labels) for name, labels in study.cells().items()}
     axes["seed"] = read_seeds(seeds)
@@ -192,7 +192,7 @@ def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
     return all(str(case.parameters[name]) == label for name, label in pattern.items())
 
 
-def _open(store: Store, study: Study, registration: str) -> None:
+def _open(store: Store, study: Design, registration: str) -> None:
     """Check that the store is of this study and registration, or mark a new store as theirs."""
     fields = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
     if fields.get("dtype") == "float32":
@@ -227,7 +227,7 @@ def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
 
 
 def _result(
-    study: Study,
+    study: Design,
     axes: Axes,
     finished: Mapping[Case, Fields],
     *,

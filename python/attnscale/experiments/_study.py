@@ -1,68 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A study: models that are trained one by one, what is measured of each, and what would refute its claim."""
+"""A study: what it declares, and what can be done with it."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Unpack
 
 from .._checks import choose
-from ._criterion import Criterion
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ._result import TrainingResult
-    from ._run import RunOptions
-    from ._training import Training
-
-#: Axes of the grid of models that are trained separately: names, and the labels along each.
-Cells = Mapping[str, tuple[Any, ...]]
+from ._design import Design
+from ._registration import write_registration
+from ._result import TrainingResult
+from ._run import RunOptions, read_seeds, run
 
 
 @dataclass(frozen=True)
-class Variable:
-    """One array that is measured of each model.
-
-    Attributes
-    ----------
-    coords : dict of str to tuple
-        Names of the axes, in order, and the labels along each; empty for a number.
-    unit : str
-        "nat" or "" (a plain number).
-    meaning : str
-        What the array holds, in words.
-    """
-
-    coords: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    unit: str = ""
-    meaning: str = ""
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of the axes."""
-        return tuple(self.coords)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the axes."""
-        return tuple(len(labels) for labels in self.coords.values())
-
-
-def training_loss(ends: tuple[int, ...]) -> Variable:
-    """The variable of the mean losses of a training's parts, which end before these steps."""
-    return Variable({"step": ends}, "nat", "loss of the training, mean since the step before")
-
-
-@dataclass(frozen=True)
-class Study(ABC):
+class Study(Design):
     """An experiment that trains models: what is asked, what would refute it, and how one model is trained.
 
     A study is a subclass that is a frozen dataclass, in a file of its own. Its fields are numbers, text and
@@ -83,6 +39,7 @@ class Study(ABC):
     --------
     >>> import torch
     >>> from dataclasses import dataclass
+    >>> from attnscale.experiments import Claim, Criterion, Study, Variable, difference
     >>> @dataclass(frozen=True)
     ... class Line(Study):
     ...     question = "Does a steeper line take longer to fit?"
@@ -110,42 +67,11 @@ class Study(ABC):
     (2, 20)
     """
 
-    name: ClassVar[str]
-    claim: ClassVar[str] = ""
-    question: ClassVar[str]
-
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         if not isinstance(getattr(cls, "question", None), str):
             raise TypeError(f"{cls.__name__} must have a question, as text, got none")
-
-    @abstractmethod
-    def cells(self) -> Cells:
-        """Axes of the models that are trained one by one: names, and the labels along each."""
-
-    @abstractmethod
-    def variables(self) -> Mapping[str, Variable]:
-        """A :class:`Variable` for each array that :meth:`measure` returns; the first is the main one."""
-
-    @abstractmethod
-    def measure(self, cell: dict[str, Any], seed: int, training: Training) -> Mapping[str, Any]:
-        """Train and evaluate the model of one cell and seed.
-
-        The arrays that it returns, by name, depend on the study, these arguments and nothing else.
-        """
-
-    @abstractmethod
-    def criterion(self) -> Criterion:
-        """What would refute the claim, as differences that the claim predicts.
-
-        It is data, so that it can be registered before a run and evaluated after it.
-        """
-
-    @classmethod
-    def reduced(cls) -> Self:
-        """The study of the small cell that tests run again, in some seconds; its results are no evidence."""
-        raise ValueError(f"{cls.__name__} has no reduced run")
 
     def run(self, seeds: Any = 5, **options: Unpack[RunOptions]) -> TrainingResult:
         """Train and measure the models that are wanted and not stored; the result has all that are there.
@@ -171,8 +97,6 @@ class Study(ABC):
             At Ctrl-C where no model is finished (a KeyboardInterrupt); otherwise the result is
             ``interrupted``.
         """
-        from ._run import run
-
         return run(self, seeds, options)
 
     def register(self, path: str | os.PathLike[str], *, seeds: Any = 5) -> str:
@@ -190,9 +114,6 @@ class Study(ABC):
             The SHA-256, which a result of a run with ``registration=path`` carries. It proves when it was
             written only where it is published, or committed, before the run.
         """
-        from ._registration import write_registration
-        from ._run import read_seeds
-
         return write_registration(path, self, read_seeds(seeds))
 
     @classmethod
@@ -210,8 +131,6 @@ class Study(ABC):
         ValueError
             If no such run is there.
         """
-        from ._result import TrainingResult
-
         folder = Path(inspect.getfile(cls)).parent / "runs"
         files = {"full": folder / f"{cls.name}.json"}
         for path in sorted(folder.glob(f"{cls.name}-*.json")):
@@ -241,14 +160,3 @@ class Study(ABC):
         study = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in result.parameters.items()})
         criterion = result.criterion or study.criterion()
         return replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
-
-    def parameters(self) -> dict[str, Any]:
-        """The fields and their values, in types that JSON has."""
-        return dict(json.loads(json.dumps({each.name: getattr(self, each.name) for each in fields(self)})))
-
-    def is_reduced(self) -> bool:
-        """Whether these are the parameters of :meth:`reduced`, on any device."""
-        if type(self).reduced.__func__ is Study.reduced.__func__:  # type: ignore[attr-defined]
-            return False
-        small, own = type(self).reduced().parameters(), self.parameters()
-        return all(own[name] == value for name, value in small.items() if name != "device")

@@ -25,7 +25,7 @@ from .._provenance import provenance
 from .._runtime import threads_within
 from .._tables.text import counted, duration
 from ._checkpoint import Checkpoints
-from ._study import Study
+from ._design import Design
 from ._training import Training
 
 #: Names of the two stored arrays of a unit that are JSON text.
@@ -38,7 +38,7 @@ class UnitTask:
 
     Attributes
     ----------
-    study : Study
+    study : Design
     store : Path or None
         Directory of the store.
     num_threads : int
@@ -50,7 +50,7 @@ class UnitTask:
         The number of units that are to be run.
     """
 
-    study: Study
+    study: Design
     store: Path | None
     num_threads: int
     checkpoint_seconds: float

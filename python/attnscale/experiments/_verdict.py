@@ -185,11 +185,14 @@ def judge(
 
     Examples
     --------
-    >>> import attnscale as at
-    >>> table = at.experiments.stored("hybrids", "cpu")
-    >>> verdict = judge(table.criterion, table)
-    >>> [claim.outcome for claim in verdict.claims]
-    ['shown', 'refuted']
+    >>> from attnscale.experiments import Claim, Criterion, difference
+    >>> class Table:  # of two models, five seeds each
+    ...     arrays = {"loss": np.array([[1.1, 1.0, 1.2, 1.1, 1.0], [2.0, 2.2, 2.1, 2.0, 2.3]])}
+    ...     def select(self, name, model):
+    ...         return self.arrays[name]["ab".index(model)]
+    >>> worse = Claim("b is worse", (difference("b less a", "loss", {"model": ("b", "a")}, {}),))
+    >>> judge(Criterion((worse,)), Table()).claims[0].outcome
+    'shown'
     """
     claims = [
         JudgedClaim(each.text, each.needs, tuple(_find(one, table, criterion) for one in each.contrasts))

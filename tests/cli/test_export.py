@@ -50,6 +50,7 @@ def test_commands_of_the_documentation_run(
     training = arguments[0] == "train"
     if training:  # takes hours: the list of what it trains is enough, which has nothing to keep
         pytest.importorskip("torch")
+        (folder / "notebooks").symlink_to(ROOT / "notebooks")  # as in a clone, which has the studies
         if "--keep" in arguments:
             at_keep = arguments.index("--keep")
             del arguments[at_keep : at_keep + 2]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from .._checks import choose
+from .._checks import choose, shown
 from ._design import Design
 from ._registration import write_registration
 from ._result import TrainingResult
@@ -138,7 +138,7 @@ class Study(Design):
                 files[path.stem.removeprefix(f"{cls.name}-")] = path
         path = files[choose(f"run of {cls.name}", run, [*files])]
         if not path.is_file():
-            raise ValueError(f"run of {cls.name} must be stored beside it, got {run!r}: there is no {path}")
+            raise ValueError(f"run of {cls.name} must be stored beside it, got {shown(run)}: there is no {path}")
         return cls.completed(TrainingResult.load(path))
 
     @classmethod

@@ -262,9 +262,7 @@ def test_a_run_that_is_not_stored_is_told_from_those_that_are():
     ):
         find("hybrids").stored("sizee")
     assert find("context").stored("lengths").claim == find("context").stored().claim
-    with pytest.raises(
-        ValueError, match=r"run of tiny must be stored beside it, got 'full': there is no .*tiny"
-    ):
+    with pytest.raises(ValueError, match=r"run of tiny must be stored, got 'full': there is no .*tiny"):
         Tiny.stored()
     with pytest.raises(ValueError, match="result must be one of tiny, got one of recall"):
         Tiny.completed(find("recall").stored())

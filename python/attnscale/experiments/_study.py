@@ -138,7 +138,7 @@ class Study(Design):
                 files[path.stem.removeprefix(f"{cls.name}-")] = path
         path = files[choose(f"run of {cls.name}", run, [*files])]
         if not path.is_file():
-            raise ValueError(f"run of {cls.name} must be stored beside it, got {shown(run)}: there is no {path}")
+            raise ValueError(f"run of {cls.name} must be stored, got {shown(run)}: there is no {path}")
         return cls.completed(TrainingResult.load(path))
 
     @classmethod

@@ -14,6 +14,7 @@ import pytest
 from attnscale.audit._frameworks.records import FRAMEWORKS
 from pages import ROOT, page
 from scipy.special import betainc
+from stored_runs import run
 
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
@@ -57,16 +58,23 @@ def test_the_order_of_laws_from_32_tokens_on():
     assert first_four((32, *LENGTHS)) in page("docs/claims.md")
 
 
-def test_the_law_that_the_readme_puts_first():
-    (best, _), _, (third, _) = ranking(LENGTHS)[:3]
-    (longer, _), (second, _) = ranking((32, *LENGTHS))[:2]
-    assert third == second == "log_n"
-    text = page("README.md")
-    assert f"{best} comes closest of all laws here, and {third} third" in text
-    assert f"(attnscale calibrate --demo) {longer} does, and {second} is second" in text
-    text = page("README.zh-CN.md")
-    assert f"{best} 在这些长度上最接近保持这些头的熵, {third} 居第三" in text
-    assert f"则 {longer} 最接近, {second} 居第二" in text
+def test_the_numbers_that_the_readme_puts_first():
+    log_n = at.laws.get("log_n(base=512)")
+    short, long = (
+        f"{at.theory.expected_entropy(n, head_dim=64, model='sphere', beta=log_n.multiplier(n, 64)):.2f}"
+        for n in (512, 32768)
+    )
+    assert f"from {short} nats at 512 keys to {long} at 32768" in page("README.md")
+    assert f"从 512 个键时的 {short} nat 升到 32768 个键时的 {long} nat" in page("README.zh-CN.md")
+    pytest.importorskip("torch")
+    here = {"positions": "plain rotary", "trained": "standard"}
+    windows, *lost = (
+        run("causal_length").select("late", reading=reading, **here).mean()
+        for reading in ("windows", "as trained", "clipped")
+    )
+    whole, clipped = (f"{each - windows:.2f}" for each in lost)
+    assert f"loses {whole} nats, of which {clipped} are left" in page("README.md")
+    assert f"损失 {whole} nat, 截断距离后只剩 {clipped}" in page("README.zh-CN.md")
 
 
 @pytest.mark.parametrize("name", ["docs/claims.md", "notebooks/07_calibrating_a_real_model.py"])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from .. import laws, normalizers
 from .._call.call import Call
+from .._call.rows import read_window
 from .._checks import fit_to, shown
 from ..laws import Law
 from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rows, Rule
 from ._learned import Entmax, Learned, Sigmoid, Sink
-from ._tensors import array, autocast, check_tensors, row_extents
+from ._tensors import array, autocast, cached, check_tensors, row_extents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ TENSOR_SCHEMA = (
 )
 FORM_SCHEMA = (
     "float? multiplier, str law, str[] learned, SymInt[] lengths, bool is_causal, str causal, int? left, "
-    "int? right, bool windowed, bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, "
+    "int? right, bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, "
     "int? num_threads"
 )
 
@@ -90,7 +90,6 @@ class Form(NamedTuple):
     causal: str = ""
     left: int | None = None
     right: int | None = None
-    windowed: bool = False
     enable_gqa: bool = False
     softcap: float | None = None
     normalizer: str = "softmax"
@@ -161,7 +160,7 @@ class Arguments(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The call as options of the functions on arrays."""
-        found = _options_of(self.form)
+        found = _read_options(*self.form[1:]).copy()
         for at, name in _OPTIONAL_ARRAYS:
             if (x := self[at]) is not None:
                 found[name] = array(x, name)
@@ -206,7 +205,7 @@ _OPTIONAL_ARRAYS = [
 ]
 
 
-@lru_cache(maxsize=256, typed=True)  # of the options alone: making them takes as long as a small attention
+@cached(256)  # of the options alone: making them takes as long as a small attention
 def _read_options(*form: Any) -> dict[str, Any]:
     """The options of a form without its multiplier, as the functions on arrays take them."""
     given = Form(None, *form)
@@ -214,7 +213,7 @@ def _read_options(*form: Any) -> dict[str, Any]:
         **dict.fromkeys(name for _, name in _OPTIONAL_ARRAYS),
         "is_causal": given.is_causal,
         "causal": causal_of_text(given.causal),
-        "window": (given.left, given.right) if given.windowed else None,
+        "window": (given.left, given.right),
         "enable_gqa": given.enable_gqa,
         "softcap": given.softcap,
         "normalizer": given.normalizer,
@@ -222,14 +221,6 @@ def _read_options(*form: Any) -> dict[str, Any]:
         "layout": given.layout,
         "num_threads": given.num_threads,
     }
-
-
-def _options_of(form: Form) -> dict[str, Any]:
-    """A new dict of the options of a form."""
-    try:
-        return _read_options(*form[1:]).copy()
-    except TypeError:  # what has no hash, such as a list, is no option; the functions on arrays say so
-        return _read_options.__wrapped__(*form[1:])
 
 
 def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> Arguments:
@@ -244,13 +235,13 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
             named = dict(zip(("distance_scale", "distance_bias"), tables, strict=True))
             check_tensors(or_none=True, value=value, attn_mask=attn_mask, **named)
     factor, of_scale = (None, _STANDARD) if scale is None else _read_scale(scale)
-    left, right = (None, None) if window is None else window
+    left, right = (None, None) if window is None else read_window(window)
     normalizer = given("normalizer", "softmax")
     name, sink, bias, alpha = (
         (normalizer, None, None, None) if isinstance(normalizer, str) else _read_normalizer(normalizer)
     )
     # By position: names take twice as long.
-    seen = given("is_causal", False), text_of_causal(given("causal")), left, right, window is not None
+    seen = given("is_causal", False), text_of_causal(given("causal")), left, right
     shape = given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
     form = Form._make((*of_scale, *seen, given("enable_gqa", False), given("softcap"), name, *shape))
     query, key, value = autocast(query, key, value)
@@ -286,6 +277,8 @@ def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
 
 def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
     """The name of a normalizer, and the tensors of one that has some: sink, bias and alpha."""
+    if not isinstance(normalizer, (Normalizer, Sink, Sigmoid, Entmax)):
+        normalizers.get(normalizer)  # an error
     return (
         normalizer.spelling if isinstance(normalizer, Normalizer) else "",
         normalizer.logits if isinstance(normalizer, Sink) else None,

@@ -156,14 +156,20 @@ class _BlockRows(NamedTuple):
     is_cut: bool  # whether some visible keys do not count in lse
 
     def output(self, value: Tensor, *, finite: bool) -> Tensor:
-        """The weighted values. A value that is not finite makes the rows that see it NaN."""
+        """The weighted values. One that is not finite reaches the rows that see it, and no other."""
         weights = self.weights.of_keys
         if finite or self.seen is None:
             return weights @ value
-        bad = ~torch.isfinite(value)
-        reached = self.seen.to(value.dtype) @ bad.to(value.dtype) > 0
-        output = weights.masked_fill(~self.seen, 0.0) @ value.masked_fill(bad, 0.0)
-        return output * torch.where(reached, math.nan, 1.0).to(output.dtype)
+        bad, weights = ~torch.isfinite(value), weights.masked_fill(~self.seen, 0.0)
+        output = weights @ value.masked_fill(bad, 0.0)
+        # What is seen adds up to an infinity where all of it has a weight and one sign, and else to NaN.
+        count = self.seen.to(value.dtype) @ bad.to(value.dtype)
+        signs = (weights > 0).to(value.dtype) @ value.sign().masked_fill(~torch.isinf(value), 0.0)
+        found = torch.where(signs.abs() == count, signs * math.inf, math.nan)
+        reached = count > 0
+        # It comes in as a factor of 1, so that the gradient is not finite where the output is not.
+        output = torch.where(reached, output - output.detach() + 1, output)
+        return output * torch.where(reached, found, 1.0)
 
     def lse(self) -> Tensor:
         scores, counted = self.scores, self.weights.counted

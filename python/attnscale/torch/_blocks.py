@@ -103,8 +103,9 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
 def _is_causal(call: Arguments) -> bool:
     """Whether query i sees the keys 0 ... i, but for the mask."""
     form = call.form
-    first = form.is_causal or form.causal in ("top_left", "0")
-    return first and not form.windowed and call.key_lengths is None and call.document_ids is None
+    if not (form.is_causal or form.causal in ("top_left", "0")):
+        return False
+    return form.left is form.right is call.key_lengths is call.document_ids is None
 
 
 def _without_amplitude(call: Arguments) -> Arguments:

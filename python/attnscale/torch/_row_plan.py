@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..laws._values import open_law
 from ._arguments import FORM_SCHEMA, TENSOR_SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
-from ._tensors import is_traced, stand_in, wide_type
+from ._tensors import cached, is_traced, stand_in, wide_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +122,7 @@ def _with_large(call: Arguments, *tensors: Any) -> Arguments:
     return call._replace(**dict(zip(("query", "key", "value", "attn_mask"), tensors, strict=True)))
 
 
-@lru_cache(maxsize=128)
+@cached(128)
 def _read_shapes(
     call: Arguments,
     device: torch.device,
@@ -196,7 +195,7 @@ def _slopes(law: laws.Law, call: Arguments, rows: Call) -> NDArray[np.float64]:
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
     """The shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
     form, (rows, _) = call.form, call.row_extents
-    hides = form.is_causal or form.causal or form.windowed
+    hides = form.is_causal or form.causal or not form.left is form.right is None
     hides = hides or call.key_lengths is not None or call.document_ids is not None
     of_law, has_bias = _of_distance(form.law, *form.learned) if form.law else (False, False)
     tables = call.distance_scale is not None or call.distance_bias is not None

@@ -85,7 +85,8 @@ def _with_length(rows: Tensor, length: float) -> Tensor:
     largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(())
     rows = rows / torch.where(largest == 0, 1, largest)
     norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows * (length / torch.where(norm == 0, 1, norm))
+    factor = length / torch.where(norm == 0, 1, norm)
+    return rows * torch.where(norm == 0, 0, factor)  # a row of zeros has no gradient
 
 
 def key_count(call: Arguments) -> Any:

@@ -224,6 +224,6 @@ def _attend(
     kept = (*asked, "lse") if has_lse else asked
     if eager:
         return attend_now(call, options, asked, kept)
-    output, *rows = run(*call.flat, kept)
+    output, *rows = run(*call, kept)
     found = {name: row for name, row in zip(NAMES, rows, strict=True) if name in asked}
     return (None if call.value is None else output), found

@@ -71,11 +71,11 @@ def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Query, key and value in the type of the arithmetic, key and value with as many heads as the query."""
     given = [x for x in call[:3] if x is not None]
     wide = wide_type(x.dtype for x in given)
-    rows = [swap_heads(x, call.form.layout).to(wide) for x in given]
-    if call.form.qk_norm:
-        length = 1.0 if call.form.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
+    rows = [swap_heads(x, call.layout).to(wide) for x in given]
+    if call.qk_norm:
+        length = 1.0 if call.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
         rows[:2] = (_with_length(x, length) for x in rows[:2])
-    query, key, *value = repeat_heads(rows, enabled=call.form.enable_gqa)
+    query, key, *value = repeat_heads(rows, enabled=call.enable_gqa)
     return query, key, value[0] if value else None
 
 
@@ -91,7 +91,7 @@ def _with_length(rows: Tensor, length: float) -> Tensor:
 
 def key_count(call: Arguments) -> Any:
     """How many keys a call has."""
-    return heads_first(call.key.shape, call.form.layout)[-2]
+    return heads_first(call.key.shape, call.layout)[-2]
 
 
 def visible_of(

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -17,7 +16,6 @@ from .._checks import bfloat16_tensor, shown
 __all__ = [
     "array",
     "autocast",
-    "cached",
     "check_on_cpu",
     "check_one_device",
     "check_tensors",
@@ -33,8 +31,6 @@ __all__ = [
     "tensor",
     "wide_type",
 ]
-
-_Result = TypeVar("_Result")
 
 
 def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
@@ -124,24 +120,6 @@ def autocast(*tensors: Any) -> tuple[Any, ...]:
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return tuple(None if each is None else each.to(dtype) for each in tensors)
-
-
-def cached(size: int) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
-    """A function whose last results are kept, of arguments that have a hash; a list is taken, too."""
-
-    def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
-        kept = lru_cache(maxsize=size, typed=True)(function)
-
-        @wraps(function)
-        def call(*arguments: Any) -> _Result:
-            try:
-                return kept(*arguments)
-            except TypeError:  # of an argument without a hash, or of the function, which raises it again
-                return function(*arguments)
-
-        return call
-
-    return decorate
 
 
 def common_type(types: Iterable[torch.dtype]) -> torch.dtype:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import variants
 from .._checks import number, shown
-from ._arguments import causal_of_text, text_of_causal
+from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads
 from ._linear_blocks import attend_by_sums
@@ -36,7 +36,7 @@ __all__ = [
 
 _SCHEMA = (
     "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "
-    "str feature_map, float? scale, int? max_length, bool is_causal, str causal, bool enable_gqa, "
+    "str feature_map, float? scale, int? max_length, str alignment, int? offset, bool enable_gqa, "
     "str layout, int? num_threads"
 )
 _N_ARGUMENTS = _SCHEMA.count(",") + 1
@@ -279,7 +279,7 @@ def _run(
         check_no_threads(num_threads)
         masks = {"is_causal": is_causal, "causal": causal}
         return attend_by_sums(name, rows, _own_options(name, *own), masks, layout, gqa=enable_gqa)
-    found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *shared[2:])
+    found: Tensor = _attend(name, *rows, *own, *alignment_of(is_causal, causal), *shared[2:])
     return found
 
 
@@ -299,11 +299,11 @@ def _own_options(
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Options of the function on arrays, from the arguments of the operator."""
-    name, query, key, _, *own, is_causal, causal, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
+    name, query, key, _, *own, alignment, offset, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
-        options |= {"is_causal": is_causal, "causal": causal_of_text(causal)}
+        options["causal"] = alignment or offset
     for option, x in _own_options(name, *own).items():
         options[option] = array(x) if isinstance(x, Tensor) else x
     if isinstance(options.get("feature_map"), tuple):

@@ -23,7 +23,7 @@ class Folding(NamedTuple):
     @staticmethod
     def of(call: Arguments) -> Folding:
         """The folding of a call."""
-        return Folding(tuple(call.row_extents[0]), call.form.layout)
+        return Folding(tuple(call.row_extents[0]), call.layout)
 
     @property
     def batch(self) -> tuple[int, ...]:

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from .._call.statistics import KEPT
 from .._results import COUNTS, DIFFERENTIABLE
 from ._ffi import call_core
 
 __all__ = ["Form", "attend"]
 
-# Statistics that the backward pass would compute again if they were not kept.
-_KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 #: Arrays of a call that have a gradient, if they are numbers at all.
 _LEARNABLE = (
     *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
@@ -110,7 +109,7 @@ def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays,
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
     # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
     found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
-    kept = {name: found[name] for name in (*_KEPT, "output") if name in found}
+    kept = {name: found[name] for name in (*KEPT, "output") if name in found}
     return {name: x for name, x in found.items() if name not in also}, (values, kept, _marks(wanted))
 
 

@@ -20,9 +20,10 @@ from ..normalizers import Normalizer
 from ._arguments import Arguments
 from ._block_rows import BlockCall
 from ._device import check_no_threads, without_autocast
+from ._private import is_traced
 from ._row_plan import RowPlan, plan_rows
 from ._scores import Scores, at_distances, visible_of, wide_rows
-from ._tensors import common_type, is_traced, swap_heads
+from ._tensors import common_type, swap_heads
 from ._weigh import Learnt
 
 __all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]

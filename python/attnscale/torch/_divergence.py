@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .._checks import errors_of
 from .._options import hinted
 from ..laws import Law
 from ._arguments import read_call
+from ._autograd import compute_again
 from ._blocks import scores_of
 from ._device import backend_of
 from ._functional import AttentionStatistics, attention_statistics
 from ._learned import Learned
+from ._private import is_traced
 from ._scores import Scores, rows_of_block
-from ._tensors import check_tensors, heads_first, is_traced, row_extents, shows
+from ._tensors import check_tensors, heads_first, row_extents, shows, swap_heads
 
 __all__ = ["attention_divergence"]
 
@@ -115,7 +116,9 @@ enable_gqa, softcap, other_softcap, layout
         with errors_of("other_query and other_key"):
             scores = scores_of(read_call(other_query, other_key, None, theirs))
         if other_softcap is None and (their_mask is None or their_mask.dtype == torch.bool):
-            lse = _lse(other_query, other_key, theirs, backend)
+            lse = attention_statistics(
+                other_query, other_key, statistics="lse", **theirs, backend=backend
+            ).lse
             value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
             rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
             found = _from_values(rows_of_own, scores, lse, layout)
@@ -180,29 +183,16 @@ def _hides(
         attention_statistics(*zeros, statistics="n_visible", scale=1.0, attn_mask=x, **masks).n_visible
         for x in (mask, both)
     )
-    assert own is not None
-    assert common is not None
     return common < own
 
 
 # ---- the divergence -------------------------------------------------------------------------------
 
 
-def _lse(query: Tensor, key: Tensor, options: dict[str, Any], backend: str | None) -> Tensor:
-    lse = attention_statistics(query, key, statistics="lse", **options, backend=backend).lse
-    assert lse is not None
-    return lse
-
-
 def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: str) -> Tensor:
     """From the rows of p whose values were the other keys, and from the query and lse of p'."""
-    mean_key, entropy, own_lse = own.output, own.entropy, own.lse
-    assert mean_key is not None
-    assert entropy is not None
-    assert own_lse is not None
-    mean_key = mean_key.transpose(-3, -2) if layout == "bshd" and mean_key.ndim > 2 else mean_key
-    divergence = lse - (other.query * mean_key).sum(-1) - entropy
-    return divergence.masked_fill(torch.isneginf(own_lse), 0.0)
+    divergence = lse - (other.query * swap_heads(own.output, layout)).sum(-1) - own.entropy
+    return divergence.masked_fill(torch.isneginf(own.lse), 0.0)
 
 
 def _from_blocks(scores: Scores, other: Scores) -> Tensor:
@@ -210,13 +200,7 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
     n = scores.query.shape[-2]
     step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
     blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
-    again = len(blocks) > 1 and torch.is_grad_enabled()
-    parts = [
-        checkpoint(_of_rows, scores, other, *block, use_reentrant=False, preserve_rng_state=False)
-        if again
-        else _of_rows(scores, other, *block)
-        for block in blocks
-    ]
+    parts = [compute_again(_of_rows, scores, other, *block, enabled=len(blocks) > 1) for block in blocks]
     return torch.cat(parts, -1)
 
 

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from .._call.lost_rows import warn_of_lost_rows
+from .._call.statistics import KEPT
 from .._core import attend_tensors, differentiate_tensors
 from .._results import DIFFERENTIABLE
 from ._arguments import LEARNABLE, N_TENSORS, Arguments
-from ._ops import KEPT, attend_arrays, differentiate, differentiate_as_operator
-from ._tensors import array, is_eager
+from ._ops import attend_arrays, differentiate, differentiate_as_operator
+from ._private import is_eager
+from ._tensors import array
 
 __all__ = ["attend_now", "attend_plain", "watchers"]
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .._call.arrays import read_inputs
 from ..variants._gradients import decay_of, form_of
 from ..variants._heads import offset_of, read_layout
 from ..variants._linear_form import LinearForm
+from ._autograd import compute_again
 from ._device import without_autocast
 from ._tensors import array, common_type, repeat_heads, stand_in, swap_heads, wide_type
 
@@ -237,19 +237,14 @@ def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: in
     query, key, are_logarithms = rows
     size = _KEYS_OF_FEATURES if are_logarithms else _KEYS
     sums: Any = (_LogSums if are_logarithms else _Sums).empty(key, value)
-    again = are_logarithms and torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     found = []
     for queries, keys in _blocks(query.shape[-2], key.shape[-2], offset, size):
         q, k, v = query[..., queries, :], key[..., keys, :], value[..., keys, :]
         a = None if decay is None else decay[..., keys]
         if q.shape[-2]:
             seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-            given = (q, k, v, a, seen)
-            if again:  # pairs of rows times features are computed again in the backward pass
-                part = checkpoint(sums.read, *given, use_reentrant=False, preserve_rng_state=False)
-            else:
-                part = sums.read(*given)
-            found.append(part)
+            # Pairs of rows times features are not kept for the backward pass.
+            found.append(compute_again(sums.read, q, k, v, a, seen, enabled=are_logarithms))
         if k.shape[-2]:
             sums = sums.add(k, v, a)
     return torch.cat(found, -2) if found else query @ sums.sums

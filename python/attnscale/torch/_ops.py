@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .._call.gradients import pull_back
+from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
 from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments
@@ -18,7 +19,6 @@ from ._tensors import array, check_on_cpu, heads_first, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
 __all__ = [
-    "KEPT",
     "attend_arrays",
     "differentiate",
     "differentiate_as_operator",
@@ -28,8 +28,6 @@ __all__ = [
 
 _N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
-# Statistics that the backward pass would compute again if they were not kept.
-KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 
 
 def _outputs(count: int) -> str:

@@ -22,8 +22,9 @@ from .._checks import choose
 from ..laws._values import open_law
 from ._arguments import SCHEMA, Arguments
 from ._autograd import Differentiable
+from ._private import is_traced
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
-from ._tensors import is_traced, stand_in, wide_type
+from ._tensors import stand_in, wide_type
 
 __all__ = ["RowPlan", "plan_rows"]
 

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._call.options import AXES
 from ._arguments import Arguments
 
 __all__ = ["attend_backward_rule", "attend_rule", "by_loop"]
 
 _ARRAYS = ("query", "key", "value")
-#: Ranks of other tensors less the rank of query, key and value, without the axis of samples.
-_RANKS = {"scale": -1, "attn_mask": 0, "key_lengths": -3, "document_ids": -2}
 #: Tensors of heads: if each sample has its own, one call has no axis for them.
 _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
@@ -82,7 +81,8 @@ class _Fold(NamedTuple):
             if name in _ARRAYS:
                 found.append(self.array(x, in_dims[i], expand=expand or name == "query"))
             else:
-                found.append(self.front(x, in_dims[i], self.rank + _RANKS.get(name, 0), expand=expand))
+                rank = self.rank + len(AXES[name]) - 3 if name in AXES else self.rank
+                found.append(self.front(x, in_dims[i], rank, expand=expand))
         return found
 
     def result(self, x: Tensor | None, dim: int | None) -> Tensor | None:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ... import normalizers
+from ..._call.statistics import KEPT
 from ..._results import DIFFERENTIABLE, NAMES, statistic_names
 from .._arguments import LEARNABLE, Arguments
-from .._ops import KEPT
 from .._ops import attend as attend_operator
 from .._ops import attend_backward as backward_operator
 from .._row_plan import RowPlan, plan_rows

@@ -33,7 +33,7 @@ class Form(NamedTuple):
     swapped: bool  # whether query, key, value and output are (..., n, heads, dim)
     dtype: np.dtype[Any]  # of the output
     rows: tuple[int, ...]  # (..., heads, n_queries)
-    value_dim: int | None
+    output: tuple[int, ...] | None  # its shape in the caller's layout; None: there is no value
     statistics: tuple[str, ...]
     scale: float  # where there is neither an array of scales nor a law
     law: str  # of the scale, as the core spells it; "": none
@@ -57,17 +57,9 @@ class Form(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What the core reads besides arrays."""
-        not_read = ("dtype", "rows", "value_dim", "statistics", "shown")
+        not_read = ("dtype", "rows", "output", "statistics", "shown")
         options = {name: x for name, x in self._asdict().items() if name not in not_read}
         return options | {"wide": self.dtype == np.float64}
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """In the caller's layout."""
-        assert self.value_dim is not None
-        *batch, heads, n = self.rows if len(self.rows) > 1 else (1, *self.rows)
-        inner = (n, heads) if self.swapped else (heads, n)
-        return (*batch, *inner, self.value_dim) if len(self.rows) > 1 else (n, self.value_dim)
 
     @property
     def has_lse(self) -> bool:
@@ -86,8 +78,8 @@ def _attend(form: Form, arrays: _Arrays) -> _Arrays:
     """
     counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
     results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
-    if form.value_dim is not None:
-        results["output"] = form.output_shape, form.dtype
+    if form.output is not None:
+        results["output"] = form.output, form.dtype
     return call_core("attend", arrays, results, **form.options) if results else {}
 
 

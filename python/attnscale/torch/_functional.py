@@ -91,9 +91,7 @@ num_threads
     plain = attend_plain(query, key, value, (), options)
     if plain is not None:
         return plain[0]
-    output, _ = _attend(attention, query, key, value, (), options)
-    assert output is not None
-    return output
+    return _attend(attention, query, key, value, (), options)[0]
 
 
 @takes(TensorOptions)

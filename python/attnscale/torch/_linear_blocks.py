@@ -8,7 +8,7 @@ it, and the keys of the block pair by pair. Gradients come from autograd.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -107,13 +107,11 @@ def _features(
         case "elu":  # elu(x) + 1 is 1 + x above 0, and exp(x) below
             logs = [torch.where(x > 0, x.relu().log1p(), x) for x in (query, key)]
         case "projected":
-            assert projection is not None
-            directions = projection.to(query.dtype).mT * (2 * form.norm_factor) ** 0.5
+            directions = cast(Tensor, projection).to(query.dtype).mT * (2 * form.norm_factor) ** 0.5
             logs = [
                 x @ directions - form.norm_factor * x.square().sum(-1, keepdim=True) for x in (query, key)
             ]
-        case _:
-            assert form.map == "exponential", form.map
+        case _:  # "exponential"
             return _over_channels(form.scale * query, form.scale * key, offset)
     return _Features(logs[0], logs[1], True)
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._call.arrays import shape_in
 from .._call.gradients import pull_back
 from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
 from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments
 from ._autograd import Differentiable
-from ._tensors import array, check_on_cpu, heads_first, tensor
+from ._tensors import array, check_on_cpu, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
 __all__ = [
@@ -71,7 +72,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     output = new(0)
     if call.value is not None:
         shape = (*rows, call.value.shape[-1])
-        output = new(heads_first(shape, call.layout), dtype=dtype)
+        output = new(shape_in(call.layout, shape), dtype=dtype)
     floats = torch.float64 if dtype == torch.float64 else torch.float32
     return output, *(
         new(rows, dtype=torch.int64 if name in COUNTS else floats) if name in asked else new(0)

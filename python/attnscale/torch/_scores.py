@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._call.arrays import shape_in
 from .._checks import fit_to
 from ._arguments import Arguments
-from ._tensors import heads_first, repeat_heads, shows, swap_heads, wide_type
+from ._tensors import repeat_heads, shows, swap_heads, wide_type
 
 __all__ = [
     "Scores",
@@ -91,7 +92,7 @@ def _with_length(rows: Tensor, length: float) -> Tensor:
 
 def key_count(call: Arguments) -> Any:
     """How many keys a call has."""
-    return heads_first(call.key.shape, call.layout)[-2]
+    return shape_in(call.layout, call.key.shape)[-2]
 
 
 def visible_of(

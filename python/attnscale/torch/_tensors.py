@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._call.arrays import shape_in
 from .._call.homes import tensor
 from .._checks import bfloat16_tensor, shown
 
@@ -19,7 +20,6 @@ __all__ = [
     "check_one_device",
     "check_tensors",
     "common_type",
-    "heads_first",
     "repeat_heads",
     "row_extents",
     "shows",
@@ -86,19 +86,12 @@ def wide_type(types: Iterable[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in types else torch.float32
 
 
-def heads_first(shape: Sequence[Any], layout: str) -> tuple[Any, ...]:
-    """The shape (..., n, heads, dim) of the layout "bshd" as (..., heads, n, dim), and back."""
-    if layout == "bshd" and len(shape) > 2:
-        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return tuple(shape)
-
-
 def row_extents(
     given: Iterable[torch.Tensor | None], layout: str, *, enable_gqa: bool
 ) -> tuple[tuple[Any, ...], torch.dtype]:
     """The shape (..., heads, n_queries) of rows and the type of the result of a call."""
     there = [each for each in given if each is not None]
-    shapes = [heads_first(each.shape, layout) for each in there]
+    shapes = [shape_in(layout, each.shape) for each in there]
     batch = _broadcast([shape[:-3] for shape in shapes])
     heads = _broadcast([shape[-3:-2] for shape in shapes[: 1 if enable_gqa else None]])
     return (*batch, *heads, shapes[0][-2]), common_type(each.dtype for each in there)

@@ -109,7 +109,7 @@ def _ours(
         _operator.register("cuda")
     call = read_call(query, key, value, {"is_causal": causal})
     kept = ("lse", *names) if query.requires_grad else names
-    output, *rows = run(*call.flat, kept)
+    output, *rows = run(*call, kept)
     return output, *(row for name, row in zip(NAMES, rows, strict=True) if name in names and name != "lse")
 
 

@@ -18,24 +18,18 @@ BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_pyth
 #: Backends that need nothing but this package.
 _CORE = ("NumPy", "C++")
 _ZERO = "the argmax of equal scores is not the first key"
-#: Cases that some backends do not give as they should: all of them, or their "values" or "gradients" alone.
-_OF_OPERATIONS: dict[tuple[str, str], str] = {
-    ("an infinity in a value", ""): "rows that see it are NaN, not infinite",
-    ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
-}
+#: Cases whose "values" or "gradients" a backend does not give as it should.
 _OF_TRITON = {
     ("an infinity in a value", "values"): "rows that see it are NaN, not infinite",
-    ("a row of zeros", "gradients"): "a row of zeros has a gradient, where the kernels have none",
     **{(name, "values"): _ZERO for name in ("zero", "lssa: all", "lssa: mask")},
     **{(f"{law}: {x}", "values"): _ZERO for law in ("entropy_invariant", "annealed") for x in ROWS},
 }
-FAULTS = {"torch, operations": _OF_OPERATIONS, "torch, another device": _OF_OPERATIONS, "Triton": _OF_TRITON}
+FAULTS = {"Triton": _OF_TRITON}
 
 
 def fault(backend: str, name: str, kind: str) -> str | None:
     """What is wrong with a case, if anything is known to be."""
-    known = FAULTS.get(backend, {})
-    return known.get((name, kind)) or known.get((name, ""))
+    return FAULTS.get(backend, {}).get((name, kind))
 
 
 def pairs(

@@ -106,7 +106,7 @@ _TORCH = (
     Fault(
         "what PyTorch's compiler is told of an output forgets the order of its axes",
         f"{_PACKAGE}/torch/_ops.py",
-        "output = new(heads_first(shape, call.form.layout), dtype=dtype)",
+        "output = new(shape_in(call.layout, shape), dtype=dtype)",
         "output = new(shape, dtype=dtype)",
         pytest("tests/tensors/test_torch_gradients.py", k="shapes_without_data"),
     ),

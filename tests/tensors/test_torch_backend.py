@@ -89,6 +89,24 @@ def test_scores_beyond_the_type_are_nan() -> None:
         assert bool(at.torch.attention(q, q, torch.ones(1, 3, 2), scale=scale, backend="torch").isnan().all())
 
 
+@pytest.mark.parametrize("normalizer", ["softmax", "sigmoid", "relu(divide='sum')"])
+def test_values_that_are_not_finite_reach_the_rows_that_see_them(normalizer: str) -> None:
+    """As in the kernels: an infinity where all that a row sees has a weight and one sign, and else NaN."""
+    q, k, v = qkv()
+    bad = {(0, 2, 0): torch.inf, (0, 5, 0): -torch.inf, (0, 6, 1): torch.nan, (1, 4, 2): -torch.inf}
+    with torch.no_grad():
+        for (entry, j, channel), number in bad.items():
+            v[entry, :, j, channel] = number
+    options = {"attn_mask": hidden(), "normalizer": normalizer}
+    found, exact = (at.torch.attention(q, k, v, **options, backend=each) for each in ("torch", "core"))
+    assert {*found.detach()[~found.isfinite()].isnan().tolist()} == {True, False}
+    torch.testing.assert_close(found, exact, equal_nan=True)
+    (slope,) = torch.autograd.grad(found.sum(), q)
+    is_finite = found.isfinite().all(-1)
+    assert slope[is_finite].isfinite().all()
+    assert slope[~is_finite].isnan().any()
+
+
 def test_no_array_of_all_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     n, rows = 64, []
     monkeypatch.setattr(_scores, "_PAIRS", 4 * n)

@@ -113,7 +113,7 @@ def test_opcheck_and_compile(name: str) -> None:
     projection, length = options.get("projection"), options.get("max_length")
     scale = 1.0 if name == "efficient" else None
     own = (None, projection, kind, scale, length)
-    arguments = (f"{name}_attention", q, k, v, *own, True, "", False, "bhsd", None)
+    arguments = (f"{name}_attention", q, k, v, *own, "top_left", None, False, "bhsd", None)
     assert set(torch.library.opcheck(attend_variant, arguments).values()) == {"SUCCESS"}
     compiled = torch.compile(lambda *x: function(*x, **options), fullgraph=True, backend="aot_eager")
     same(compiled(q, k, v), function(q, k, v, **options), [q, k, v])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import normalizers
-from .._call.arrays import float_type_error, is_float_type
+from .._call.arrays import float_type_error, is_float_type, shape_in
 from .._call.distance import law_factor
 from .._call.options import DEFAULTS
 from .._call.rows import read_causal, read_integers, read_window
@@ -109,7 +109,7 @@ def _form(
         swapped=call.layout == "bshd" and len(call.inputs.leading) > 0,
         dtype=call.inputs.dtype,
         rows=call.row_shape,
-        value_dim=None if value is None else value.shape[-1],
+        output=None if value is None else shape_in(call.layout, (*call.row_shape, value.shape[-1])),
         statistics=asked,
         scale=call.scale if isinstance(call.scale, float) else 0.0,
         law=law,

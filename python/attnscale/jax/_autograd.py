@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from .._call.statistics import KEPT
 from .._results import COUNTS, DIFFERENTIABLE
 from ._ffi import call_core
 
 __all__ = ["Form", "attend"]
 
-# Statistics that the backward pass would compute again if they were not kept.
-_KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 #: Arrays of a call that have a gradient, if they are numbers at all.
 _LEARNABLE = (
     *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
@@ -34,7 +33,7 @@ class Form(NamedTuple):
     swapped: bool  # whether query, key, value and output are (..., n, heads, dim)
     dtype: np.dtype[Any]  # of the output
     rows: tuple[int, ...]  # (..., heads, n_queries)
-    value_dim: int | None
+    output: tuple[int, ...] | None  # its shape in the caller's layout; None: there is no value
     statistics: tuple[str, ...]
     scale: float  # where there is neither an array of scales nor a law
     law: str  # of the scale, as the core spells it; "": none
@@ -58,17 +57,9 @@ class Form(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What the core reads besides arrays."""
-        not_read = ("dtype", "rows", "value_dim", "statistics", "shown")
+        not_read = ("dtype", "rows", "output", "statistics", "shown")
         options = {name: x for name, x in self._asdict().items() if name not in not_read}
         return options | {"wide": self.dtype == np.float64}
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """In the caller's layout."""
-        assert self.value_dim is not None
-        *batch, heads, n = self.rows if len(self.rows) > 1 else (1, *self.rows)
-        inner = (n, heads) if self.swapped else (heads, n)
-        return (*batch, *inner, self.value_dim) if len(self.rows) > 1 else (n, self.value_dim)
 
     @property
     def has_lse(self) -> bool:
@@ -87,8 +78,8 @@ def _attend(form: Form, arrays: _Arrays) -> _Arrays:
     """
     counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
     results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
-    if form.value_dim is not None:
-        results["output"] = form.output_shape, form.dtype
+    if form.output is not None:
+        results["output"] = form.output, form.dtype
     return call_core("attend", arrays, results, **form.options) if results else {}
 
 
@@ -110,7 +101,7 @@ def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays,
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
     # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
     found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
-    kept = {name: found[name] for name in (*_KEPT, "output") if name in found}
+    kept = {name: found[name] for name in (*KEPT, "output") if name in found}
     return {name: x for name, x in found.items() if name not in also}, (values, kept, _marks(wanted))
 
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from .._call.options import check_known, takes
+from .._call.statistics import AttentionStatistics
 from ._arguments import ArrayOptions, read_call
 from ._autograd import attend
 
@@ -16,28 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
 
 _USUAL = ("lse", "entropy")
-
-
-class AttentionStatistics(NamedTuple):
-    """Arrays of :func:`attention_statistics`, a pytree; None stands for what was not asked for.
-
-    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
-    """
-
-    output: jax.Array | None = None
-    lse: jax.Array | None = None
-    entropy: jax.Array | None = None
-    max_score: jax.Array | None = None
-    mean_score: jax.Array | None = None
-    score_variance: jax.Array | None = None
-    concentration: jax.Array | None = None
-    n_visible: jax.Array | None = None
-    argmax: jax.Array | None = None
-    max_weight: jax.Array | None = None
-    sink_weight: jax.Array | None = None
-    support: jax.Array | None = None
-    renyi2: jax.Array | None = None
-    min_score: jax.Array | None = None
 
 
 @takes(ArrayOptions)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from .. import laws, normalizers
 from .._call.call import Call
+from .._call.rows import read_causal, read_window
 from .._checks import fit_to, shown
 from ..laws import Law
 from ..laws._values import open_law, with_values
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from .._call.types import QKNorm
 
 __all__ = [
-    "FORM_SCHEMA",
     "LEARNABLE",
-    "TENSOR_SCHEMA",
+    "N_TENSORS",
+    "SCHEMA",
     "Arguments",
-    "Form",
     "TensorOptions",
-    "causal_of_text",
+    "alignment_of",
     "read_call",
     "sink_of_array",
-    "text_of_causal",
 ]
 
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -45,16 +43,6 @@ _NUMBERS = (int, float, np.integer, np.floating)
 LEARNABLE = (
     *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
     *("sink", "bias", "alpha"),
-)
-TENSOR_SCHEMA = (
-    "Tensor query, Tensor key, Tensor? value, Tensor? scale, Tensor? attn_mask, Tensor? distance_scale, "
-    "Tensor? distance_bias, Tensor? sink, Tensor? bias, Tensor? alpha, Tensor? key_lengths, "
-    "Tensor? document_ids"
-)
-FORM_SCHEMA = (
-    "float? multiplier, str law, str[] learned, SymInt[] lengths, bool is_causal, str causal, int? left, "
-    "int? right, bool windowed, bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, "
-    "int? num_threads"
 )
 
 
@@ -79,33 +67,13 @@ class TensorOptions(TypedDict, total=False):
     backend: str | None
 
 
-class Form(NamedTuple):
-    """The part of a call that is no tensor; in text, "" stands for None."""
-
-    multiplier: float | None = None  # scale= where it is a number
-    law: str = ""  # scale= where it is a law
-    learned: Sequence[str] = ()  # parameters of the law that the tensor `scale` has, one after another
-    lengths: Sequence[int] = ()  # how many numbers each parameter has; 0: one for all heads
-    is_causal: bool = False
-    causal: str = ""
-    left: int | None = None
-    right: int | None = None
-    windowed: bool = False
-    enable_gqa: bool = False
-    softcap: float | None = None
-    normalizer: str = "softmax"
-    qk_norm: str = ""
-    layout: str = "bhsd"
-    num_threads: int | None = None
-
-
 class Arguments(NamedTuple):
-    """The tensors of a call, then its form, in the order of the schema."""
+    """The arguments of an operator: the tensors of a call, then what it is besides; "" stands for None."""
 
     query: Tensor
     key: Tensor
     value: Tensor | None
-    scale: Tensor | None
+    scale: Tensor | None  # one that is given, or the learned parameters of the law, one after another
     attn_mask: Tensor | None
     distance_scale: Tensor | None
     distance_bias: Tensor | None
@@ -114,41 +82,54 @@ class Arguments(NamedTuple):
     alpha: Tensor | None
     key_lengths: Tensor | None
     document_ids: Tensor | None
-    form: Form
+    multiplier: float | None  # scale= where it is a number
+    law: str  # scale= where it is a law
+    learned: Sequence[str]  # parameters of the law that the tensor `scale` has
+    lengths: Sequence[int]  # how many numbers each parameter has; 0: one for all heads
+    alignment: str  # causal= where it is a name
+    offset: int | None  # causal= where it is a number
+    left: int | None  # of the window
+    right: int | None
+    enable_gqa: bool
+    softcap: float | None
+    normalizer: str
+    qk_norm: str
+    layout: str
+    num_threads: int | None
 
     @staticmethod
     def of(arguments: tuple[Any, ...]) -> Arguments:
         """Read a call from an operator's arguments, which may have more behind those of the call."""
-        n, m = len(Arguments._fields) - 1, len(Form._fields)
-        form = Form._make(arguments[n : n + m])
-        form = form._replace(learned=tuple(form.learned), lengths=tuple(form.lengths))
-        return Arguments._make((*arguments[:n], form))
+        call = Arguments._make(arguments[: len(Arguments._fields)])
+        return call._replace(learned=tuple(call.learned), lengths=tuple(call.lengths))
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors of the call."""
-        return self[:-1]
+        return self[:N_TENSORS]
 
     @property
-    def flat(self) -> tuple[Any, ...]:
-        """The arguments that an operator takes; the inverse of :meth:`of`."""
-        return (*self[:-1], *self.form)
+    def hides(self) -> bool:
+        """Whether anything but the mask may hide keys."""
+        is_bounded = bool(self.alignment) or not self.offset is self.left is self.right is None
+        return is_bounded or not self.key_lengths is self.document_ids is None
 
     @property
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
         """The shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
-        return row_extents(self[:3], self.form.layout, enable_gqa=self.form.enable_gqa)
+        return row_extents(self[:3], self.layout, enable_gqa=self.enable_gqa)
 
     @property
     def is_softmax(self) -> bool:
         """Whether the normalizer is a softmax, with or without a sink, whose rows have a log-sum-exp."""
-        if self.sink is not None or self.form.normalizer == "softmax":
+        if self.sink is not None or self.normalizer == "softmax":
             return True
-        return self.bias is None and self.alpha is None and _names_softmax(self.form.normalizer)
+        return self.bias is None and self.alpha is None and _names_softmax(self.normalizer)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
         """The call with the function applied to each of its tensors."""
-        return Arguments._make((*(None if x is None else function(x) for x in self.tensors), self.form))
+        tensors = (None if x is None else function(x) for x in self.tensors)
+        return Arguments._make((*tensors, *self[N_TENSORS:]))
 
     def arrays(self) -> tuple[Any, Any, Any]:
         """Query, key and value as arrays."""
@@ -161,9 +142,18 @@ class Arguments(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The call as options of the functions on arrays."""
-        found = _options_of(self.form)
-        for at, name in _OPTIONAL_ARRAYS:
-            if (x := self[at]) is not None:
+        found = {
+            "causal": self.alignment or self.offset,
+            "window": (self.left, self.right),
+            "enable_gqa": self.enable_gqa,
+            "softcap": self.softcap,
+            "normalizer": self.normalizer,
+            "qk_norm": self.qk_norm or None,
+            "layout": self.layout,
+            "num_threads": self.num_threads,
+        }
+        for name in _OPTIONAL_ARRAYS:
+            if (x := getattr(self, name)) is not None:
                 found[name] = array(x, name)
         found["scale"] = self._scale()
         if self.sink is not None or self.bias is not None or self.alpha is not None:
@@ -172,17 +162,17 @@ class Arguments(NamedTuple):
 
     def _scale(self) -> Any:
         if self.scale is None:
-            return self.form.law or self.form.multiplier
-        return self._law(self.scale.tolist()) if self.form.law else array(self.scale, "scale")
+            return self.law or self.multiplier
+        return self._law(self.scale.tolist()) if self.law else array(self.scale, "scale")
 
     def _law(self, numbers: list[float]) -> laws.Law:
         """The law with values for its learned parameters, which `numbers` has one after another."""
         values: dict[str, float | tuple[float, ...]] = {}
         start = 0
-        for name, length in zip(self.form.learned, self.form.lengths, strict=True):
+        for name, length in zip(self.learned, self.lengths, strict=True):
             values[name] = tuple(numbers[start : start + length]) if length else numbers[start]
             start += length or 1
-        return with_values(open_law(self.form.law, tuple(values)), values)
+        return with_values(open_law(self.law, tuple(values)), values)
 
     def _normalizer(self) -> Any:
         if self.sink is not None:
@@ -191,7 +181,7 @@ class Arguments(NamedTuple):
             return _HeadSigmoid(array(self.bias.double()))
         if self.alpha is not None:
             return normalizers.Entmax(self.alpha.item())
-        return self.form.normalizer
+        return self.normalizer
 
 
 @torch.compiler.assume_constant_result
@@ -199,37 +189,22 @@ def _names_softmax(text: str) -> bool:
     return isinstance(normalizers.get(text), (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink))
 
 
-#: Tensors that are options of the functions on arrays, and where they are in a call.
-_OPTIONAL_ARRAYS = [
-    (Arguments._fields.index(name), name)
-    for name in ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
-]
-
-
-@lru_cache(maxsize=256, typed=True)  # of the options alone: making them takes as long as a small attention
-def _read_options(*form: Any) -> dict[str, Any]:
-    """The options of a form without its multiplier, as the functions on arrays take them."""
-    given = Form(None, *form)
-    return {
-        **dict.fromkeys(name for _, name in _OPTIONAL_ARRAYS),
-        "is_causal": given.is_causal,
-        "causal": causal_of_text(given.causal),
-        "window": (given.left, given.right) if given.windowed else None,
-        "enable_gqa": given.enable_gqa,
-        "softcap": given.softcap,
-        "normalizer": given.normalizer,
-        "qk_norm": given.qk_norm or None,
-        "layout": given.layout,
-        "num_threads": given.num_threads,
-    }
-
-
-def _options_of(form: Form) -> dict[str, Any]:
-    """A new dict of the options of a form."""
-    try:
-        return _read_options(*form[1:]).copy()
-    except TypeError:  # what has no hash, such as a list, is no option; the functions on arrays say so
-        return _read_options.__wrapped__(*form[1:])
+#: How many arguments are tensors; they are the first.
+N_TENSORS = Arguments._fields.index("multiplier")
+#: Tensors that are options of the functions on arrays.
+_OPTIONAL_ARRAYS = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
+#: Types of arguments as a schema of PyTorch names them; a length of a tensor is its "SymInt".
+_KINDS = {
+    "Tensor": "Tensor",
+    "Tensor | None": "Tensor?",
+    "float | None": "float?",
+    "int | None": "int?",
+    "bool": "bool",
+    "str": "str",
+    "Sequence[str]": "str[]",
+    "Sequence[int]": "SymInt[]",
+}
+SCHEMA = ", ".join(f"{_KINDS[x.__forward_arg__]} {name}" for name, x in Arguments.__annotations__.items())
 
 
 def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> Arguments:
@@ -237,26 +212,25 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
     if not (isinstance(query, Tensor) and isinstance(key, Tensor)):
         check_tensors(query=query, key=key)
     given = options.get
-    attn_mask, scale, window = given("attn_mask"), given("scale"), given("window")
+    attn_mask, scale = given("attn_mask"), given("scale")
     tables = given("distance_scale"), given("distance_bias")
     for each in (value, attn_mask, *tables):
         if each is not None and not isinstance(each, Tensor):
             named = dict(zip(("distance_scale", "distance_bias"), tables, strict=True))
             check_tensors(or_none=True, value=value, attn_mask=attn_mask, **named)
     factor, of_scale = (None, _STANDARD) if scale is None else _read_scale(scale)
-    left, right = (None, None) if window is None else window
     normalizer = given("normalizer", "softmax")
     name, sink, bias, alpha = (
         (normalizer, None, None, None) if isinstance(normalizer, str) else _read_normalizer(normalizer)
     )
-    # By position: names take twice as long.
-    seen = given("is_causal", False), text_of_causal(given("causal")), left, right, window is not None
-    shape = given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
-    form = Form._make((*of_scale, *seen, given("enable_gqa", False), given("softcap"), name, *shape))
     query, key, value = autocast(query, key, value)
     lengths, documents = _integers(given("key_lengths"), query), _integers(given("document_ids"), query)
+    # By position: names take twice as long.
     learnable = query, key, value, factor, attn_mask, *tables, sink, bias, alpha
-    return Arguments(*learnable, lengths, documents, form)
+    aligned = alignment_of(given("is_causal", False), given("causal"))
+    seen = *aligned, *read_window(given("window")), given("enable_gqa", False)
+    form = given("softcap"), name, given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
+    return Arguments._make((*learnable, lengths, documents, *of_scale, *seen, *form))
 
 
 def _integers(given: Any, query: Tensor) -> Tensor | None:
@@ -266,12 +240,12 @@ def _integers(given: Any, query: Tensor) -> Tensor | None:
     return given if isinstance(given, Tensor) else torch.as_tensor(given, device=query.device)
 
 
-#: What a form begins with: multiplier, law, learned and lengths. This is that of ``scale=None``.
+#: multiplier, law, learned and lengths of ``scale=None``.
 _STANDARD: tuple[Any, Any, Any, Any] = (None, "", (), ())
 
 
 def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
-    """The tensor of a scale, and the fields of a form that describe the scale."""
+    """The tensor of a scale, and the arguments that describe the scale."""
     if isinstance(scale, Learned):
         return scale.packed, (None, scale.spelling, tuple(scale.parameters), tuple(scale.lengths))
     if isinstance(scale, Tensor):
@@ -286,6 +260,8 @@ def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
 
 def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
     """The name of a normalizer, and the tensors of one that has some: sink, bias and alpha."""
+    if not isinstance(normalizer, (Normalizer, Sink, Sigmoid, Entmax)):
+        normalizers.get(normalizer)  # an error
     return (
         normalizer.spelling if isinstance(normalizer, Normalizer) else "",
         normalizer.logits if isinstance(normalizer, Sink) else None,
@@ -294,14 +270,10 @@ def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
     )
 
 
-def text_of_causal(causal: str | int | None) -> str:
-    """The value of ``causal=`` as text, which an operator's schema can have."""
-    return "" if causal is None else str(causal)
-
-
-def causal_of_text(text: str) -> str | int | None:
-    """The value of ``causal=`` that a text means; the inverse of :func:`text_of_causal`."""
-    return int(text) if text.lstrip("-").isdigit() else text or None
+def alignment_of(is_causal: Any, causal: Any) -> tuple[str, int | None]:
+    """is_causal= and causal= as the name of an alignment, "" for none, and an offset; one of them at most."""
+    found = read_causal(is_causal, causal)
+    return (found, None) if isinstance(found, str) else ("", found)
 
 
 def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:

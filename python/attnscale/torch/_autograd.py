@@ -8,10 +8,19 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from ._private import is_transformed
 from ._vmap import by_loop
 
-__all__ = ["Differentiable", "refuse_second_derivative"]
+__all__ = ["Differentiable", "compute_again", "refuse_second_derivative"]
+
+
+def compute_again(function: Callable[..., Any], *arguments: Any, enabled: bool) -> Any:
+    """The function's result; where `enabled`, the backward pass keeps its arguments and computes it again."""
+    if not enabled or is_transformed() or not torch.is_grad_enabled():
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 def refuse_second_derivative(*_: Any) -> None:
@@ -65,7 +74,7 @@ class Differentiable:
 
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling() or not (
-            torch._C._are_functorch_transforms_active() or (torch.is_grad_enabled() and _learns(arguments))
+            is_transformed() or (torch.is_grad_enabled() and _learns(arguments))
         ):
             return self.operator(*arguments)
         return self.function.apply(*arguments)

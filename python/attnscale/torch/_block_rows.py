@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
 from .. import normalizers
 from ..normalizers import Normalizer
+from ._autograd import compute_again
 from ._device import without_autocast
+from ._private import has_forward_derivatives
 from ._scores import Scores, rows_of_block
 from ._weigh import Learnt, Weights, weigh
 
@@ -42,7 +42,8 @@ class BlockCall(NamedTuple):
         n_queries = self.row_shape[-1]
         step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
         starts = range(0, max(n_queries, 1), step)
-        blocks = [self._block(i, min(i + step, n_queries), one_of_many=len(starts) > 1) for i in starts]
+        several = len(starts) > 1
+        blocks = [compute_again(self._rows, i, min(i + step, n_queries), enabled=several) for i in starts]
         parts = [list(each) for each in zip(*blocks, strict=True)]
         if self.value is not None:
             output = _joined(parts.pop(0), -2)
@@ -63,7 +64,7 @@ class BlockCall(NamedTuple):
         is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
         if self.asked or value is None or not (is_softmax and self.of_one_type and scores.finite):
             return None
-        if forward_ad._current_level >= 0:  # PyTorch's fused programs have no forward-mode derivative
+        if has_forward_derivatives():  # PyTorch's fused programs have no forward-mode derivative
             return None
         if (
             scores.softcap is not None
@@ -88,20 +89,8 @@ class BlockCall(NamedTuple):
         found: Tensor = _DifferentiableAgain.apply(output, *given, causal)
         return found
 
-    def _block(self, start: int, stop: int, *, one_of_many: bool) -> tuple[Tensor, ...]:
-        """Output and statistics of the queries start ... stop - 1.
-
-        For the backward pass, one of many blocks keeps nothing but its inputs.
-        """
-        transformed = torch._C._are_functorch_transforms_active()
-        if not one_of_many or transformed or not torch.is_grad_enabled():
-            return self._rows(start, stop)
-        found: tuple[Tensor, ...] = checkpoint(
-            self._rows, start, stop, use_reentrant=False, preserve_rng_state=False
-        )
-        return found
-
     def _rows(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        """Output and statistics of the queries start ... stop - 1."""
         scores, seen = self.scores.of_rows(start, stop)
         weights = self._weights(start, stop, scores, seen)
         rows = _BlockRows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
@@ -156,14 +145,20 @@ class _BlockRows(NamedTuple):
     is_cut: bool  # whether some visible keys do not count in lse
 
     def output(self, value: Tensor, *, finite: bool) -> Tensor:
-        """The weighted values. A value that is not finite makes the rows that see it NaN."""
+        """The weighted values. One that is not finite reaches the rows that see it, and no other."""
         weights = self.weights.of_keys
         if finite or self.seen is None:
             return weights @ value
-        bad = ~torch.isfinite(value)
-        reached = self.seen.to(value.dtype) @ bad.to(value.dtype) > 0
-        output = weights.masked_fill(~self.seen, 0.0) @ value.masked_fill(bad, 0.0)
-        return output * torch.where(reached, math.nan, 1.0).to(output.dtype)
+        bad, weights = ~torch.isfinite(value), weights.masked_fill(~self.seen, 0.0)
+        output = weights @ value.masked_fill(bad, 0.0)
+        # What is seen adds up to an infinity where all of it has a weight and one sign, and else to NaN.
+        count = self.seen.to(value.dtype) @ bad.to(value.dtype)
+        signs = (weights > 0).to(value.dtype) @ value.sign().masked_fill(~torch.isinf(value), 0.0)
+        found = torch.where(signs.abs() == count, signs * math.inf, math.nan)
+        reached = count > 0
+        # It comes in as a factor of 1, so that the gradient is not finite where the output is not.
+        output = torch.where(reached, output - output.detach() + 1, output)
+        return output * torch.where(reached, found, 1.0)
 
     def lse(self) -> Tensor:
         scores, counted = self.scores, self.weights.counted

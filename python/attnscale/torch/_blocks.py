@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .. import normalizers
+from .. import laws, normalizers
 from .._call.weights import available
 from .._checks import fit_to
 from .._results import statistic_names
@@ -20,9 +20,10 @@ from ..normalizers import Normalizer
 from ._arguments import Arguments
 from ._block_rows import BlockCall
 from ._device import check_no_threads, without_autocast
+from ._private import is_traced
 from ._row_plan import RowPlan, plan_rows
 from ._scores import Scores, at_distances, visible_of, wide_rows
-from ._tensors import common_type, is_traced, swap_heads
+from ._tensors import common_type, swap_heads
 from ._weigh import Learnt
 
 __all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
@@ -30,13 +31,13 @@ __all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, if there is a value, and the statistics that were asked for."""
-    check_no_threads(call.form.num_threads)
+    check_no_threads(call.num_threads)
     rule = _rule(call, *asked)
     with without_autocast(call.query.device):
         output, rows = _read(call, rule, asked).all_rows()
     if output is not None:
         output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
-        output = swap_heads(output, call.form.layout)
+        output = swap_heads(output, call.layout)
     return output, rows
 
 
@@ -64,7 +65,7 @@ def _rule(call: Arguments, *asked: str) -> Normalizer:
     """The normalizer, whose rows must have these statistics; its parameters may be tensors of the call."""
     instead = {"softmax": call.sink, "sigmoid": call.bias, "entmax": call.alpha}
     given = [name for name, x in instead.items() if x is not None]
-    return _normalizer(given[0] if given else call.form.normalizer, *asked)
+    return _normalizer(given[0] if given else call.normalizer, *asked)
 
 
 @torch.compiler.assume_constant_result
@@ -83,9 +84,9 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
     visible = visible_of(call, row_shape, plan.begin, plan.end)
     factor = offset = None
     if plan.distances is not None and row_shape[-1] and visible.n_keys:
-        factor, offset = _tables(call, plan, wide)
+        factor, offset = _tables(call, plan, plan.distances, wide)
     query = query * _scale(given, call, plan, row_shape, wide)
-    scores = Scores(query, key, visible, factor, offset, call.form.softcap)
+    scores = Scores(query, key, visible, factor, offset, call.softcap)
     whole = factor is None and offset is None and (visible.mask is None or visible.mask.dtype == torch.bool)
     scores = scores._replace(finite=whole and _is_finite(query, key, value))
     return BlockCall(
@@ -102,23 +103,27 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
 
 def _is_causal(call: Arguments) -> bool:
     """Whether query i sees the keys 0 ... i, but for the mask."""
-    form = call.form
-    first = form.is_causal or form.causal in ("top_left", "0")
-    return first and not form.windowed and call.key_lengths is None and call.document_ids is None
+    first = call.alignment == "top_left" or call.offset == 0
+    return first and call.left is call.right is call.key_lengths is call.document_ids is None
 
 
 def _without_amplitude(call: Arguments) -> Arguments:
-    """The call whose scale "1.0 * law" with a learned factor is the law alone, which can be planned."""
-    if list(call.form.learned) != ["amplitude"]:
+    """The call without the learned factor of its law, if nothing else is learned: it can be planned."""
+    if list(call.learned) != ["amplitude"]:
         return call
-    law = call.form.law.partition("*")[2].strip()
-    return call._replace(scale=None, form=call.form._replace(law=law, learned=(), lengths=()))
+    return call._replace(scale=None, law=_multiplied(call.law), learned=(), lengths=())
+
+
+@torch.compiler.assume_constant_result
+def _multiplied(law: str) -> str:
+    """The law that this one is a multiple of; the compiler does not look into this function."""
+    return cast(laws.Scaled, laws.get(law)).law.spelling
 
 
 def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
     """The learned factor of a law without other learned parameters; it broadcasts to the query."""
     scale: Any = call.scale
-    if not call.form.lengths[0]:
+    if not call.lengths[0]:
         return cast(Tensor, scale[0])
     return cast(Tensor, fit_to("factor", scale[:, None], row_shape, "(..., heads, n_queries)")[..., None])
 
@@ -133,28 +138,27 @@ def _scale(
 
 def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
     """The scale of each row, a learned amplitude aside."""
-    if plan.scale is None:
-        assert call.scale is not None
-        rows = cast(Tensor, fit_to("scale", cast(Any, call.scale), row_shape, "(..., heads, n_queries)"))
-        return rows if rows.ndim == 0 else rows[..., None]
+    given: Any = call.scale
     rows = plan.scale
+    if rows is None:
+        rows = cast(Tensor, fit_to("scale", given, row_shape, "(..., heads, n_queries)"))
     if plan.slopes is not None:
-        assert call.scale is not None
         # The value is that of the law, and the gradient that of its first derivatives.
-        steps, start = call.scale - call.scale.detach(), 0
-        for slope, length in zip(plan.slopes, call.form.lengths, strict=True):
+        steps, start = given - given.detach(), 0
+        for slope, length in zip(plan.slopes, call.lengths, strict=True):
             step = steps[start : start + length, None] if length else steps[start]
             rows = rows + slope * step.to(slope.dtype)
             start += length or 1
     return rows if rows.ndim == 0 else rows[..., None]
 
 
-def _tables(call: Arguments, plan: RowPlan, wide: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+def _tables(
+    call: Arguments, plan: RowPlan, distances: Tensor, wide: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
     """The factors of products and the offsets of scores, by distance."""
-    assert plan.distances is not None
     # A table may only be empty where no query sees a key, which has been checked.
     given = [x if x is not None and x.shape[-1] else None for x in (call.distance_scale, call.distance_bias)]
-    factor, offset = (None if x is None else at_distances(x.to(wide), plan.distances) for x in given)
+    factor, offset = (None if x is None else at_distances(x.to(wide), distances) for x in given)
     if plan.factor is not None:
         factor = plan.factor if factor is None else factor * plan.factor
     if plan.offset is not None:

@@ -4,47 +4,60 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from .._call.arrays import shape_in
+from .._call.options import check_known, takes
 from .._checks import errors_of
-from .._options import hinted
 from ..laws import Law
 from ._arguments import read_call
+from ._autograd import compute_again
 from ._blocks import scores_of
 from ._device import backend_of
 from ._functional import AttentionStatistics, attention_statistics
 from ._learned import Learned
+from ._private import is_traced
 from ._scores import Scores, rows_of_block
-from ._tensors import check_tensors, heads_first, is_traced, row_extents, shows
+from ._tensors import check_tensors, row_extents, shows, swap_heads
 
 __all__ = ["attention_divergence"]
 
 
-@hinted
+class DivergenceOptions(TypedDict, total=False):
+    """Options of :func:`attention_divergence`, of both attentions or of the first."""
+
+    scale: float | Tensor | str | Law | Learned | None
+    is_causal: bool
+    causal: str | int | None
+    attn_mask: Tensor | None
+    window: tuple[int | None, int | None] | None
+    key_lengths: int | Tensor | None
+    document_ids: Tensor | None
+    enable_gqa: bool
+    softcap: float | None
+    layout: str
+    backend: str | None
+
+
+_OPTIONS = frozenset(DivergenceOptions.__annotations__)
+#: Those that the two attentions may have each of their own, and that which says what computes them.
+_OF_ONE = ("scale", "attn_mask", "softcap", "backend")
+
+
+@takes(DivergenceOptions)
 def attention_divergence(
     query: Tensor,
     key: Tensor,
     other_query: Tensor,
     other_key: Tensor,
     *,
-    scale: float | Tensor | str | Law | Learned | None = None,
     other_scale: float | Tensor | str | Law | Learned | None = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    attn_mask: Tensor | None = None,
     other_attn_mask: Tensor | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    key_lengths: int | Tensor | None = None,
-    document_ids: Tensor | None = None,
-    enable_gqa: bool = False,
-    softcap: float | None = None,
     other_softcap: float | None = None,
-    layout: str = "bhsd",
-    backend: str | None = None,
+    **options: Unpack[DivergenceOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
 
@@ -53,11 +66,8 @@ def attention_divergence(
     query, key, other_query, other_key : Tensor
         As for :func:`attnscale.attention_divergence`; all of them and the scales may require grad. They are
         taken in their own types, also under ``torch.autocast``.
-    scale, other_scale, is_causal, causal, attn_mask, other_attn_mask, window, key_lengths, document_ids, \
-enable_gqa, softcap, other_softcap, layout
-        As there; scales as for :func:`attention`.
-    backend : {"auto", "core", "torch"}, optional
-        As for :func:`attention`, of the two attentions.
+    other_scale, other_attn_mask, other_softcap, {names}
+        As there; scales and backend as for :func:`attention`. There are no kernels in Triton.
 
     Returns
     -------
@@ -88,34 +98,27 @@ enable_gqa, softcap, other_softcap, layout
     >>> loss = at.torch.attention_divergence(q, k, index_q, index_k, is_causal=True).mean()
     >>> loss.backward()
     """
-    masks: dict[str, Any] = {
-        "is_causal": is_causal,
-        "causal": causal,
-        "window": window,
-        "key_lengths": key_lengths,
-        "document_ids": document_ids,
-        "enable_gqa": enable_gqa,
-        "layout": layout,
-    }
+    if any(option not in _OPTIONS for option in options):  # the compiler of PyTorch follows no signature
+        check_known(attention_divergence, options)
+    layout, backend = options.get("layout", "bhsd"), options.get("backend")
+    masks: dict[str, Any] = {name: x for name, x in options.items() if name not in _OF_ONE}
     check_tensors(query=query, key=key, other_query=other_query, other_key=other_key)
     rows = _row_shape(query, key, other_query, other_key, masks)
     query = _spread(query, rows, layout)
-    if not (attn_mask is other_attn_mask is key_lengths is document_ids is None):
+    attn_mask, lengths, documents = map(options.get, ("attn_mask", "key_lengths", "document_ids"))
+    if not (attn_mask is other_attn_mask is lengths is documents is None):
         other_query = _spread(other_query, rows, layout)
     own_mask = _plain(attn_mask)
-    own: dict[str, Any] = {"scale": scale, "attn_mask": own_mask, "softcap": softcap, **masks}
+    own = {**masks, "scale": options.get("scale"), "attn_mask": own_mask, "softcap": options.get("softcap")}
     their_mask = own_mask if other_attn_mask is None else _plain(other_attn_mask)
-    theirs: dict[str, Any] = {
-        "scale": other_scale,
-        "attn_mask": their_mask,
-        "softcap": other_softcap,
-        **masks,
-    }
+    theirs = {**masks, "scale": other_scale, "attn_mask": their_mask, "softcap": other_softcap}
     with torch.autocast(query.device.type, enabled=False):
         with errors_of("other_query and other_key"):
             scores = scores_of(read_call(other_query, other_key, None, theirs))
         if other_softcap is None and (their_mask is None or their_mask.dtype == torch.bool):
-            lse = _lse(other_query, other_key, theirs, backend)
+            lse = attention_statistics(
+                other_query, other_key, statistics="lse", **theirs, backend=backend
+            ).lse
             value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
             rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
             found = _from_values(rows_of_own, scores, lse, layout)
@@ -135,12 +138,12 @@ def _row_shape(
     query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
 ) -> tuple[int, ...]:
     """(..., heads, n_queries) of the result."""
-    layout, enable_gqa = masks["layout"], masks["enable_gqa"]
+    layout, enable_gqa = masks.get("layout", "bhsd"), masks.get("enable_gqa", False)
     for one, many, here, there in (
         ("query", "queries", query, other_query),
         ("key", "keys", key, other_key),
     ):
-        n, other_n = (heads_first(x.shape, layout)[-2] for x in (here, there))
+        n, other_n = (shape_in(layout, x.shape)[-2] for x in (here, there))
         if n != other_n:
             raise ValueError(f"other_{one} must have as many {many} as {one}, got {other_n} and {n}")
     try:
@@ -158,7 +161,7 @@ def _row_shape(
 
 def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
     """The query with a row for each of the result."""
-    return query.expand(heads_first((*rows, query.shape[-1]), layout))
+    return query.expand(shape_in(layout, (*rows, query.shape[-1])))
 
 
 def _plain(mask: Tensor | None) -> Tensor | None:
@@ -180,29 +183,16 @@ def _hides(
         attention_statistics(*zeros, statistics="n_visible", scale=1.0, attn_mask=x, **masks).n_visible
         for x in (mask, both)
     )
-    assert own is not None
-    assert common is not None
     return common < own
 
 
 # ---- the divergence -------------------------------------------------------------------------------
 
 
-def _lse(query: Tensor, key: Tensor, options: dict[str, Any], backend: str | None) -> Tensor:
-    lse = attention_statistics(query, key, statistics="lse", **options, backend=backend).lse
-    assert lse is not None
-    return lse
-
-
 def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: str) -> Tensor:
     """From the rows of p whose values were the other keys, and from the query and lse of p'."""
-    mean_key, entropy, own_lse = own.output, own.entropy, own.lse
-    assert mean_key is not None
-    assert entropy is not None
-    assert own_lse is not None
-    mean_key = mean_key.transpose(-3, -2) if layout == "bshd" and mean_key.ndim > 2 else mean_key
-    divergence = lse - (other.query * mean_key).sum(-1) - entropy
-    return divergence.masked_fill(torch.isneginf(own_lse), 0.0)
+    divergence = lse - (other.query * swap_heads(own.output, layout)).sum(-1) - own.entropy
+    return divergence.masked_fill(torch.isneginf(own.lse), 0.0)
 
 
 def _from_blocks(scores: Scores, other: Scores) -> Tensor:
@@ -210,13 +200,7 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
     n = scores.query.shape[-2]
     step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
     blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
-    again = len(blocks) > 1 and torch.is_grad_enabled()
-    parts = [
-        checkpoint(_of_rows, scores, other, *block, use_reentrant=False, preserve_rng_state=False)
-        if again
-        else _of_rows(scores, other, *block)
-        for block in blocks
-    ]
+    parts = [compute_again(_of_rows, scores, other, *block, enabled=len(blocks) > 1) for block in blocks]
     return torch.cat(parts, -1)
 
 

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from .._call.lost_rows import warn_of_lost_rows
+from .._call.statistics import KEPT
 from .._core import attend_tensors, differentiate_tensors
 from .._results import DIFFERENTIABLE
-from ._arguments import LEARNABLE, Arguments
-from ._ops import KEPT, attend_arrays, differentiate, differentiate_as_operator
-from ._tensors import array, is_eager
+from ._arguments import LEARNABLE, N_TENSORS, Arguments
+from ._ops import attend_arrays, differentiate, differentiate_as_operator
+from ._private import is_eager
+from ._tensors import array
 
 __all__ = ["attend_now", "attend_plain", "watchers"]
 
@@ -26,7 +28,6 @@ __all__ = ["attend_now", "attend_plain", "watchers"]
 #: time. Its ``attend`` takes the arguments of :func:`attend_plain`, and returns what is computed.
 watchers: list[Any] = []
 
-_N_TENSORS = len(Arguments._fields) - 1
 _N_LEARNABLE = len(LEARNABLE)
 #: What backward returns for the arguments of the function that are no tensors.
 _NO_GRADIENTS = (None, None, None, None)
@@ -112,7 +113,7 @@ class _Attend(torch.autograd.Function):
     ) -> Any:
         """The output if there is a value, and the statistics asked for."""
         output, rows, is_plain = _attend(call, options, kept)
-        ctx.form, ctx.asked = call.form, asked
+        ctx.form, ctx.asked = call[N_TENSORS:], asked
         ctx.options = options if is_plain else None  # a plain call has no tensors among its options
         ctx.save_for_backward(*call.tensors, output, *(rows.get(name) for name in KEPT))
         ctx.set_materialize_grads(False)
@@ -127,14 +128,14 @@ class _Attend(torch.autograd.Function):
         has_value = saved[2] is not None
         given = dict(zip(ctx.asked, grads[has_value:], strict=True))
         of_rows = (given.get(name) for name in DIFFERENTIABLE)
-        rows = (*saved[_N_TENSORS:], grads[0] if has_value else None, *of_rows)
-        tensors = saved[:_N_TENSORS]
+        rows = (*saved[N_TENSORS:], grads[0] if has_value else None, *of_rows)
+        tensors = saved[:N_TENSORS]
         if torch.is_grad_enabled() or not is_eager(*tensors, *rows):
             return (*_NO_GRADIENTS, *differentiate_as_operator(tensors, ctx.form, rows, wanted))
         if has_value and ctx.options is not None and all(each is None for each in grads[1:]):
-            output, lse = saved[_N_TENSORS : _N_TENSORS + 2]
+            output, lse = saved[N_TENSORS : N_TENSORS + 2]
             query, key, value = tensors[:3]
             plain = differentiate_tensors(query, key, value, grads[0], output, lse, ctx.options)
             if plain is not None:
                 return (*_NO_GRADIENTS, *plain, *_NOT_OF_PLAIN)
-        return (*_NO_GRADIENTS, *differentiate(Arguments._make((*tensors, ctx.form)), rows, wanted))
+        return (*_NO_GRADIENTS, *differentiate(Arguments._make((*tensors, *ctx.form)), rows, wanted))

@@ -4,48 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from .._call.options import check_known, takes
+from .._call.statistics import AttentionStatistics
 from .._results import NAMES, statistic_names
 from ._arguments import TensorOptions, read_call
 from ._blocks import attend_in_blocks
 from ._device import kernel_of, refuse_jit_trace
 from ._eager import attend_now, attend_plain
 from ._ops import run
-from ._tensors import is_eager
+from ._private import is_eager
 
 __all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)
 #: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
 _CORE = (None, "auto", "core")
-
-
-class AttentionStatistics(NamedTuple):
-    """Tensors of :func:`attention_statistics`; None stands for what was not asked for.
-
-    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`. Type checkers take each field for
-    a tensor: who asked for it need not prove to them that it is there.
-    """
-
-    output: Tensor = None
-    lse: Tensor = None
-    entropy: Tensor = None
-    max_score: Tensor = None
-    mean_score: Tensor = None
-    score_variance: Tensor = None
-    concentration: Tensor = None
-    n_visible: Tensor = None
-    argmax: Tensor = None
-    max_weight: Tensor = None
-    sink_weight: Tensor = None
-    support: Tensor = None
-    renyi2: Tensor = None
-    min_score: Tensor = None
 
 
 @takes(TensorOptions)
@@ -113,9 +91,7 @@ num_threads
     plain = attend_plain(query, key, value, (), options)
     if plain is not None:
         return plain[0]
-    output, _ = _attend(attention, query, key, value, (), options)
-    assert output is not None
-    return output
+    return _attend(attention, query, key, value, (), options)[0]
 
 
 @takes(TensorOptions)
@@ -224,6 +200,6 @@ def _attend(
     kept = (*asked, "lse") if has_lse else asked
     if eager:
         return attend_now(call, options, asked, kept)
-    output, *rows = run(*call.flat, kept)
+    output, *rows = run(*call, kept)
     found = {name: row for name, row in zip(NAMES, rows, strict=True) if name in asked}
     return (None if call.value is None else output), found

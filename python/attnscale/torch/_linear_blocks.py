@@ -8,17 +8,17 @@ it, and the keys of the block pair by pair. Gradients come from autograd.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .._call.arrays import read_inputs
 from ..variants._gradients import decay_of, form_of
 from ..variants._heads import offset_of, read_layout
 from ..variants._linear_form import LinearForm
+from ._autograd import compute_again
 from ._device import without_autocast
 from ._tensors import array, common_type, repeat_heads, stand_in, swap_heads, wide_type
 
@@ -107,13 +107,11 @@ def _features(
         case "elu":  # elu(x) + 1 is 1 + x above 0, and exp(x) below
             logs = [torch.where(x > 0, x.relu().log1p(), x) for x in (query, key)]
         case "projected":
-            assert projection is not None
-            directions = projection.to(query.dtype).mT * (2 * form.norm_factor) ** 0.5
+            directions = cast(Tensor, projection).to(query.dtype).mT * (2 * form.norm_factor) ** 0.5
             logs = [
                 x @ directions - form.norm_factor * x.square().sum(-1, keepdim=True) for x in (query, key)
             ]
-        case _:
-            assert form.map == "exponential", form.map
+        case _:  # "exponential"
             return _over_channels(form.scale * query, form.scale * key, offset)
     return _Features(logs[0], logs[1], True)
 
@@ -237,19 +235,14 @@ def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: in
     query, key, are_logarithms = rows
     size = _KEYS_OF_FEATURES if are_logarithms else _KEYS
     sums: Any = (_LogSums if are_logarithms else _Sums).empty(key, value)
-    again = are_logarithms and torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     found = []
     for queries, keys in _blocks(query.shape[-2], key.shape[-2], offset, size):
         q, k, v = query[..., queries, :], key[..., keys, :], value[..., keys, :]
         a = None if decay is None else decay[..., keys]
         if q.shape[-2]:
             seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-            given = (q, k, v, a, seen)
-            if again:  # pairs of rows times features are computed again in the backward pass
-                part = checkpoint(sums.read, *given, use_reentrant=False, preserve_rng_state=False)
-            else:
-                part = sums.read(*given)
-            found.append(part)
+            # Pairs of rows times features are not kept for the backward pass.
+            found.append(compute_again(sums.read, q, k, v, a, seen, enabled=are_logarithms))
         if k.shape[-2]:
             sums = sums.add(k, v, a)
     return torch.cat(found, -2) if found else query @ sums.sums

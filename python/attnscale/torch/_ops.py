@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._call.arrays import shape_in
 from .._call.gradients import pull_back
+from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
-from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
+from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments
 from ._autograd import Differentiable
-from ._tensors import array, check_on_cpu, heads_first, tensor
+from ._tensors import array, check_on_cpu, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
 __all__ = [
-    "KEPT",
     "attend_arrays",
     "differentiate",
     "differentiate_as_operator",
@@ -26,11 +27,8 @@ __all__ = [
     "run",
 ]
 
-_N_TENSORS = len(Arguments._fields) - 1
-_N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; an operator may have more
+_N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
-# Statistics that the backward pass would compute again if they were not kept.
-KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 
 
 def _outputs(count: int) -> str:
@@ -44,7 +42,7 @@ def _outputs(count: int) -> str:
     "attnscale::attend",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, str[] statistics) -> {_outputs(1 + len(NAMES))}",
+    schema=f"({SCHEMA}, str[] statistics) -> {_outputs(1 + len(NAMES))}",
 )
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """The output, then the statistics in the order of NAMES; those not asked for are empty tensors."""
@@ -74,7 +72,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     output = new(0)
     if call.value is not None:
         shape = (*rows, call.value.shape[-1])
-        output = new(heads_first(shape, call.form.layout), dtype=dtype)
+        output = new(shape_in(call.layout, shape), dtype=dtype)
     floats = torch.float64 if dtype == torch.float64 else torch.float32
     return output, *(
         new(rows, dtype=torch.int64 if name in COUNTS else floats) if name in asked else new(0)
@@ -89,7 +87,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     "attnscale::attend_backward",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor? output, "
+    schema=f"({SCHEMA}, Tensor? output, "
     + ", ".join(f"Tensor? {name}" for name in (*KEPT, "grad_output", *_GRADIENTS))
     + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
 )
@@ -125,8 +123,8 @@ def differentiate(
 def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> torch.Tensor:
     """The gradient of a tensor of the call, in the type of the tensor."""
     values: Any
-    if name == "scale" and call.form.learned:
-        values = np.concatenate([found["law"][each].reshape(-1) for each in call.form.learned])
+    if name == "scale" and call.learned:
+        values = np.concatenate([found["law"][each].reshape(-1) for each in call.learned])
     else:
         values = found.get(name)
     if values is None and name == "value":  # the output is not in the loss
@@ -176,10 +174,10 @@ def pull_back_output(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     """Save the tensors that the backward pass of ``attend`` reads."""
-    ctx.form, ctx.asked = inputs[_N_TENSORS:_N_ARGUMENTS], inputs[-1]
+    ctx.form, ctx.asked = inputs[N_TENSORS:_N_ARGUMENTS], inputs[-1]
     rows = dict(zip(NAMES, output[1:], strict=True))
     kept = (rows[name] if name in ctx.asked else None for name in KEPT)
-    ctx.save_for_backward(*inputs[:_N_TENSORS], None if inputs[2] is None else output[0], *kept)
+    ctx.save_for_backward(*inputs[:N_TENSORS], None if inputs[2] is None else output[0], *kept)
     ctx.mark_non_differentiable(*(x for name, x in rows.items() if name not in DIFFERENTIABLE))
     ctx.set_materialize_grads(False)
 
@@ -191,8 +189,8 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     grad_output = None if saved[2] is None else grads[0]
     # Gradients are read for asked statistics only: a compiled graph has zeros for empty tensors, too.
     rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in DIFFERENTIABLE]
-    given = (*saved[_N_TENSORS:], grad_output, *rows)
-    tensors = differentiate_as_operator(saved[:_N_TENSORS], ctx.form, given, wanted)
+    given = (*saved[N_TENSORS:], grad_output, *rows)
+    tensors = differentiate_as_operator(saved[:N_TENSORS], ctx.form, given, wanted)
     return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
 
 

@@ -6,10 +6,9 @@ The reader gets stand-ins of query, key, value and mask: arrays of their shape a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,16 +16,15 @@ from torch import Tensor
 
 from .. import laws
 from .._call.call import Call
+from .._call.distance import law_factor
 from .._call.weights import normalizer_of
 from .._checks import choose
 from ..laws._values import open_law
-from ._arguments import FORM_SCHEMA, TENSOR_SCHEMA, Arguments
+from ._arguments import SCHEMA, Arguments
 from ._autograd import Differentiable
+from ._private import is_traced
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
-from ._tensors import is_traced, stand_in, wide_type
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ._tensors import stand_in, wide_type
 
 __all__ = ["RowPlan", "plan_rows"]
 
@@ -53,15 +51,18 @@ def plan_rows(call: Arguments) -> RowPlan:
     traced = is_traced()
     small = _with_large(call, None, None, None, None)
     if not traced and all(x is None for x in small.tensors):
-        law = laws.get(call.form.law) if call.form.law else None
+        law = laws.get(call.law) if call.law else None
         if law is None or (call.attn_mask is None and not law.meaning.measures_the_row):
             large = (*call[:3], call.attn_mask)
             described = (None if x is None else (tuple(x.shape), x.dtype) for x in large)
-            return _read_shapes(small, call.query.device, law, *described)
+            try:
+                return _read_shapes(small, call.query.device, law, *described)
+            except TypeError:  # an option without a hash, such as a list, which the reader refuses
+                return _read(call, call.query.device)
     if not (traced or call.query.is_meta):
         return _read(call, call.query.device)
     # Tensors without numbers yet are read by an operator, which returns a tensor for every field.
-    found = zip(_plan(*call.flat), _extents(call), strict=True)
+    found = zip(_plan(*call), _extents(call), strict=True)
     return RowPlan(*(None if extents is None else x for x, extents in found))
 
 
@@ -106,7 +107,7 @@ class _Rows(Call):
             query * self.head_dim**-0.5,
             key,
             visible_of(self.tensors, self.row_shape, begin, end),
-            softcap=self.tensors.form.softcap,
+            softcap=self.tensors.softcap,
         )
         n_queries, found = query.shape[-2], np.zeros(self.row_shape, dtype)
         step = rows_of_block(self.row_shape, key.shape[-2])
@@ -137,31 +138,33 @@ def _read_shapes(
 
 
 def _read(call: Arguments, device: torch.device) -> RowPlan:
-    form = call.form
     large = (*call[:3], call.attn_mask)
     small = _with_large(call, None, None, None, None).mapped(torch.Tensor.cpu)
     read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
-    if form.qk_norm:
-        choose("qk_norm", form.qk_norm, ("l2", "rms"))
+    if call.qk_norm:
+        choose("qk_norm", call.qk_norm, ("l2", "rms"))
     rows = _Rows(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
     rows.tensors = call
     rows.read()
     rule = normalizer_of(rows.options)
-    if call.bias is not None or (rule is not None and rule.name == "sink"):
-        assert rule is not None
-        rule._rule(rows)
+    if rule is not None and (call.bias is not None or rule.name == "sink"):
+        rule._rule(rows)  # which must fit the heads
     begin, end = _interval(rows, device)
-    plan = {} if call.scale is not None and not form.law else {"scale": rows.scale}
-    law = laws.get(rows.options["scale"]) if form.law else None
-    if law is not None and form.learned:
-        plan["slopes"] = _slopes(law, call, rows)
+    plan = {} if call.scale is not None and not call.law else {"scale": rows.scale}
+    law = rows.law
+    if law is not None and rows.counts is not None and call.learned:
+        found = law.derivatives(rows.counts, rows.head_dim)
+        plan["slopes"] = np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.learned])
     wide = wide_type(x.dtype for x in call[:3] if x is not None)
     distances = None
     of_law = law is not None and law.meaning.is_distance
-    if of_law or call.distance_scale is not None or call.distance_bias is not None:
+    if of_law or not call.distance_scale is call.distance_bias is None:
         signed = rows.intervals.distances()
         distances = torch.as_tensor(signed, device=device)
-        plan |= _tables_of_law(law, signed, rows.head_dim) if of_law else {}
+    if law is not None and of_law:
+        plan["factor"] = law_factor(law, signed, rows.head_dim)
+        if hasattr(law, "bias"):
+            plan["offset"] = law.bias(np.abs(signed))
     tensors = {name: torch.as_tensor(np.asarray(x)).to(wide).to(device) for name, x in plan.items()}
     return RowPlan(begin, end, distances=distances, **tensors)
 
@@ -176,36 +179,20 @@ def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor |
     return first, past
 
 
-def _tables_of_law(law: Any, distances: NDArray[np.int64], head_dim: int) -> dict[str, NDArray[np.float64]]:
-    """Factor and offset of a law of the distance at each distance; the factor is over the standard scale."""
-    steps = np.abs(distances)
-    found = {"factor": np.asarray(law.scale(steps, head_dim)) * math.sqrt(head_dim)}
-    return found | {"offset": law.bias(steps)} if hasattr(law, "bias") else found
-
-
-def _slopes(law: laws.Law, call: Arguments, rows: Call) -> NDArray[np.float64]:
-    """The derivative of each row's scale by each learned parameter."""
-    assert rows.counts is not None  # no law of the distance has a parameter to learn
-    found = law.derivatives(rows.counts, rows.head_dim)
-    return np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.form.learned])
-
-
 # ---- the operator -------------------------------------------------------------------------------
 
 
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
     """The shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
-    form, (rows, _) = call.form, call.row_extents
-    hides = form.is_causal or form.causal or form.windowed
-    hides = hides or call.key_lengths is not None or call.document_ids is not None
-    of_law, has_bias = _of_distance(form.law, *form.learned) if form.law else (False, False)
+    rows, _ = call.row_extents
+    of_law, has_bias = _of_distance(call.law, *call.learned) if call.law else (False, False)
     tables = call.distance_scale is not None or call.distance_bias is not None
     by_distance = (*rows[:-1], rows[-1] + key_count(call) - 1)
     return (
-        rows if hides else None,
-        rows if hides else None,
-        rows if call.scale is None or form.law else None,
-        (len(form.learned), *rows) if form.learned else None,
+        rows if call.hides else None,
+        rows if call.hides else None,
+        rows if call.scale is None or call.law else None,
+        (len(call.learned), *rows) if call.learned else None,
         by_distance if of_law or tables else None,
         by_distance if of_law else None,
         by_distance if has_bias else None,
@@ -227,7 +214,7 @@ def _type(name: str, call: Arguments) -> torch.dtype:
 @torch.library.custom_op(
     "attnscale::row_plan",
     mutates_args=(),
-    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}) -> ({', '.join(['Tensor'] * len(RowPlan._fields))})",
+    schema=f"({SCHEMA}) -> ({', '.join(['Tensor'] * len(RowPlan._fields))})",
 )
 def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
     """The expanded plan of a call; empty tensors stand for what the plan does not have."""

@@ -14,7 +14,7 @@ from .._call.gradients import law_gradients
 from ..laws import Law
 from ..matrix import attention_weights
 from ..normalizers import Normalizer
-from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, read_call
+from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments, read_call
 from ._autograd import Differentiable
 from ._blocks import scales_of_rows, weights_of_rows
 from ._device import backend_of, refuse_jit_trace
@@ -24,8 +24,7 @@ from ._tensors import check_on_cpu, tensor
 
 __all__ = ["row_scales", "row_weights"]
 
-_SCHEMA = f"({TENSOR_SCHEMA}, {FORM_SCHEMA}) -> Tensor"
-_N_TENSORS = len(Arguments._fields) - 1
+_SCHEMA = f"({SCHEMA}) -> Tensor"
 _SCALE = LEARNABLE.index("scale")
 
 
@@ -49,7 +48,7 @@ def row_weights(
     if backend_of(query.device, backend) != "core":
         return weights_of_rows(call)
     refuse_jit_trace()
-    found: Tensor = _weights(*call.flat)
+    found: Tensor = _weights(*call)
     return found
 
 
@@ -71,7 +70,7 @@ def row_scales(
     if backend_of(query.device, backend) != "core":
         return scales_of_rows(call)
     refuse_jit_trace()
-    found: Tensor = _scales(*call.flat)
+    found: Tensor = _scales(*call)
     return found
 
 
@@ -95,8 +94,8 @@ def _(*arguments: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.form = inputs[_N_TENSORS:]
-    ctx.save_for_backward(*inputs[:_N_TENSORS])
+    ctx.form = inputs[N_TENSORS:]
+    ctx.save_for_backward(*inputs[:N_TENSORS])
 
 
 def _pull_back_weights(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -105,7 +104,7 @@ def _pull_back_weights(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     unit = torch.eye(n_keys, dtype=key.dtype).expand(*key.shape[:-1], n_keys)
     wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
     found = pull_back_output((query, key, unit, *others), ctx.form, grad, wanted)
-    return (*found, *(None,) * (_N_TENSORS + len(ctx.form) - len(found)))
+    return (*found, *(None,) * (len(Arguments._fields) - len(found)))
 
 
 _weights = Differentiable(weights, _save, _pull_back_weights)
@@ -131,14 +130,14 @@ def _(*arguments: Any) -> Tensor:
     "attnscale::row_scales_backward",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor grad) -> Tensor",
+    schema=f"({SCHEMA}, Tensor grad) -> Tensor",
 )
 def scales_backward(*arguments: Any) -> Tensor:
     """The gradient of the learned parameters of the law, one after another."""
     given = Arguments.of(arguments)
     found = law_gradients(arguments[-1].numpy(), _call(given))
     assert found is not None
-    parts = [np.asarray(found[name]).reshape(-1) for name in given.form.learned]
+    parts = [np.asarray(found[name]).reshape(-1) for name in given.learned]
     return torch.from_numpy(np.concatenate(parts))
 
 
@@ -148,7 +147,7 @@ def _(*arguments: Any) -> Tensor:
 
 
 def _pull_back_scales(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    found = [None] * (_N_TENSORS + len(ctx.form))
+    found = [None] * len(Arguments._fields)
     if ctx.needs_input_grad[_SCALE]:
         found[_SCALE] = _scales_backward(*ctx.saved_tensors, *ctx.form, grad)
     return tuple(found)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._call.arrays import shape_in
 from .._checks import fit_to
 from ._arguments import Arguments
-from ._tensors import heads_first, repeat_heads, shows, swap_heads, wide_type
+from ._tensors import repeat_heads, shows, swap_heads, wide_type
 
 __all__ = [
     "Scores",
@@ -71,11 +72,11 @@ def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Query, key and value in the type of the arithmetic, key and value with as many heads as the query."""
     given = [x for x in call[:3] if x is not None]
     wide = wide_type(x.dtype for x in given)
-    rows = [swap_heads(x, call.form.layout).to(wide) for x in given]
-    if call.form.qk_norm:
-        length = 1.0 if call.form.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
+    rows = [swap_heads(x, call.layout).to(wide) for x in given]
+    if call.qk_norm:
+        length = 1.0 if call.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
         rows[:2] = (_with_length(x, length) for x in rows[:2])
-    query, key, *value = repeat_heads(rows, enabled=call.form.enable_gqa)
+    query, key, *value = repeat_heads(rows, enabled=call.enable_gqa)
     return query, key, value[0] if value else None
 
 
@@ -85,12 +86,13 @@ def _with_length(rows: Tensor, length: float) -> Tensor:
     largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(())
     rows = rows / torch.where(largest == 0, 1, largest)
     norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows * (length / torch.where(norm == 0, 1, norm))
+    factor = length / torch.where(norm == 0, 1, norm)
+    return rows * torch.where(norm == 0, 0, factor)  # a row of zeros has no gradient
 
 
 def key_count(call: Arguments) -> Any:
     """How many keys a call has."""
-    return heads_first(call.key.shape, call.form.layout)[-2]
+    return shape_in(call.layout, call.key.shape)[-2]
 
 
 def visible_of(

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
+from .._call.arrays import shape_in
 from .._call.homes import tensor
 from .._checks import bfloat16_tensor, shown
 
@@ -20,9 +20,6 @@ __all__ = [
     "check_one_device",
     "check_tensors",
     "common_type",
-    "heads_first",
-    "is_eager",
-    "is_traced",
     "repeat_heads",
     "row_extents",
     "shows",
@@ -31,6 +28,8 @@ __all__ = [
     "tensor",
     "wide_type",
 ]
+
+_BFLOAT16 = torch.bfloat16  # found faster than the name of PyTorch, which a small call would notice
 
 
 def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
@@ -48,52 +47,6 @@ def check_on_cpu(*tensors: torch.Tensor | None) -> None:
             raise ValueError(
                 f"attnscale runs on the CPU, got tensors on {each.device}; use .cpu() or model.to('cpu')"
             )
-
-
-def is_traced() -> bool:
-    """Whether tensors may have no numbers that Python can read: they are compiled, transformed or fake."""
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return transformed or torch._C._len_torch_dispatch_stack() > 0
-
-
-#: Names of this module are found faster than those of PyTorch, which a small call would notice.
-_BFLOAT16, _keys = torch.bfloat16, torch._C._dispatch_keys
-_is_transformed = torch._C._are_functorch_transforms_active
-_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
-_traced, _is_profiled = torch._C._get_tracing_state, torch._C._autograd._profiler_enabled
-#: What PyTorch's dispatcher reads of a plain tensor on the CPU, inside and outside of inference mode. Tensors
-#: that are elsewhere, fake, batched, nested, sparse, or stored with the opposite sign have other keys.
-_INFERENCE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCPU
-)
-_KEYS = {
-    _INFERENCE.raw_repr(),
-    _INFERENCE.add(torch._C.DispatchKey.AutogradCPU).add(torch._C.DispatchKey.ADInplaceOrView).raw_repr(),
-}
-#: Types whose operations are PyTorch's own; a subclass may have others.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def is_eager(*tensors: torch.Tensor | None) -> bool:
-    """Whether a call is a plain one: an operator would run its kernel for the CPU on the tensors as they are.
-
-    Nobody compiles, traces, transforms, watches or profiles the call, there is no forward-mode
-    differentiation, and every tensor is a plain one on the CPU, of no subclass.
-    """
-    if (
-        torch.compiler.is_compiling()
-        or _is_transformed()
-        or _dispatch_modes()
-        or _function_modes()
-        or _traced() is not None
-        or _is_profiled()
-        or forward_ad._current_level >= 0
-    ):
-        return False
-    for x in tensors:
-        if x is not None and not (type(x) in _PLAIN and _keys(x).raw_repr() in _KEYS):
-            return False
-    return True
 
 
 def check_one_device(device: torch.device, *tensors: torch.Tensor | None) -> None:
@@ -133,19 +86,12 @@ def wide_type(types: Iterable[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in types else torch.float32
 
 
-def heads_first(shape: Sequence[Any], layout: str) -> tuple[Any, ...]:
-    """The shape (..., n, heads, dim) of the layout "bshd" as (..., heads, n, dim), and back."""
-    if layout == "bshd" and len(shape) > 2:
-        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return tuple(shape)
-
-
 def row_extents(
     given: Iterable[torch.Tensor | None], layout: str, *, enable_gqa: bool
 ) -> tuple[tuple[Any, ...], torch.dtype]:
     """The shape (..., heads, n_queries) of rows and the type of the result of a call."""
     there = [each for each in given if each is not None]
-    shapes = [heads_first(each.shape, layout) for each in there]
+    shapes = [shape_in(layout, each.shape) for each in there]
     batch = _broadcast([shape[:-3] for shape in shapes])
     heads = _broadcast([shape[-3:-2] for shape in shapes[: 1 if enable_gqa else None]])
     return (*batch, *heads, shapes[0][-2]), common_type(each.dtype for each in there)

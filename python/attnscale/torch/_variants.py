@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import variants
+from .._call.arrays import shape_in
+from .._call.options import check_known, takes
 from .._checks import number, shown
-from ._arguments import causal_of_text, text_of_causal
+from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads
 from ._linear_blocks import attend_by_sums
@@ -21,7 +24,6 @@ from ._tensors import (
     check_on_cpu,
     check_one_device,
     check_tensors,
-    heads_first,
     row_extents,
     tensor,
 )
@@ -36,7 +38,7 @@ __all__ = [
 
 _SCHEMA = (
     "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "
-    "str feature_map, float? scale, int? max_length, bool is_causal, str causal, bool enable_gqa, "
+    "str feature_map, float? scale, int? max_length, str alignment, int? offset, bool enable_gqa, "
     "str layout, int? num_threads"
 )
 _N_ARGUMENTS = _SCHEMA.count(",") + 1
@@ -44,6 +46,26 @@ _number = torch.compiler.assume_constant_result(number)
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
 
 
+class FamilyOptions(TypedDict, total=False):
+    """Options of every family."""
+
+    enable_gqa: bool
+    layout: str
+    num_threads: int | None
+    backend: str | None
+
+
+class CausalOptions(FamilyOptions, total=False):
+    """Options of the families that a call makes causal."""
+
+    is_causal: bool
+    causal: str | int | None
+
+
+_OF_ALL, _OF_CAUSAL = frozenset(FamilyOptions.__annotations__), frozenset(CausalOptions.__annotations__)
+
+
+@takes(CausalOptions)
 def efficient_attention(
     query: Tensor,
     key: Tensor,
@@ -51,12 +73,7 @@ def efficient_attention(
     *,
     normalization: str = "softmax",
     scale: float = 1.0,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    enable_gqa: bool = False,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
+    **options: Unpack[CausalOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.efficient_attention` on tensors, with gradients.
 
@@ -64,10 +81,10 @@ def efficient_attention(
     ----------
     query, key, value : Tensor
         Tensors on one device, which may require grad.
-    normalization, scale, is_causal, causal, enable_gqa, layout, num_threads
+    normalization, scale
         As for the function on arrays.
-    backend : {None, "auto", "core", "torch"}
-        As for :func:`attention`.
+    {names}
+        As for :func:`attention`; there are no kernels in Triton.
 
     Returns
     -------
@@ -81,22 +98,17 @@ def efficient_attention(
     torch.Size([2, 50, 8])
     """
     own = (None, None, normalization, _number("scale", scale), None)
-    shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("efficient_attention", query, key, value, own, shared, backend)
+    return _run(efficient_attention, query, key, value, own, options)
 
 
+@takes(CausalOptions)
 def linear_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     feature_map: str | tuple[Tensor, Tensor] = "elu",
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    enable_gqa: bool = False,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
+    **options: Unpack[CausalOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.linear_attention` on tensors, with gradients.
 
@@ -106,10 +118,8 @@ def linear_attention(
         Tensors on one device, which may require grad.
     feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
         Name of the map, or a pair: the features of query and key, at least 0, which get the gradients.
-    is_causal, causal, enable_gqa, layout, num_threads
-        As for the function on arrays.
-    backend : {None, "auto", "core", "torch"}
-        As for :func:`attention`.
+    {names}
+        As for :func:`attention`; there are no kernels in Triton.
 
     Returns
     -------
@@ -131,22 +141,17 @@ def linear_attention(
     elif not isinstance(feature_map, str):
         raise TypeError(f"feature_map must be a name or a pair of tensors, got {shown(feature_map)}")
     own = (None, None, name, None, None)
-    shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("linear_attention", query, key, value, own, shared, backend)
+    return _run(linear_attention, query, key, value, own, options)
 
 
+@takes(CausalOptions)
 def cosformer_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     max_length: int,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    enable_gqa: bool = False,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
+    **options: Unpack[CausalOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
 
@@ -154,10 +159,10 @@ def cosformer_attention(
     ----------
     query, key, value : Tensor
         Tensors on one device, which may require grad.
-    max_length, is_causal, causal, enable_gqa, layout, num_threads
+    max_length
         As for the function on arrays.
-    backend : {None, "auto", "core", "torch"}
-        As for :func:`attention`.
+    {names}
+        As for :func:`attention`; there are no kernels in Triton.
 
     Returns
     -------
@@ -171,10 +176,10 @@ def cosformer_attention(
     torch.Size([2, 50, 8])
     """
     own = (None, None, "", None, max_length)
-    shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("cosformer_attention", query, key, value, own, shared, backend)
+    return _run(cosformer_attention, query, key, value, own, options)
 
 
+@takes(CausalOptions)
 def performer_attention(
     query: Tensor,
     key: Tensor,
@@ -182,12 +187,7 @@ def performer_attention(
     *,
     projection: Tensor,
     scale: float | None = None,
-    is_causal: bool = False,
-    causal: str | int | None = None,
-    enable_gqa: bool = False,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
+    **options: Unpack[CausalOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.performer_attention` on tensors, with gradients.
 
@@ -197,10 +197,10 @@ def performer_attention(
         Tensors on one device, which may require grad.
     projection : Tensor, shape (features, head_dim)
         The directions, as :func:`attnscale.variants.performer_projection` draws them; they have no gradient.
-    scale, is_causal, causal, enable_gqa, layout, num_threads
+    scale
         As for the function on arrays.
-    backend : {None, "auto", "core", "torch"}
-        As for :func:`attention`.
+    {names}
+        As for :func:`attention`; there are no kernels in Triton.
 
     Returns
     -------
@@ -218,20 +218,16 @@ def performer_attention(
     if projection.requires_grad:
         raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
     own = (None, projection, "", None if scale is None else _number("scale", scale), None)
-    shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("performer_attention", query, key, value, own, shared, backend)
+    return _run(performer_attention, query, key, value, own, options)
 
 
+@takes(FamilyOptions)
 def ssd(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     log_decay: Tensor,
-    *,
-    enable_gqa: bool = False,
-    layout: str = "bhsd",
-    num_threads: int | None = None,
-    backend: str | None = None,
+    **options: Unpack[FamilyOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
 
@@ -239,10 +235,8 @@ def ssd(
     ----------
     query, key, value, log_decay : Tensor
         Tensors on one device, which may require grad.
-    enable_gqa, layout, num_threads
-        As for the function on arrays.
-    backend : {None, "auto", "core", "torch"}
-        As for :func:`attention`.
+    {names}
+        As for :func:`attention`; there are no kernels in Triton.
 
     Returns
     -------
@@ -259,27 +253,31 @@ def ssd(
     """
     check_tensors(log_decay=log_decay)
     own = (log_decay, None, "", None, None)
-    return _run("ssd", query, key, value, own, (False, None, enable_gqa, layout, num_threads), backend)
+    return _run(ssd, query, key, value, own, options)
 
 
 def _run(
-    name: str,
+    function: Callable[..., Tensor],
     query: Tensor,
     key: Tensor,
     value: Tensor,
     own: tuple[Any, ...],
-    shared: tuple[Any, ...],
-    backend: str | None,
+    options: Mapping[str, Any],
 ) -> Tensor:
+    name, given = function.__name__, options.get
+    known = _OF_ALL if name == "ssd" else _OF_CAUSAL
+    if any(option not in known for option in options):  # the compiler of PyTorch follows no signature
+        check_known(function, options)
     check_tensors(query=query, key=key, value=value)
     check_one_device(query.device, query, key, value, *(x for x in own if isinstance(x, Tensor)))
     rows = autocast(query, key, value)
-    is_causal, causal, enable_gqa, layout, num_threads = shared
-    if backend_of(query.device, backend) == "torch":
-        check_no_threads(num_threads)
-        masks = {"is_causal": is_causal, "causal": causal}
+    enable_gqa, layout = given("enable_gqa", False), given("layout", "bhsd")
+    if backend_of(query.device, given("backend")) == "torch":
+        check_no_threads(given("num_threads"))
+        masks = {"is_causal": given("is_causal", False), "causal": given("causal")}
         return attend_by_sums(name, rows, _own_options(name, *own), masks, layout, gqa=enable_gqa)
-    found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *shared[2:])
+    aligned = alignment_of(given("is_causal", False), given("causal"))
+    found: Tensor = _attend(name, *rows, *own, *aligned, enable_gqa, layout, given("num_threads"))
     return found
 
 
@@ -299,11 +297,11 @@ def _own_options(
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Options of the function on arrays, from the arguments of the operator."""
-    name, query, key, _, *own, is_causal, causal, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
+    name, query, key, _, *own, alignment, offset, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
-        options |= {"is_causal": is_causal, "causal": causal_of_text(causal)}
+        options["causal"] = alignment or offset
     for option, x in _own_options(name, *own).items():
         options[option] = array(x) if isinstance(x, Tensor) else x
     if isinstance(options.get("feature_map"), tuple):
@@ -324,7 +322,7 @@ def attend_variant(*arguments: Any) -> Tensor:
 def _(*arguments: Any) -> Tensor:
     enable_gqa, layout = arguments[_N_ARGUMENTS - 3 : _N_ARGUMENTS - 1]
     rows, dtype = row_extents(arguments[1:4], layout, enable_gqa=enable_gqa)
-    shape = heads_first((*rows, arguments[3].shape[-1]), layout)
+    shape = shape_in(layout, (*rows, arguments[3].shape[-1]))
     return torch.empty(shape, dtype=dtype, device=arguments[1].device)
 
 

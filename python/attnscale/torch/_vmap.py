@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._call.options import AXES
 from ._arguments import Arguments
 
 __all__ = ["attend_backward_rule", "attend_rule", "by_loop"]
 
 _ARRAYS = ("query", "key", "value")
-#: Ranks of other tensors less the rank of query, key and value, without the axis of samples.
-_RANKS = {"scale": -1, "attn_mask": 0, "key_lengths": -3, "document_ids": -2}
 #: Tensors of heads: if each sample has its own, one call has no axis for them.
 _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
@@ -53,7 +52,7 @@ class _Fold(NamedTuple):
     def of(size: int, in_dims: Any, call: Arguments) -> _Fold:
         arrays = zip(call[:3], in_dims, strict=False)
         rank = max(x.ndim - (dim is not None) for x, dim in arrays if x is not None)
-        return _Fold(size, max(rank, 3), rank == 2, call.form.layout)
+        return _Fold(size, max(rank, 3), rank == 2, call.layout)
 
     def array(self, x: Tensor | None, dim: int | None, *, expand: bool) -> Tensor | None:
         """Query, key, value, output or the gradient of an output, with the samples on the first axis."""
@@ -82,7 +81,8 @@ class _Fold(NamedTuple):
             if name in _ARRAYS:
                 found.append(self.array(x, in_dims[i], expand=expand or name == "query"))
             else:
-                found.append(self.front(x, in_dims[i], self.rank + _RANKS.get(name, 0), expand=expand))
+                rank = self.rank + len(AXES[name]) - 3 if name in AXES else self.rank
+                found.append(self.front(x, in_dims[i], rank, expand=expand))
         return found
 
     def result(self, x: Tensor | None, dim: int | None) -> Tensor | None:
@@ -129,7 +129,7 @@ def attend_backward_rule(
     if _has_heads_of_its_own(given, own):
         return by_loop(call, info, in_dims, *arguments)
     fold = _Fold.of(info.batch_size, in_dims, given)
-    start, end = n + len(given.form), len(arguments) - 1
+    start, end = len(given), len(arguments) - 1
     saved = [fold.result(arguments[i], in_dims[i]) for i in range(start, end)]
     found = call(*fold.tensors(given, in_dims, wanted), *arguments[n:start], *saved, wanted)
     shapes = (_without(x, dim) for x, dim in zip(given.tensors, in_dims, strict=False))
@@ -141,7 +141,7 @@ def attend_backward_rule(
 
 
 def _has_heads_of_its_own(call: Arguments, own: list[bool]) -> bool:
-    of_heads = (*_OF_HEADS, "scale") if call.form.law else _OF_HEADS
+    of_heads = (*_OF_HEADS, "scale") if call.law else _OF_HEADS
     return any(flag for name, flag in zip(Arguments._fields, own, strict=False) if name in of_heads)
 
 

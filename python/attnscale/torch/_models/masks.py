@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from transformers import masking_utils
 
+from .._private import DisableTorchFunctionSubclass, tree_leaves, tree_map_only
+
 __all__ = ["PatternMask", "make_mask"]
 
 #: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
@@ -67,7 +69,7 @@ class PatternMask(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation on the full mask."""
         if getattr(func, "__self__", None) is not None and _property_name(func) in _HARMLESS:
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         if getattr(func, "__self__", None) is not None and _property_name(func) == "dtype":
             return torch.float32
@@ -80,13 +82,13 @@ class PatternMask(torch.Tensor):
                 return full
             return full.new_zeros((), dtype=numbers).masked_fill(~full, torch.finfo(numbers).min)
 
-        plain = torch.utils._pytree.tree_map_only(PatternMask, whole, given)
+        plain = tree_map_only(PatternMask, whole, given)
         return func(*plain[0], **plain[1])
 
 
 def _numbers(name: str, given: Any) -> torch.dtype | None:
     """The type of the numbers that a function takes a mask for; None: it takes a boolean one."""
-    leaves = torch.utils._pytree.tree_leaves(given)
+    leaves = tree_leaves(given)
     types = [x.dtype for x in leaves if isinstance(x, torch.Tensor) and not isinstance(x, PatternMask)]
     types += [x for x in leaves if isinstance(x, torch.dtype)]
     floats = [each for each in types if each.is_floating_point]

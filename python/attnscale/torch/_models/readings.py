@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...laws import Law, get
 from .._learned import Sink
+from .._private import flex_scores
 from .._tensors import shows
 from .products import Scores, Weights
 
@@ -121,13 +122,11 @@ def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, 
 
 def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
     """A call of PyTorch's ``flex_attention``, whose functions of scores and masks are carried out."""
-    from torch._higher_order_ops.flex_attention import _math_attention_inner
-
     given = dict(zip(_FLEX, args, strict=False)) | kwargs
     query, key, value = (given[name].detach() for name in _FLEX[:3])
     groups = query.shape[1] // key.shape[1]
     wide = (x.repeat_interleave(groups, 1) for x in (key, value))
-    _, scores = _math_attention_inner(query, *wide, *(given.get(name, ()) for name in _FLEX[3:]))
+    scores = flex_scores(query, *wide, *(given.get(name, ()) for name in _FLEX[3:]))
     hidden = torch.zeros_like(scores).masked_fill(scores == -torch.inf, -torch.inf)
     note = Scores(
         scores.shape[-1], query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from .. import _eager
 from .._functional import attention_statistics
+from .._private import DisableTorchFunction, is_compiler_loaded, is_computed_again
 from .calls import Call, Place
 from .products import FOLLOWED, follow, watching
 from .readings import Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
@@ -76,7 +76,7 @@ class Watch:
 
     def open(self) -> None:
         """Look at every pass that begins from now on."""
-        if "torch._dynamo" in sys.modules:
+        if is_compiler_loaded():
             self._open.enter_context(torch.compiler.set_stance("force_eager"))
         for module in self._names:
             for hook in (
@@ -104,7 +104,7 @@ class Watch:
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         first = not self._running
         self._running.append(Running(module, self._names.get(module), args, kwargs))
-        if first and torch._C._current_graph_task_id() == -1:  # not what a backward pass computes again
+        if first and not is_computed_again():
             self._calls.clear()
             if self._begin_pass is not None:
                 self._begin_pass()
@@ -191,7 +191,7 @@ class _Mode(TorchFunctionMode):
             name = function.__self__.__name__
         out = function(*args, **kwargs)
         if name in FOLLOWED:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), DisableTorchFunction():
                 weights = follow(function, name, args, kwargs, out, id(self))
             if weights is not None:
                 self._watch.seen(of_weights, weights)
@@ -237,7 +237,7 @@ def _unwatched() -> Iterator[None]:
     """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
     watchers, _eager.watchers[:] = _eager.watchers[:], []
     try:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             yield
     finally:
         _eager.watchers[:] = watchers

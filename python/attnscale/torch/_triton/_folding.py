@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..._call.arrays import shape_in
 from .._arguments import Arguments
-from .._tensors import heads_first
 
 __all__ = ["Folding"]
 
@@ -23,7 +23,7 @@ class Folding(NamedTuple):
     @staticmethod
     def of(call: Arguments) -> Folding:
         """The folding of a call."""
-        return Folding(tuple(call.row_extents[0]), call.form.layout)
+        return Folding(tuple(call.row_extents[0]), call.layout)
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Folding(NamedTuple):
 
     def heads_of(self, x: Tensor) -> int:
         """Heads of query, key or value."""
-        return int(heads_first(x.shape, self.layout)[-3]) if x.ndim > 2 else 1
+        return int(shape_in(self.layout, x.shape)[-3]) if x.ndim > 2 else 1
 
     def array(self, x: Tensor, heads: int) -> Tensor:
         """Query, key or value as (batch, heads, n, dim), whose last axis is without gaps.
@@ -80,7 +80,7 @@ class Folding(NamedTuple):
 
     def gradient_of_array(self, gradient: Tensor, given: Tensor) -> Tensor:
         """The gradient of query, key or value, summed over the axes along which it was repeated."""
-        shape = heads_first(given.shape, self.layout)
+        shape = shape_in(self.layout, given.shape)
         found = _sum_to(gradient.reshape(*self.batch, *gradient.shape[1:]), shape).to(given.dtype)
         swapped = self.layout == "bshd" and given.ndim > 2
         return (found.transpose(-3, -2) if swapped else found).contiguous()

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ... import normalizers
+from ..._call.statistics import KEPT
 from ..._results import DIFFERENTIABLE, NAMES, statistic_names
 from .._arguments import LEARNABLE, Arguments
-from .._ops import KEPT
 from .._ops import attend as attend_operator
 from .._ops import attend_backward as backward_operator
 from .._row_plan import RowPlan, plan_rows
@@ -33,7 +33,6 @@ __all__ = ["attend", "differentiate", "register", "registered"]
 #: Types of devices for which the kernels are those of the operators.
 registered: set[str] = set()
 
-_N_TENSORS = len(Arguments._fields) - 1
 #: What the kernels call the learnable tensors of a call.
 _FIELDS = {
     "query": "query",
@@ -96,8 +95,7 @@ def register(device_type: str = "cuda") -> None:
 
     def backward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
         call = Arguments.of(arguments)
-        start = _N_TENSORS + len(call.form)
-        found = differentiate(call, arguments[start:-1], arguments[-1])
+        found = differentiate(call, arguments[len(call) : -1], arguments[-1])
         return tuple(call.query.new_empty(0) if x is None else x for x in found)
 
     attend_operator.register_kernel(device_type, attend_kernel)
@@ -121,8 +119,8 @@ def _problem(call: Arguments, folding: Folding, plan: RowPlan) -> Problem:
         folding.rows(plan.end),
         folding.pairs(None if call.attn_mask is None else call.attn_mask.detach()),
         folding.rows(_sink(call)),
-        call.form.softcap,
-        call.form.layout,
+        call.softcap,
+        call.layout,
     )
 
 
@@ -130,7 +128,7 @@ def _sink(call: Arguments) -> Tensor | None:
     """The score of the sink, in a shape that broadcasts to (..., heads, n_queries)."""
     sink = call.sink
     if sink is None:
-        sink = _sink_of_text(call.form.normalizer, call.query.device)
+        sink = _sink_of_text(call.normalizer, call.query.device)
     if sink is None:
         return None
     sink = sink.detach().float()
@@ -172,7 +170,7 @@ def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, pl
         return folding.gradient_of_array(gradient, given)
     if name == "attn_mask":
         return folding.gradient_of_pairs(gradient, given)
-    if name == "scale" and call.form.law:
+    if name == "scale" and call.law:
         return _of_law(gradient, call, folding, plan)
     if name == "sink" and given.ndim == 1 and call.query.ndim > 2:
         return folding.gradient_of_rows(gradient, given[:, None]).reshape(given.shape)
@@ -184,7 +182,7 @@ def _of_law(gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) 
     assert plan.slopes is not None
     rows = plan.slopes * gradient.reshape(folding.row_shape)
     parts = []
-    for each, length in zip(rows, call.form.lengths, strict=True):
+    for each, length in zip(rows, call.lengths, strict=True):
         shared = [axis for axis in range(each.ndim) if not (length and axis == each.ndim - 2)]
         parts.append(each.sum(shared).reshape(-1))
     return torch.cat(parts).to(cast(Tensor, call.scale).dtype)

@@ -74,11 +74,11 @@ def _of_options(call: Arguments) -> str | None:
     mask = call.attn_mask
     if call.distance_scale is not None or call.distance_bias is not None:
         return "factors and biases by distance are not in the kernels"
-    if call.form.law and _is_of_distance(call.form.law, tuple(call.form.learned)):
+    if call.law and _is_of_distance(call.law, tuple(call.learned)):
         return "a law of the distance is not in the kernels"
-    if call.form.qk_norm:
+    if call.qk_norm:
         return "qk_norm is not in the kernels"
-    if call.form.num_threads is not None:
+    if call.num_threads is not None:
         return "num_threads is for the CPU"
     if mask is not None and mask.requires_grad and (not mask.ndim or mask.shape[-1] != key_count(call)):
         return "a mask of one number for all keys has no gradient in the kernels"

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ...normalizers import Normalizer, Sink, Softmax, SoftmaxN
+from .._autograd import compute_again
 from .._eager import watchers
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Sink as LearnedSink
@@ -205,17 +205,10 @@ class _Call(NamedTuple):
         for e in range(0, max(batch, 1), entries):
             starts = range(0, max(n_queries, 1), rows)
             blocks = [_Block((e, min(e + entries, batch)), (i, min(i + rows, n_queries))) for i in starts]
-            parts.append([self._checkpointed(each, len(starts) > 1 or entries < batch) for each in blocks])
+            several = len(starts) > 1 or entries < batch
+            parts.append([compute_again(self._block, each, enabled=several) for each in blocks])
         joined = [_cat(each, dim=-2) for each in parts]
         return _cat(joined, dim=0)
-
-    def _checkpointed(self, block: _Block, one_of_many: bool) -> Tensor:
-        """The output of a block; for backward, one of many blocks keeps nothing but its inputs."""
-        transformed = torch._C._are_functorch_transforms_active()
-        if not one_of_many or transformed or not torch.is_grad_enabled():
-            return self._block(block)
-        found: Tensor = checkpoint(self._block, block, use_reentrant=False, preserve_rng_state=False)
-        return found
 
     def _block(self, block: _Block) -> Tensor:
         query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the package takes of PyTorch beside its public names; PyTorch 2.6 to 2.13 have all of it.
+
+No other module reads a private name of PyTorch, and a test says which one a version does not have.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+__all__ = [
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
+    "flex_scores",
+    "has_forward_derivatives",
+    "is_compiler_loaded",
+    "is_computed_again",
+    "is_eager",
+    "is_traced",
+    "is_transformed",
+    "tree_leaves",
+    "tree_map_only",
+]
+
+#: Contexts in which functions of PyTorch ask no mode and no subclass, or no subclass, what to do.
+DisableTorchFunction = torch._C.DisableTorchFunction
+DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
+
+# Names of this module are found faster than those of PyTorch, which a small call would notice.
+#: Whether torch.func transforms what runs.
+is_transformed = torch._C._are_functorch_transforms_active
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_tracing_state, _is_profiled = torch._C._get_tracing_state, torch._C._autograd._profiler_enabled
+_dispatch_keys = torch._C._dispatch_keys
+#: What PyTorch's dispatcher reads of a plain tensor on the CPU, inside and outside of inference mode. Tensors
+#: that are elsewhere, fake, batched, nested, sparse, or stored with the opposite sign have other keys.
+_INFERENCE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCPU
+)
+_KEYS = {
+    _INFERENCE.raw_repr(),
+    _INFERENCE.add(torch._C.DispatchKey.AutogradCPU).add(torch._C.DispatchKey.ADInplaceOrView).raw_repr(),
+}
+#: Types whose operations are PyTorch's own; a subclass may have others.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_traced() -> bool:
+    """Whether tensors may have no numbers that Python can read: they are compiled, transformed or fake."""
+    return torch.compiler.is_compiling() or is_transformed() or _dispatch_modes() > 0
+
+
+def has_forward_derivatives() -> bool:
+    """Whether tensors may have derivatives in forward mode."""
+    return bool(forward_ad._current_level >= 0)
+
+
+def is_eager(*tensors: torch.Tensor | None) -> bool:
+    """Whether a call is a plain one: an operator would run its kernel for the CPU on the tensors as they are.
+
+    Nobody compiles, traces, transforms, watches or profiles the call, there is no forward-mode
+    differentiation, and every tensor is a plain one on the CPU, of no subclass.
+    """
+    if (
+        torch.compiler.is_compiling()
+        or is_transformed()
+        or _dispatch_modes()
+        or _function_modes()
+        or _tracing_state() is not None
+        or _is_profiled()
+        or forward_ad._current_level >= 0
+    ):
+        return False
+    for x in tensors:
+        if x is not None and not (type(x) in _PLAIN and _dispatch_keys(x).raw_repr() in _KEYS):
+            return False
+    return True
+
+
+def is_computed_again() -> bool:
+    """Whether a backward pass computes again what runs, as a checkpoint asks of it."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def is_compiler_loaded() -> bool:
+    """Whether the compiler of PyTorch, which takes seconds to load, has been loaded."""
+    return "torch._dynamo" in sys.modules
+
+
+def flex_scores(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *others: Any) -> Any:
+    """The scores of a call of ``flex_attention``, -inf where its mask hides a key."""
+    from torch._higher_order_ops.flex_attention import _math_attention_inner
+
+    return _math_attention_inner(query, key, value, *others)[1]

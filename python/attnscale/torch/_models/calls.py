@@ -14,7 +14,9 @@ from torch import Tensor
 from ...laws import Law
 from .._functional import attention_entropy, attention_statistics
 from .._learned import Sink
+from .._scores import Visible
 from .._tensors import shows
+from ..nn._masks import hidden_by, visible_by_place
 from .readings import with_causal
 
 __all__ = ["Call", "Place"]
@@ -122,7 +124,8 @@ class Call:
         batch, heads, n_queries = self.rows_shape
         wide = self.scores if self.scores.dtype == torch.float64 else self.scores.float()
         query = wide.new_zeros(batch, heads, n_queries, 1)
-        options: dict[str, Any] = {"attn_mask": wide[..., : self.n_keys], "scale": 1.0}
+        scores = hidden_by(wide, shows(self.scores))[..., : self.n_keys]
+        options: dict[str, Any] = {"attn_mask": scores, "scale": 1.0}
         if self.sinks:
             logits = wide[..., self.n_keys :].double().logsumexp(-1)
             options["normalizer"] = Sink(logits.clamp(min=torch.finfo(torch.float32).min))
@@ -162,7 +165,7 @@ class Call:
             options = with_causal(options)
         mask = options.get("attn_mask")
         seen = None if mask is None else shows(mask)
-        is_last = n_queries < self.n_keys and not (options.get("is_causal") or options.get("causal"))
+        is_last = n_queries < self.n_keys and "causal" not in options
         if self.kind == "cross":
             if meaning.is_distance or (by_place and (n_queries == 1 or not self._begins_with_text())):
                 raise NotImplementedError(self._refusal(law, "the places of its queries are not known"))
@@ -195,7 +198,7 @@ class Call:
         other = documents[:, None, -n_queries:, None] != documents[:, None, None]
         if self.real is not None:
             other &= self.real[:, None, :, None]
-        if options.get("is_causal") or options.get("causal"):
+        if "causal" in options:
             other = other.tril(n_keys - n_queries)
         return bool((other if seen is None else other & seen).any())
 
@@ -242,29 +245,18 @@ class Call:
     def _options_of(self, text: int, places: Tensor) -> dict[str, Any]:
         """The options for some queries of one text, whose places among the keys a mask then says."""
         found = {name: _of_text(text, option) for name, option in (self.options or {}).items()}
-        n_queries, n_keys = self.rows_shape[2], self.n_keys
-        if len(places) == n_queries:
+        if len(places) == self.rows_shape[2]:
             return found
-        causal = found.pop("causal", None)
-        behind = n_keys - n_queries
-        bottom = causal if isinstance(causal, int) else behind * (causal == "bottom_right")
-        is_causal = found.pop("is_causal", False) or causal is not None
-        left, right = found.pop("window", None) or (None, None)
-        ahead = torch.arange(n_keys, device=places.device) - (places + bottom)[:, None]
-        seen = torch.ones_like(ahead, dtype=torch.bool)
-        if is_causal:
-            seen &= ahead <= 0
-        if left is not None:
-            seen &= ahead >= -left
-        if right is not None:
-            seen &= ahead <= right
-        mask = found.get("attn_mask")
-        if mask is None:
-            found["attn_mask"] = seen
-        else:
-            mask = mask[..., places, :] if mask.shape[-2] > 1 else mask
-            hidden = mask.dtype != torch.bool
-            found["attn_mask"] = mask.masked_fill(~seen, -torch.inf) if hidden else mask & seen
+        mask = found.pop("attn_mask", None)
+        if mask is not None and mask.shape[-2] > 1:
+            mask = mask[..., places, :]
+        if self.query is not None and self.key is not None:
+            ends = visible_by_place(self.query, self.key, found)[:2]
+            begin, end = (x[..., places] if x is not None and x.shape[-1] > 1 else x for x in ends)
+            mask = hidden_by(mask, Visible(begin, end, None, self.n_keys).of_rows(0, len(places)))
+        found = {name: x for name, x in found.items() if name not in ("causal", "window")}
+        if mask is not None:
+            found["attn_mask"] = mask
         if isinstance(sink := found.get("normalizer"), Sink) and sink.logits.ndim == 3:
             found["normalizer"] = Sink(sink.logits[..., places])
         return found

@@ -318,7 +318,7 @@ def _added(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs
 
 
 def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
-    """Scores that a mask replaces by a number so low that their keys have no weight."""
+    """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
     if name == "where":
         kept = len(args) == 3 and hasattr(args[1], _NOTE)
         mask, value = (args[0].logical_not(), args[2]) if kept else (args[0], args[1])
@@ -328,7 +328,7 @@ def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     if number is None or number > _FAR or note.in_cap:
         return note.mixed
     before = torch.zeros((), device=mask.device) if note.bias is None else note.bias
-    return replace(note, bias=torch.where(mask, number, before))
+    return replace(note, bias=torch.where(mask, -torch.inf, before))
 
 
 def _joined(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:

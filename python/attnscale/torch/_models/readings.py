@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..._call.rows import read_causal
 from ...laws import Law, get
 from .._learned import Sink
 from .._tensors import shows
@@ -85,7 +86,8 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "attn_mask": mask,
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
-    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), with_causal(options))
+    known = with_causal(_recorded(options))
+    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), known)
 
 
 def unpacked(found: Reading) -> Reading:
@@ -106,7 +108,7 @@ def unpacked(found: Reading) -> Reading:
 
 def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
     """A call of this package's attention."""
-    known = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items() if x is not None}
+    known = _recorded(options)
     known.pop("num_threads", None)
     if known.pop("layout", "bhsd") == "bshd":
         query, key = query.transpose(-2, -3), key.transpose(-2, -3)
@@ -171,11 +173,18 @@ def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) ->
         logits = columns.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
         of_heads = logits[0, :, 0]
         options["normalizer"] = Sink(of_heads if bool((logits == of_heads[:, None]).all()) else logits)
-    return query, key, {name: x for name, x in with_causal(options).items() if x is not None}
+    return query, key, with_causal(_recorded(options))
+
+
+def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a call was given, detached, without those that are None and with one for causal."""
+    causal = {"causal": read_causal(options.get("is_causal", False), options.get("causal"))}
+    known = {name: x for name, x in {**options, **causal}.items() if x is not None and name != "is_causal"}
+    return {name: x.detach() if isinstance(x, Tensor) else x for name, x in known.items()}
 
 
 def with_causal(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with ``is_causal`` where the mask says so, without a mask that says nothing else."""
+    """The record with ``causal`` where the mask says so, without a mask that says nothing else."""
     mask = options.get("attn_mask")
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
         return options
@@ -184,8 +193,9 @@ def with_causal(options: dict[str, Any]) -> dict[str, Any]:
         return options
     lower = torch.ones_like(seen).tril()
     added = mask.dtype != torch.bool and bool(mask.where(seen, 0).any())
-    says_nothing_else = not added and bool((seen == lower).all())
-    return {**options, "is_causal": True, "attn_mask": None if says_nothing_else else mask}
+    if not added and bool((seen == lower).all()):
+        options = {name: x for name, x in options.items() if name != "attn_mask"}
+    return {**options, "causal": "top_left"}
 
 
 def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:

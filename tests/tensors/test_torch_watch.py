@@ -170,8 +170,8 @@ def test_the_lowest_number_of_any_type_hides_a_key(dtype: Any, added: bool) -> N
     (call,), _ = watched(Model(attend).to(dtype), torch.randn(BATCH, N, HEADS * DIM, dtype=dtype))
     for some, seen in ((call, torch.arange(1, N + 1)), (call.some(3), torch.tensor([4, 8, 12]))):
         assert (some.statistics(["n_visible"])["n_visible"] == seen).all()
-    assert call.options["causal"] == "top_left"
-    assert "attn_mask" not in call.options
+    assert call.product.options["causal"] == "top_left"
+    assert "attn_mask" not in call.product.options
 
 
 def test_a_causal_call_behind_padding_sees_no_other_text() -> None:

@@ -33,7 +33,7 @@ def kept_rows(call: Call) -> Length:
 
     The query is such that 1/sqrt(head_dim) is its own scale. The copy is in the memory of the CPU.
     """
-    query, key, given = call.product("keep_heads keeps")
+    query, key, given = call.known("keep_heads keeps")
     options = dict(given)
     if len(query) == 1:
         query, key = _without_padding(call, query, key, options)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnscale._call.options import DEFAULTS
 
 from . import truth
 from .backends import Backend
@@ -55,6 +56,13 @@ def check_bits(backend: Backend, name: str, dtype: Any) -> None:
     found, want = (each.values(arrays, case, statistics_of(case)) for each in (backend, Backend()))
     for each, exact in want.items():
         np.testing.assert_array_equal(found[each], exact, err_msg=each)
+
+
+def test_cases_have_every_option() -> None:
+    """But those that say where and how a call is computed, and what its axes and its output are named."""
+    of_cases = {option for case in CASES.values() for option in case.options}
+    assert {*DEFAULTS} - of_cases == {"dims", "out", "num_threads", "backend"}
+    assert of_cases <= {*DEFAULTS}
 
 
 @pytest.mark.parametrize(("backend", "name"), pairs("values", CASES, of_the_core=AT_LEVELS))

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attnscale as at
 import numpy as np
+from attnscale._call.options import DEFAULTS
 
 from .arrays import dtype_of, make, poison, strided, values
 from .draw import Case
@@ -46,31 +48,24 @@ def read_scale(spec: Any, rng: np.random.Generator) -> Any:
 
 def options(case: Case, rng: np.random.Generator) -> Case:
     """Keyword arguments of the call, arrays made."""
-    spec = case["options"]
-    found = {
-        n: spec[n] for n in ("is_causal", "causal", "enable_gqa", "softcap", "qk_norm", "layout") if n in spec
+    spec, shape = case["options"], case["shape"]
+    made: dict[str, Callable[[Any], Any]] = {
+        "scale": lambda x: read_scale(x, rng),
+        "attn_mask": lambda x: mask(x, rng),
+        "window": tuple,
+        "key_lengths": _lengths,
+        "document_ids": lambda x: documents(x, shape["nk"], rng),
+        "distance_scale": lambda x: _table(x, shape, rng),
+        "distance_bias": lambda x: _table(x, shape, rng),
+        "normalizer": normalizer,
     }
-    if "window" in spec:
-        found["window"] = tuple(spec["window"])
-    if "attn_mask" in spec:
-        found["attn_mask"] = mask(spec["attn_mask"], rng)
-    if "key_lengths" in spec:
-        lengths = spec["key_lengths"]
-        found["key_lengths"] = (
-            lengths["values"]
-            if lengths["dtype"] == "int" and 0 not in lengths["axes"]
-            else np.array(lengths["values"], lengths["dtype"]).reshape(lengths["axes"])
-        )
-    if "document_ids" in spec:
-        found["document_ids"] = documents(spec["document_ids"], case["shape"]["nk"], rng)
-    for name in ("distance_scale", "distance_bias"):
-        if name in spec:
-            found[name] = _table(spec[name], case["shape"], rng)
-    if "scale" in spec:
-        found["scale"] = read_scale(spec["scale"], rng)
-    if "normalizer" in spec:
-        found["normalizer"] = normalizer(spec["normalizer"])
-    return found
+    return {name: made.get(name, lambda x: x)(spec[name]) for name in DEFAULTS if name in spec}
+
+
+def _lengths(spec: Case) -> Any:
+    if spec["dtype"] == "int" and 0 not in spec["axes"]:
+        return spec["values"]
+    return np.array(spec["values"], spec["dtype"]).reshape(spec["axes"])
 
 
 def mask(spec: Case, rng: np.random.Generator) -> Array:

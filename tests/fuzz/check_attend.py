@@ -8,12 +8,13 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
+from attnscale._results import NAMES
 
 from . import build, expect, oracle
 from .arrays import RANDOM, multiplies_bfloat16
 from .bounds import weigh
 from .compare import Findings
-from .draw import STATISTICS, Case, Draw, generator
+from .draw import Case, Draw, generator
 
 __all__ = ["check", "check_output", "check_statistic", "draw", "expected", "result_type", "steps_of"]
 
@@ -40,7 +41,7 @@ def draw(d: Draw) -> Case:
     had = at.normalizers.get(rule).statistics
     if function == "attention_entropy" and "entropy" not in had:
         function = "attention"
-    chosen = [name for name in STATISTICS if name in had and d.chance(0.5)] or ["n_visible"]
+    chosen = [name for name in NAMES if name in had and d.chance(0.5)] or ["n_visible"]
     return {
         "function": function,
         "shape": shape,

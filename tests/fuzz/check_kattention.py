@@ -10,10 +10,11 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
+from attnscale._results import NAMES
 
 from . import build, check_attend, oracle
 from .compare import Findings
-from .draw import STATISTICS, Case, Draw, generator
+from .draw import Case, Draw, generator
 
 __all__ = ["check", "draw"]
 
@@ -25,7 +26,7 @@ def draw(d: Draw) -> Case:
     options["scale"] = scale if scale[0] in ("number", "array", "none") else ["none"]
     options |= axes
     rule = at.normalizers.get(build.normalizer(options["normalizer"]))
-    names = [name for name in STATISTICS if name in rule.statistics and d.chance(0.4)] or ["n_visible"]
+    names = [name for name in NAMES if name in rule.statistics and d.chance(0.4)] or ["n_visible"]
     heads = shape["lead"][-1:] if d.chance(0.4) else []
     return {
         "function": d.pick(("kattention_heads", "kattention_statistics")),

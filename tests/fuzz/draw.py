@@ -3,22 +3,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import attnscale as at
 import numpy as np
 
 from .arrays import LAYOUTS, PROFILES
 
-__all__ = ["STATISTICS", "Draw", "case", "generator", "subjects"]
+__all__ = ["Draw", "case", "generator", "subjects"]
 
 Case = dict[str, Any]
 
-STATISTICS = (
-    *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "n_visible"),
-    *("argmax", "max_weight", "sink_weight", "support", "renyi2", "min_score"),
-)
 # Around lanes, panels of rows, tiles of keys and blocks of them.
 _SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 24, 31, 32, 33, 40, 48, 63, 64, 65)
 _LONG = (96, 127, 128, 129, 192, 193, 255, 256, 257, 385, 600, 1030)
@@ -34,17 +28,6 @@ _TYPES = (
     "foreign float16",
 )
 _WORK = 20_000  # pairs times channels of an ordinary call
-
-
-@functools.cache
-def integer_causal() -> bool:
-    """Whether causal= takes the position of the first query."""
-    q = np.ones((1, 1))
-    try:
-        at.attention(q, q, q, causal=0)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def generator(seed: int, index: int, stream: int = 0) -> np.random.Generator:
@@ -213,7 +196,7 @@ class Draw:
             found["is_causal"] = True
         elif how < 0.45:
             found["causal"] = self.pick(("top_left", "bottom_right"))
-            if integer_causal() and self.chance(0.3):
+            if self.chance(0.3):
                 found["causal"] = self.integer(-nq - 2, nk + 2)
         if self.chance(0.2):
             found["window"] = [self.pick((None, 0, 1, 2, 5, 16, 40, 10**9)) for _ in range(2)]

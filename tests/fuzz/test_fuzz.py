@@ -17,6 +17,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
+from attnscale._call.options import DEFAULTS
 
 from tests.fuzz import build, check_attend, check_linear, draw, expect, oracle, run
 from tests.fuzz.bounds import weigh
@@ -58,6 +59,11 @@ def test_a_case_is_the_same_every_time() -> None:
     for index in range(50):
         assert draw.case(SEED, index) == draw.case(SEED, index)
         assert eval(repr(draw.case(SEED, index))) == draw.case(SEED, index)
+
+
+def test_every_option_is_drawn() -> None:
+    drawn = {option for i in range(1000) for option in draw.case(1, i, "attend")["options"]}
+    assert {*DEFAULTS} - drawn == {"dims", "out", "num_threads", "backend"}
 
 
 def test_the_oracle_agrees_with_the_twins() -> None:
@@ -235,7 +241,7 @@ def test_an_interrupt_ends_with_the_summary(tmp_path: Path) -> None:
 def _wait_for_call(place: Path, index: int, running: subprocess.Popen[str]) -> None:
     """Until its process is in that call; a guard of minutes, which no machine needs."""
     for _ in range(6000):
-        for file in place.glob("attnscale-fuzz-*"):
+        for file in place.glob("attnscale-fuzz-*/index"):
             at_call = file.read_bytes()
             if len(at_call) == 8 and struct.unpack("q", at_call)[0] >= index:
                 return

@@ -53,7 +53,7 @@ def check(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
         "scale": scale,
     }
     dropout = Dropout.draw(0.4)
-    rest = {"dropout": dropout, "statistics": (), "of_distance": of_distance}
+    rest: dict[str, Any] = {"dropout": dropout, "statistics": ()}
     found = attend_with_dropout(q, k, v, **rest, **options).output
     unit = torch.eye(KEYS, dtype=torch.float64).expand(BATCH, HEADS, KEYS, KEYS)
     weights = at.torch.attention(q, k, unit, **options)

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from attnscale.torch._models.by_name import layer_numbers, towers_of  # noqa: E402
 from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.readings import Product, of_scores  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -27,14 +28,18 @@ def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more:
     query = torch.randn(2, heads, n_queries, 4, generator=generator)
     key = torch.randn(2, heads, n_keys, 4, generator=generator)
     kind = "cross" if "encoder_attn" in name else "self"
-    given = {"way": "scaled_dot_product_attention", "query": query, "key": key, "options": {"scale": 0.5}}
+    product = Product(query, key, {"scale": 0.5})
+    given = {"way": "scaled_dot_product_attention", "measured": product, "product": product}
     return Call(Place(place, int(number or 0)), kind=kind, key_heads=heads, **{**given, **more})
 
 
+def written_out(scores: Any) -> dict[str, Any]:
+    """What a call has whose scores are no product that is known."""
+    return {"way": "softmax", "measured": of_scores(scores, 0), "product": None}
+
+
 def weights_of(each: Call) -> np.ndarray:
-    assert each.query is not None
-    assert each.key is not None
-    found: np.ndarray = (0.5 * each.query @ each.key.mT).double().softmax(-1).numpy()
+    found: np.ndarray = (0.5 * each.measured.query @ each.measured.key.mT).double().softmax(-1).numpy()
     return found
 
 
@@ -118,9 +123,8 @@ def test_padding_is_no_part_of_means() -> None:
         rows = np.concatenate([entropy_of(each)[0], entropy_of(each)[1][:, 2:]], axis=-1)
         np.testing.assert_allclose(log.mean_entropy()[layer], rows.mean(-1), atol=1e-6)
         assert abs(entropy_of(each).mean((0, 2)) - rows.mean(-1)).min() > 1e-3  # so a padding row is seen
-        assert each.query is not None
-        assert each.key is not None
-        under = at.attention_entropy(each.query.numpy(), each.key.numpy(), scale="log_n(base=8)")
+        query, key = (x.numpy() for x in each.measured[:2])
+        under = at.attention_entropy(query, key, scale="log_n(base=8)")
         rows = np.concatenate([under[0], under[1][:, 2:]], axis=-1)
         np.testing.assert_allclose(log.mean_entropy("log_n(base=8)")[layer], rows.mean(-1), atol=1e-6)
     assert np.array_equal(log.rows, [real, real])
@@ -141,13 +145,13 @@ def test_a_call_that_is_refused_leaves_no_pass() -> None:
     log = at.torch.AttentionLog(("entropy",), {"log_n": at.laws.get("log_n")})
     scores = torch.randn(2, 2, 5, 5)
     with pytest.raises(NotImplementedError, match=r"layers.0 writes its softmax out"):
-        log.add(call("layers.0", query=None, key=None, options=None, scores=scores, way="softmax"))
+        log.add(call("layers.0", **written_out(scores)))
     assert len(log) == 0
 
 
 def test_several_ways_of_measuring_are_said() -> None:
     scores = torch.randn(2, 2, 5, 5)
-    other = call("layers.1", query=None, key=None, options=None, scores=scores, way="softmax")
+    other = call("layers.1", **written_out(scores))
     log = log_of([call("layers.0"), other])
     assert log.ways == {"layers.0": "scaled_dot_product_attention", "layers.1": "softmax"}
     assert "measured at: scaled_dot_product_attention in 1 module, softmax in 1 module" in repr(log)

@@ -361,15 +361,15 @@ def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
 
 
 def test_the_log_shows_itself() -> None:
-    from attnscale.torch._models import calls
+    from attnscale.torch._models import calls, readings
 
     log = at.torch.AttentionLog(("entropy", "max_score"), {})
     assert repr(log) == "AttentionLog: nothing was recorded yet"
-    zeros = {"query": torch.zeros(1, 2, 3, 4), "key": torch.zeros(1, 2, 8, 4), "options": {"scale": 1.0}}
+    zeros = readings.Product(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 8, 4), {"scale": 1.0})
     for layer in range(2):
         place = calls.Place(f"layers.{layer}", 0)
         real = torch.tensor([[True, True, layer == 0]])
-        log.add(calls.Call(place, "scaled_dot_product_attention", "self", 2, **zeros, real=real))
+        log.add(calls.Call(place, "scaled_dot_product_attention", "self", 2, zeros, zeros, real=real))
     assert repr(log).splitlines() == [
         "AttentionLog: 1 pass; means over the last one",
         "  module    batch x heads x queries  entropy (nats)  max_score",

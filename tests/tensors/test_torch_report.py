@@ -181,7 +181,8 @@ def test_a_causal_model_gives_what_its_queries_and_keys_give() -> None:
     own = at.torch._models.log.AttentionLog.add
 
     def keep(self: Any, call: Any) -> None:
-        kept.append((call.query[0] * call.options["scale"] * call.query.shape[-1] ** 0.5, call.key[0]))
+        query, key, options = call.product
+        kept.append((query[0] * options["scale"] * query.shape[-1] ** 0.5, key[0]))
         own(self, call)
 
     with pytest.MonkeyPatch.context() as patch:

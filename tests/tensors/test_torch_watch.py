@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import attnscale as at
@@ -152,6 +153,39 @@ def test_a_law_multiplies_the_product_alone(attend: Any, monkeypatch: pytest.Mon
             layer *= 1.5 / SCALE
         model(x)
     torch.testing.assert_close(found, entropy_of(model.weights), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_lowest_number_of_any_type_hides_a_key(dtype: Any, added: bool) -> None:
+    """In what is measured, and in the n of a law: it is as if the call were causal."""
+    lowest = torch.finfo(dtype).min
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        scores = scores_of(q, k)
+        mask = torch.zeros(N, N, dtype=dtype).masked_fill(~SEEN, lowest)
+        scores = scores + mask if added else scores.masked_fill(~SEEN, lowest)
+        return times_values(scores.softmax(-1), v)
+
+    (call,), _ = watched(Model(attend).to(dtype), torch.randn(BATCH, N, HEADS * DIM, dtype=dtype))
+    for some, seen in ((call, torch.arange(1, N + 1)), (call.some(3), torch.tensor([4, 8, 12]))):
+        assert (some.statistics(["n_visible"])["n_visible"] == seen).all()
+    assert call.product.options["causal"] == "top_left"
+    assert "attn_mask" not in call.product.options
+
+
+def test_a_causal_call_behind_padding_sees_no_other_text() -> None:
+    """The padding in front of a text is another one, which a causal row that begins at 0 does not see."""
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return at.torch.attention(q, k, v, causal=0), None
+
+    (call,), _ = watched(Model(attend), torch.randn(1, N, HEADS * DIM))
+    documents = (torch.arange(N) >= N - 3).long()[None]
+    padded = replace(call, documents=documents, real=documents == 0)
+    law = at.laws.get("llama4_temperature(floor=2)")
+    whole, found = (each.entropy_under(law)[..., : N - 3] for each in (call, padded))
+    torch.testing.assert_close(found, whole, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("attend", UNKNOWN, ids=lambda each: each.__name__)

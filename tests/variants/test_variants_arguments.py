@@ -29,6 +29,8 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "enable_gqa must be True or False, got 1",
     ),
     (lambda: V.LinearState(enable_gqa="no"), TypeError, "enable_gqa must be True or False, got 'no'"),
+    (lambda: V.LinearState().update(K, None), TypeError, "value must be an array, got None"),
+    (lambda: V.SsdState().update(K, None, -1.0), TypeError, "value must be an array, got None"),
     (lambda: V.apply_rotary(X, interleaved="no"), TypeError, "interleaved must be True or False, got 'no'"),
     (
         lambda: V.performer_projection(8, 6, orthogonal=0),

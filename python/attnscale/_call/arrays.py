@@ -91,11 +91,10 @@ def shape_in(layout: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if layout == "bshd" and len(shape) > 2 else shape
 
 
-def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def make_output(inputs: Inputs, value_dim: int, layout: str, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The array to return, and a view of it as (..., heads, n_queries, value_dim)."""
-    query, _, value, dtype, leading = inputs
-    assert value is not None
-    shape = (*leading, query.shape[-2], value.shape[-1])
+    query, _, _, dtype, leading = inputs
+    shape = (*leading, query.shape[-2], value_dim)
     swapped = layout == "bshd"
     if swapped:
         shape = shape_in(layout, shape)

@@ -198,7 +198,7 @@ class Call:
         output = view = None
         if value is not None:
             given = out if names is None else names.place_out(out)
-            output, view = make_output(self.inputs, self.layout, given)
+            output, view = make_output(self.inputs, value.shape[-1], self.layout, given)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
         if self.core.has_lost_rows:
             self._warn_of_lost_rows()

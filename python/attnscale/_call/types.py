@@ -25,18 +25,28 @@ if TYPE_CHECKING:
     DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]
 
 
-class SharedOptions(TypedDict, total=False):
-    """Who sees whom, and how heads, axes and threads are shared out: options of every exact function."""
+class FormOptions(TypedDict, total=False):
+    """How heads, axes and threads are shared out: options of every function on query, key and value."""
+
+    enable_gqa: bool
+    layout: Layout
+    num_threads: int | None
+
+
+class VariantOptions(FormOptions, total=False):
+    """Options of the variants of attention."""
 
     is_causal: bool
     causal: Causal | None
+
+
+class SharedOptions(VariantOptions, total=False):
+    """Who sees whom, and how a call is laid out: options of every exact function."""
+
     attn_mask: ArrayLike | None
     window: Window | None
     key_lengths: KeyLengths | None
     document_ids: ArrayLike | None
-    enable_gqa: bool
-    layout: Layout
-    num_threads: int | None
 
 
 class SolveOptions(SharedOptions, total=False):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .._call.arrays import laid_out, read_inputs, shape_in
+from .._call.arrays import laid_out, shape_in
 from .._checks import fit_to, shown
 from .._results import describe_arrays
 from ..attention import attention_statistics
 from ..gradients import attention_gradients
 from ._arrays import common_type, floats, widened
 from ._differential import read_lam
-from ._heads import read_layout
+from ._heads import read_layout, read_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,8 +58,7 @@ def relay_gradients(
 ) -> VariantGradients:
     """Gradients of relay_attention by x, centres and value."""
     given = x if value is None else value
-    inputs = read_inputs(centres, x, given, "bhsd", enable_gqa=False)
-    assert inputs.value is not None
+    inputs = read_whole(centres, x, given, "bhsd", enable_gqa=False)
     shape = (*inputs.row_shape, inputs.value.shape[-1])
     grad = np.broadcast_to(
         fit_to("grad_output", floats("grad_output", grad_output), shape, "the nodes"), shape
@@ -76,9 +75,8 @@ def differential_gradients(
     pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
-    inputs = read_inputs(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
+    inputs = read_whole(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
     share = read_lam(lam, inputs.row_shape)
-    assert inputs.value is not None
     grad = _grad(grad_output, (*inputs.row_shape, inputs.value.shape[-1]), layout)
     grad, wide = widened(grad, v)
     one = attention_gradients(pairs[0][0], pairs[1][0], wide, grad, **options)

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._call.options import takes
+from .._call.types import VariantOptions
 from .._checks import positive_int
 from .._options import hinted
-from ._heads import offset_of, read_call
-from ._linear_form import LinearForm, attend
+from ._linear_form import LinearForm, attend_in
 from ._state import State
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from .._call.arrays import Inputs
-    from .._call.types import Causal, Layout
+    from .._call.types import Layout
     from ._linear_form import KeySums
 
 __all__ = ["CosformerState", "cosformer_attention"]
@@ -39,17 +40,14 @@ def cosformer_form(inputs: Inputs, max_length: Any) -> LinearForm:
 
 
 @hinted
+@takes(VariantOptions)
 def cosformer_attention(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     *,
     max_length: int,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M)), normalised, in O(n head_dim value_dim).
 
@@ -88,10 +86,7 @@ def cosformer_attention(
     >>> at.variants.cosformer_attention(q, k, v, max_length=4096, is_causal=True).shape
     (2, 100, 8)
     """
-    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    form = cosformer_form(inputs, max_length)
-    attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
-    return result
+    return attend_in(lambda inputs: cosformer_form(inputs, max_length), query, key, value, options)
 
 
 class CosformerState(State):
@@ -119,14 +114,11 @@ class CosformerState(State):
     def _expect(self, n_keys: int) -> None:
         _check_length(self._form, n_keys)
 
-    def _after(self, n_keys: int) -> KeySums:
+    def _after(self, sums: KeySums, n_keys: int) -> KeySums:
         """Sums whose keys come after others: cos(a + b) and sin(a + b) from those of a and b."""
-        reference, *sums = super()._after(n_keys)
-        turn = self._form.turn(n_keys, 1)
-        assert turn is not None
-        cos, sin = turn[0]
-        total, products = (_rotated(x, axis, cos, sin) for x, axis in zip(sums, (-1, -2), strict=True))
-        return reference, total, products
+        reference, total, products = sums
+        cos, sin = self._form.turns(n_keys, 1)[0]
+        return reference, _rotated(total, -1, cos, sin), _rotated(products, -2, cos, sin)
 
 
 def _rotated(sums: NDArray[np.float64], axis: int, cos: float, sin: float) -> NDArray[np.float64]:

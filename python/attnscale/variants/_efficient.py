@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from .._call.arrays import read_inputs
+from .._call.options import takes
+from .._call.types import VariantOptions
 from .._checks import choose, number
 from .._options import hinted
 from .._results import describe_arrays
 from ._arrays import wide_type
-from ._heads import offset_of, read_call, read_layout, refuse_causal
-from ._linear_form import LinearForm, attend
+from ._heads import read_layout, read_whole, refuse_causal
+from ._linear_form import LinearForm, attend_in
 from ._state import State
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def _softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
 
 
 @hinted
+@takes(VariantOptions)
 def efficient_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -57,11 +60,7 @@ def efficient_attention(
     *,
     normalization: str = "softmax",
     scale: float = 1.0,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """softmax over channels(query) (softmax over keys(key)^T value), in O(n head_dim value_dim).
 
@@ -108,10 +107,7 @@ def efficient_attention(
     >>> bool(np.allclose(out, weights @ v))
     True
     """
-    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    offset = offset_of(inputs, is_causal, causal)
-    attend(efficient_form(normalization, scale), inputs, output, offset, num_threads)
-    return result
+    return attend_in(lambda _: efficient_form(normalization, scale), query, key, value, options)
 
 
 class EfficientState(State):
@@ -208,8 +204,7 @@ def global_maps(
     refuse_causal("global_maps", "a causal query has maps of its own", is_causal, causal)
     if value is None:
         raise TypeError("value must be an array, got None; efficient_attention_weights works without a value")
-    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=False)
-    assert inputs.value is not None
+    inputs = read_whole(query, key, value, layout, enable_gqa=False)
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
     with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import Inputs, laid_out, read_inputs, shape_in
+from .._call.arrays import Inputs, laid_out, shape_in
 from .._call.call import read_num_threads
 from .._checks import fit_to, meant, shown
 from .._core import linear_gradient
@@ -18,7 +18,7 @@ from ._composed_gradients import VariantGradients, differential_gradients, relay
 from ._cosformer import cosformer_attention, cosformer_form
 from ._differential import differential_attention
 from ._efficient import efficient_attention, efficient_form
-from ._heads import offset_of, read_layout
+from ._heads import Whole, offset_of, read_layout, read_whole
 from ._linear import given_features, linear_attention, read_map
 from ._linear_form import LinearForm, LinearGradientCall
 from ._performer import performer_attention, performer_form
@@ -117,8 +117,7 @@ def _of_sums(
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
-    inputs = read_inputs(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
-    assert inputs.value is not None
+    inputs = read_whole(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
     form = form_of(name, inputs, own)
     decay = None if name != "ssd" else decay_of(inputs, own)
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
@@ -229,9 +228,8 @@ def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
     return read_decay(options["log_decay"], (*inputs.leading, n))
 
 
-def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
+def _read_grad(grad_output: Any, inputs: Whole, layout: str) -> NDArray[Any]:
     """`grad_output`, checked, of shape (..., heads, n_queries, value_dim)."""
-    assert inputs.value is not None
     grad = floats("grad_output", grad_output)
     shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
     return laid_out(np.broadcast_to(fit_to("grad_output", grad, shape, "the output"), shape), layout)
@@ -240,8 +238,7 @@ def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
 class _Gradient:
     """Room for the gradient of an input: each head writes its own, also where heads share the input."""
 
-    def __init__(self, array: NDArray[Any] | None, inputs: Inputs, layout: str) -> None:
-        assert array is not None
+    def __init__(self, array: NDArray[Any], inputs: Inputs, layout: str) -> None:
         self._shape, self._dtype, self._layout = array.shape, array.dtype, layout
         self._shared = array.shape[:-2] != inputs.leading
         shape = (*inputs.leading, *array.shape[-2:])

@@ -13,12 +13,24 @@ from .._core import Intervals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._call.types import FormOptions
+
 __all__ = [
+    "Whole",
     "offset_of",
     "read_call",
     "read_layout",
+    "read_whole",
     "refuse_causal",
 ]
+
+
+class Whole(Inputs):
+    """Inputs of a call that has a value."""
+
+    __slots__ = ()
+
+    value: NDArray[Any]
 
 
 def read_layout(layout: Any) -> str:
@@ -26,14 +38,21 @@ def read_layout(layout: Any) -> str:
     return choose("layout", layout, LAYOUTS)
 
 
-def read_call(
-    query: Any, key: Any, value: Any, *, enable_gqa: bool, layout: str
-) -> tuple[Inputs, NDArray[Any], NDArray[Any]]:
-    """(what was read, the array to return, its view (..., heads, n, dim)), checked as exact attention."""
-    if value is None:
-        raise TypeError("value must be an array, got None")
+def read_whole(query: Any, key: Any, value: Any, layout: Any, *, enable_gqa: bool) -> Whole:
+    """The arrays of a call that needs a value, checked as those of exact attention."""
     inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
-    return inputs, *make_output(inputs, layout, None)
+    if inputs.value is None:
+        raise TypeError("value must be an array, got None")
+    return Whole._make(inputs)
+
+
+def read_call(
+    query: Any, key: Any, value: Any, options: FormOptions
+) -> tuple[Whole, NDArray[Any], NDArray[Any]]:
+    """(what was read, the array to return, its view (..., heads, n, dim))."""
+    layout = options.get("layout", "bhsd")
+    inputs = read_whole(query, key, value, layout, enable_gqa=options.get("enable_gqa", False))
+    return inputs, *make_output(inputs, inputs.value.shape[-1], layout, None)
 
 
 def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:

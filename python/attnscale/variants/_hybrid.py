@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .._call.arrays import Inputs, make_output, read_inputs
+from .._call.arrays import Inputs, make_output
 from .._checks import choose, shown
 from .._options import hinted
 from ..attention import attention
 from ._efficient import efficient_attention
-from ._heads import read_layout
+from ._heads import read_whole
 from ._linear import linear_attention
 from ._performer import performer_attention
 
@@ -83,13 +83,11 @@ def hybrid(
     >>> bool(np.allclose(out[0], at.attention(q[0], k[0], v[0], is_causal=True)))
     True
     """
-    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
-    if inputs.value is None:
-        raise TypeError("value must be an array, got None")
+    inputs = read_whole(query, key, value, layout, enable_gqa=enable_gqa)
     if not inputs.leading:
         raise ValueError(f"query must have an axis of heads, got shape {inputs.query.shape}")
     functions = _read_kinds(kinds, inputs.leading[-1])
-    result, output = make_output(inputs, layout, None)
+    result, output = make_output(inputs, inputs.value.shape[-1], layout, None)
     for function in dict.fromkeys(functions):
         heads = np.array([index for index, each in enumerate(functions) if each is function])
         arrays = (_heads_of(x, heads, inputs) for x in (inputs.query, inputs.key, inputs.value))

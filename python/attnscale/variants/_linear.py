@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
+from .._call.options import takes
+from .._call.types import VariantOptions
 from .._checks import choose
 from .._options import hinted
-from ._heads import offset_of, read_call
-from ._linear_form import LinearForm, attend, check_features
+from ._heads import read_call
+from ._linear_form import LinearForm, attend_in, check_features
 from ._state import State
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import Causal, Layout
+    from .._call.types import Layout
 
     FeatureMap: TypeAlias = str | Callable[[NDArray[Any]], NDArray[Any]] | tuple[ArrayLike, ArrayLike]
 
@@ -27,17 +29,14 @@ _MAPS = ("elu", "relu")
 
 
 @hinted
+@takes(VariantOptions)
 def linear_attention(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     *,
     feature_map: FeatureMap = "elu",
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """sum_j phi(q) . phi(k_j) v_j / sum_j phi(q) . phi(k_j), in O(n features value_dim).
 
@@ -81,16 +80,11 @@ def linear_attention(
     True
     >>> squared = at.variants.linear_attention(q, k, v, feature_map=lambda x: x**2)
     """
-    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    offset = offset_of(inputs, is_causal, causal)
-    form = LinearForm("given")
-    if isinstance(feature_map, tuple):
-        phi_q, phi_k = given_features(feature_map, query, key)
-        inputs, result, output = read_call(phi_q, phi_k, value, enable_gqa=enable_gqa, layout=layout)
-    else:
-        form = read_map(feature_map)
-    attend(form, inputs, output, offset, num_threads)
-    return result
+    if not isinstance(feature_map, tuple):
+        return attend_in(lambda _: read_map(feature_map), query, key, value, options)
+    read_call(query, key, value, options)
+    query, key = given_features(feature_map, query, key)
+    return attend_in(lambda _: LinearForm("given"), query, key, value, options)
 
 
 def read_map(feature_map: Any) -> LinearForm:

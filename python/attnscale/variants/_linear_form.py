@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._call.arrays import Inputs
 from .._call.call import read_num_threads
 from .._checks import as_array
 from .._core import linear
 from ._arrays import wide_type
+from ._heads import Whole, offset_of, read_call
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .._call.types import VariantOptions
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
@@ -26,6 +28,7 @@ __all__ = [
     "LinearForm",
     "LinearGradientCall",
     "attend",
+    "attend_in",
     "check_features",
     "empty_sums",
     "read_sums",
@@ -60,9 +63,11 @@ class LinearForm:
             )
 
     def turn(self, first: int, n: int) -> NDArray[np.float64] | None:
-        """Cosine and sine at the positions first ... first + n - 1."""
-        if self.map != "turned":
-            return None
+        """Cosine and sine at the positions first ... first + n - 1; None: the form does not turn rows."""
+        return self.turns(first, n) if self.map == "turned" else None
+
+    def turns(self, first: int, n: int) -> NDArray[np.float64]:
+        """Cosine and sine at the positions first ... first + n - 1, (n, 2)."""
         angle = np.arange(first, first + n) * (math.pi / (2 * self.max_length))
         return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
 
@@ -127,9 +132,19 @@ def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]
     return array
 
 
+def attend_in(
+    read_form: Callable[[Whole], LinearForm], query: Any, key: Any, value: Any, options: VariantOptions
+) -> NDArray[Any]:
+    """The output of a call with these options in the form that its arrays are read to have."""
+    inputs, result, output = read_call(query, key, value, options)
+    offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
+    attend(read_form(inputs), inputs, output, offset, options.get("num_threads"))
+    return result
+
+
 def attend(
     form: LinearForm,
-    inputs: Inputs,
+    inputs: Whole,
     output: NDArray[Any],
     offset: int | None,
     num_threads: Any,
@@ -139,7 +154,6 @@ def attend(
 
     `decay`: logarithms (..., n_keys) of what is left of the sums when a key is added.
     """
-    assert inputs.value is not None
     dtype = wide_type(inputs.dtype)
     linear(
         LinearCall(
@@ -165,13 +179,12 @@ def empty_sums(leading: tuple[int, ...], features: int, value_dim: int) -> KeySu
 
 def sum_keys(
     form: LinearForm,
-    inputs: Inputs,
+    inputs: Whole,
     sums: KeySums | None,
     first: int,
     decay: NDArray[np.float64] | None = None,
 ) -> KeySums:
     """`sums` and those of keys, the first of which has the position `first`."""
-    assert inputs.value is not None
     key = form.rows(inputs.key, wide_type(inputs.dtype))
     if sums is None:
         taken = empty_sums(inputs.leading, form.features(key.shape[-1]), inputs.value.shape[-1])

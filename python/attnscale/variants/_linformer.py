@@ -3,26 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .._call.arrays import laid_out, read_inputs
+from .._call.arrays import laid_out
+from .._call.options import takes
+from .._call.types import VariantOptions
 from .._checks import as_array
 from .._options import hinted
 from ..attention import attention
 from ._arrays import wide_type
-from ._heads import read_layout, refuse_causal
+from ._heads import read_whole, refuse_causal
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import Causal, Layout, Scale
+    from .._call.types import Scale
 
 __all__ = ["linformer_attention"]
 
 
 @hinted
+@takes(VariantOptions)
 def linformer_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -31,11 +34,7 @@ def linformer_attention(
     value_projection: ArrayLike | None = None,
     *,
     scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """softmax(scale query (E key)^T) (F value), in O(n rows head_dim).
 
@@ -76,10 +75,10 @@ def linformer_attention(
     >>> at.variants.linformer_attention(q, k, v, rng.standard_normal((16, 100)) / 10).shape
     (2, 100, 8)
     """
-    refuse_causal("linformer_attention", "a projected row mixes all keys", is_causal, causal)
-    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
-    if inputs.value is None:
-        raise TypeError("value must be an array, got None")
+    causal = options.pop("is_causal", False), options.pop("causal", None)
+    refuse_causal("linformer_attention", "a projected row mixes all keys", *causal)
+    layout = options.pop("layout", "bhsd")
+    inputs = read_whole(query, key, value, layout, enable_gqa=options.get("enable_gqa", False))
     dtype = wide_type(inputs.dtype)
     given = key_projection if value_projection is None else value_projection
     projected_key = _project("key_projection", key_projection, inputs.key, dtype)
@@ -89,12 +88,7 @@ def linformer_attention(
             "key_projection and value_projection must have the same number of rows, got "
             f"{projected_key.shape[-2]} and {projected_value.shape[-2]}"
         )
-    output = attention(
-        *(inputs.query, projected_key, projected_value),
-        scale=scale,
-        enable_gqa=enable_gqa,
-        num_threads=num_threads,
-    )
+    output = attention(inputs.query, projected_key, projected_value, scale=scale, **options)
     with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite
         output = output.astype(inputs.dtype, copy=False)
     return np.ascontiguousarray(laid_out(output, layout)) if layout == "bshd" else output

@@ -4,26 +4,28 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .._call.arrays import make_output, read_inputs
 from .._call.call import Call
+from .._call.options import DEFAULTS, takes
+from .._call.types import VariantOptions
 from .._checks import shown
 from .._options import hinted
 from ..attention import attention
-from ._heads import offset_of, read_layout
+from ._heads import offset_of, read_call
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import Causal, Layout, Scale
+    from .._call.types import Scale
 
 __all__ = ["local_global_attention"]
 
 
 @hinted
+@takes(VariantOptions)
 def local_global_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -32,11 +34,7 @@ def local_global_attention(
     radius: int,
     global_tokens: int = 0,
     scale: Scale = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """Each position sees those within a radius and the global ones, which see all: O(n (radius + globals)).
 
@@ -82,9 +80,7 @@ def local_global_attention(
     >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
     True
     """
-    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
-    if inputs.value is None:
-        raise TypeError("value must be an array, got None")
+    inputs, result, output = read_call(query, key, value, options)
     q, k, v = inputs.query, inputs.key, inputs.value
     if q.shape[-2] != k.shape[-2]:
         raise ValueError(
@@ -94,20 +90,19 @@ def local_global_attention(
     if first > q.shape[-2]:
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
     _check_scale(scale)
-    offset = offset_of(inputs, is_causal, causal)
+    causal = options.get("causal")
+    offset = offset_of(inputs, options.get("is_causal", False), causal)
     if offset:
         raise ValueError(
             f"causal must align query i with key i here, which is causal=0, got causal={shown(causal)}"
         )
     one_way = offset is not None
-    options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
-    result, output = make_output(inputs, layout, None)
+    own: dict[str, Any] = {name: options.get(name, DEFAULTS[name]) for name in ("enable_gqa", "num_threads")}
+    own["scale"] = scale
     if first:
-        attention(q[..., :first, :], k, v, is_causal=one_way, out=output[..., :first, :], **options)
+        attention(q[..., :first, :], k, v, is_causal=one_way, out=output[..., :first, :], **own)
     if first < q.shape[-2]:
-        _attend_others(
-            q[..., first:, :], k, v, output[..., first:, :], reach, 0 if one_way else reach, options
-        )
+        _attend_others(q[..., first:, :], k, v, output[..., first:, :], reach, 0 if one_way else reach, own)
     return result
 
 

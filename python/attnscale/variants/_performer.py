@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._call.options import takes
+from .._call.types import VariantOptions
 from .._checks import as_array, boolean, generator, number, positive_int, shown
 from .._options import hinted
 from ._arrays import reals
-from ._heads import offset_of, read_call
-from ._linear_form import LinearForm, attend
+from ._linear_form import LinearForm, attend_in
 from ._state import State
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import Causal, Layout
+    from .._call.types import Layout
+    from ._heads import Whole
 
 __all__ = ["PerformerState", "performer_attention", "performer_projection", "positive_features"]
 
@@ -159,6 +161,7 @@ def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64]:
 
 
 @hinted
+@takes(VariantOptions)
 def performer_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -168,11 +171,7 @@ def performer_attention(
     projection: ArrayLike | None = None,
     rng: Any = None,
     scale: float | None = None,
-    is_causal: bool = False,
-    causal: Causal | None = None,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
     """Softmax attention with exp(scale q . k) estimated by random features, in O(n features value_dim).
 
@@ -221,10 +220,11 @@ def performer_attention(
     >>> bool(many < few / 4)
     True
     """
-    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    form = performer_form(inputs.query.shape[-1], features, projection, scale, rng)
-    attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
-    return result
+
+    def form_of(inputs: Whole) -> LinearForm:
+        return performer_form(inputs.query.shape[-1], features, projection, scale, rng)
+
+    return attend_in(form_of, query, key, value, options)
 
 
 class PerformerState(State):

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
 from .._call.arrays import laid_out, read_inputs
+from .._call.options import takes
+from .._call.types import FormOptions
 from .._checks import as_array, fit_to
 from .._options import hinted
-from ._heads import read_call, read_layout
+from ._heads import read_call, read_layout, read_whole
 from ._linear_form import LinearForm, attend, read_sums, sum_keys
 
 if TYPE_CHECKING:
@@ -25,15 +27,13 @@ SSD_FORM = LinearForm("given", "none")
 
 
 @hinted
+@takes(FormOptions)
 def ssd(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     log_decay: ArrayLike,
-    *,
-    enable_gqa: bool = False,
-    layout: Layout = "bhsd",
-    num_threads: int | None = None,
+    **options: Unpack[FormOptions],
 ) -> NDArray[Any]:
     """y_i = sum over j <= i of exp(a_(j+1) + ... + a_i) (q_i . k_j) v_j, in O(n head_dim value_dim).
 
@@ -76,13 +76,14 @@ def ssd(
     >>> bool(np.allclose(state.read(q[:, 99:]), y[:, 99:]))
     True
     """
-    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    inputs, result, output = read_call(query, key, value, options)
     n = inputs.query.shape[-2]
     if inputs.key.shape[-2] != n:
         raise ValueError(
             f"query and key must have the same number of rows, got {n} and {inputs.key.shape[-2]}"
         )
-    attend(SSD_FORM, inputs, output, 0, num_threads, read_decay(log_decay, (*inputs.leading, n)))
+    decay = read_decay(log_decay, (*inputs.leading, n))
+    attend(SSD_FORM, inputs, output, 0, options.get("num_threads"), decay)
     return result
 
 
@@ -134,8 +135,7 @@ class SsdState:
         TypeError, ValueError
             As :func:`ssd`.
         """
-        inputs = read_inputs(key, key, value, self._layout, enable_gqa=False)
-        assert inputs.value is not None
+        inputs = read_whole(key, key, value, self._layout, enable_gqa=False)
         n = inputs.key.shape[-2]
         shape = (*inputs.leading, inputs.key.shape[-1], inputs.value.shape[-1])
         if self._sums is not None and self._sums[-1].shape != shape:

@@ -10,13 +10,15 @@ import numpy as np
 
 from .._call.arrays import Inputs, laid_out, read_inputs
 from .._checks import boolean
-from ._heads import read_layout
+from ._heads import read_layout, read_whole
 from ._linear_form import LinearForm, read_sums, sum_keys
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ._linear_form import KeySums
+
+    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of keys and values, without their number
 
 __all__ = ["State"]
 
@@ -62,7 +64,7 @@ class State:
         self._sums: KeySums | None = None
         self._enable_gqa = boolean("enable_gqa", enable_gqa)
         self._layout = read_layout(layout)
-        self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._shapes: _Shapes | None = None
         self.n_keys = 0
 
     def update(self, key: ArrayLike, value: ArrayLike) -> Self:
@@ -78,8 +80,7 @@ class State:
         TypeError, ValueError
             As exact attention, and where the heads or dimensions are not those of the first update.
         """
-        inputs = read_inputs(key, key, value, self._layout, enable_gqa=False)
-        assert inputs.value is not None
+        inputs = read_whole(key, key, value, self._layout, enable_gqa=False)
         self._expect(self.n_keys + inputs.key.shape[-2])
         self._check_shapes(inputs.key, inputs.value)
         self._sums = sum_keys(self._form, inputs, self._sums, self.n_keys)
@@ -102,8 +103,9 @@ class State:
         TypeError, ValueError
             As exact attention, and if no key was taken in yet.
         """
-        inputs, shape = self._read_query(query)
-        assert self._sums is not None
+        if self._sums is None or self._shapes is None:
+            raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
+        inputs, shape = self._read_query(query, self._shapes)
         output = np.empty(shape, inputs.dtype)
         read_sums(self._form, inputs.query, self._sums, self.n_keys, output)
         return laid_out(output, self._layout)
@@ -130,7 +132,7 @@ class State:
         merged = copy.copy(self)
         merged._sums = self._sums
         if other._sums is not None:
-            after = other._after(self.n_keys)
+            after = other._after(other._sums, self.n_keys)
             merged._sums = after if self._sums is None else _merged(self._sums, after)
         merged._shapes = self._shapes or other._shapes
         merged.n_keys = self.n_keys + other.n_keys
@@ -148,17 +150,14 @@ class State:
     def _expect(self, n_keys: int) -> None:
         """Refuse `n_keys` more keys where the family has a largest number of them."""
 
-    def _after(self, n_keys: int) -> KeySums:
+    def _after(self, sums: KeySums, n_keys: int) -> KeySums:
         """The sums, as keys that come after `n_keys` others."""
-        assert self._sums is not None
-        return self._sums
+        return sums
 
-    def _read_query(self, query: ArrayLike) -> tuple[Inputs, tuple[int, ...]]:
+    def _read_query(self, query: ArrayLike, shapes: _Shapes) -> tuple[Inputs, tuple[int, ...]]:
         """The query, and the shape of the output."""
-        if self._shapes is None:
-            raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
         # Arrays without keys carry the shapes to the checks of exact attention.
-        key, value = (np.empty(shape, np.float32) for shape in self._shapes)
+        key, value = (np.empty(shape, np.float32) for shape in shapes)
         q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
         inputs = read_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
         inputs = inputs._replace(dtype=inputs.query.dtype)
@@ -185,7 +184,7 @@ class State:
         self._shapes = shapes
 
 
-def _shown(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+def _shown(shapes: _Shapes) -> str:
     """Shapes of keys and values, whose number is no part of them: "key (2, n, 4) and value (2, n, 3)"."""
     key, value = (f"({', '.join(map(str, (*shape[:-2], 'n', shape[-1])))})" for shape in shapes)
     return f"key {key} and value {value}"

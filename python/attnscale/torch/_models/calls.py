@@ -15,7 +15,7 @@ from ...laws import Law
 from .._functional import attention_entropy, attention_statistics
 from .._learned import Sink
 from .._tensors import shows
-from .readings import with_causal
+from .readings import Product, with_causal
 
 __all__ = ["Call", "Place"]
 
@@ -54,15 +54,12 @@ class Call:
     kind : {"self", "cross"}
     key_heads : int
         Heads of keys, which grouped queries share.
-    query : Tensor or None, shape (batch, heads, n_queries, head_dim)
-    key : Tensor or None, shape (batch, heads or key_heads, n_keys, head_dim)
-    options : mapping or None
-        Options of :func:`attnscale.torch.attention_statistics` that give the rows of query and key. All three
-        are None where the model wrote its softmax out over scores that are no product which is known here.
-    scores : Tensor or None, shape (batch, heads, n_queries, n_keys + sinks)
-        What the model gave to its own softmax, where it wrote one out.
-    sinks : int
-        How many of the last columns of the scores are sinks, which are outcomes and no keys.
+    measured : Product
+        Queries, keys and options that give the rows which the model computed: of a softmax that it wrote out,
+        its scores as a mask on products of 0.
+    product : Product or None
+        Those of the model itself. None where it wrote its softmax out over scores that are no product which
+        is known here.
     real : Tensor of bool or None, shape (batch, n_queries)
         Which rows are of a text and not of padding; None: all.
     documents : Tensor of int64 or None, shape (batch, n_keys)
@@ -75,11 +72,8 @@ class Call:
     way: str
     kind: str
     key_heads: int
-    query: Tensor | None = None
-    key: Tensor | None = None
-    options: Mapping[str, Any] | None = None
-    scores: Tensor | None = None
-    sinks: int = 0
+    measured: Product
+    product: Product | None
     real: Tensor | None = None
     documents: Tensor | None = None
     is_cut: bool = False
@@ -87,46 +81,26 @@ class Call:
     @property
     def rows_shape(self) -> tuple[int, int, int]:
         """The numbers of texts, heads and queries."""
-        whole = self.query if self.scores is None else self.scores
-        assert whole is not None
-        batch, heads, n_queries = whole.shape[:3]
+        batch, heads, n_queries = self.measured.query.shape[:3]
         return batch, heads, n_queries
 
     @property
     def n_keys(self) -> int:
         """How many keys there are, seen or hidden."""
-        if self.scores is not None:
-            return self.scores.shape[-1] - self.sinks
-        assert self.key is not None
-        return self.key.shape[-2]
+        return self.measured.key.shape[-2]
 
     @property
     def has_sink(self) -> bool:
         """Whether a sink is an outcome beside the keys."""
-        return bool(self.sinks) or isinstance((self.options or {}).get("normalizer"), Sink)
+        return isinstance(self.measured.options.get("normalizer"), Sink)
 
     def statistics(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Statistics of each row, (batch, heads, n_queries), of what the model itself computed."""
         asked = tuple(dict.fromkeys(names))
-        query, key, options = self._measured()
+        query, key, options = self.measured
         with torch.no_grad():
             found = attention_statistics(query, key, statistics=asked, **options)
         return {name: getattr(found, name) for name in asked}
-
-    def _measured(self) -> tuple[Tensor, Tensor, Mapping[str, Any]]:
-        """What the statistics are measured on: scores that are there are a mask on products of 0."""
-        if self.scores is None:
-            assert self.query is not None
-            assert self.key is not None
-            return self.query, self.key, self.options or {}
-        batch, heads, n_queries = self.rows_shape
-        wide = self.scores if self.scores.dtype == torch.float64 else self.scores.float()
-        query = wide.new_zeros(batch, heads, n_queries, 1)
-        options: dict[str, Any] = {"attn_mask": wide[..., : self.n_keys], "scale": 1.0}
-        if self.sinks:
-            logits = wide[..., self.n_keys :].double().logsumexp(-1)
-            options["normalizer"] = Sink(logits.clamp(min=torch.finfo(torch.float32).min))
-        return query, wide.new_zeros(batch, heads, self.n_keys, 1), options
 
     def entropy_under(self, law: Law) -> Tensor:
         """Entropy of each row, (batch, heads, n_queries), with the law as a factor on the model's own scale.
@@ -137,7 +111,7 @@ class Call:
             If the model's scale is not known, or is a law itself, or it is not known where the queries stand
             among the keys, which the law's n depends on.
         """
-        query, key, known = self.product(f"law {law.spelling} multiplies")
+        query, key, known = self.known(f"law {law.spelling} multiplies")
         own = known["scale"]
         if not isinstance(own, (int, float)):
             raise NotImplementedError(
@@ -162,7 +136,7 @@ class Call:
             options = with_causal(options)
         mask = options.get("attn_mask")
         seen = None if mask is None else shows(mask)
-        is_last = n_queries < self.n_keys and not (options.get("is_causal") or options.get("causal"))
+        is_last = n_queries < self.n_keys and "causal" not in options
         if self.kind == "cross":
             if meaning.is_distance or (by_place and (n_queries == 1 or not self._begins_with_text())):
                 raise NotImplementedError(self._refusal(law, "the places of its queries are not known"))
@@ -195,18 +169,18 @@ class Call:
         other = documents[:, None, -n_queries:, None] != documents[:, None, None]
         if self.real is not None:
             other &= self.real[:, None, :, None]
-        if options.get("is_causal") or options.get("causal"):
+        if "causal" in options:
             other = other.tril(n_keys - n_queries)
         return bool((other if seen is None else other & seen).any())
 
-    def product(self, purpose: str) -> tuple[Tensor, Tensor, Mapping[str, Any]]:
-        """Query, key and options, where the scores are known to be one product of them."""
-        if self.query is None or self.key is None or self.options is None:
+    def known(self, purpose: str) -> Product:
+        """Query, key and options of the model, where the scores are known to be one product of them."""
+        if self.product is None:
             raise NotImplementedError(
                 f"{str(self.place) or 'the model'} writes its softmax out over scores that are more than one "
                 f"product of queries and keys, so that what {purpose} is not known"
             )
-        return self.query, self.key, self.options
+        return self.product
 
     def some(self, rows: int | None) -> Call:
         """The call with some real queries of the first text that has any, evenly spread, with the last one.
@@ -216,58 +190,26 @@ class Call:
         """
         if rows is None or not self._has_rows_apart:
             return self
-        whole = self.query if self.scores is None else self.scores
-        assert whole is not None
-        n_queries, device = whole.shape[2], whole.device
+        n_queries, device = self.rows_shape[2], self.measured.query.device
         text = 0 if self.real is None else int(self.real.any(-1).int().argmax())
         real = None if self.real is None else self.real[text : text + 1]
         places = torch.arange(n_queries, device=device) if real is None else real[0].nonzero()[:, 0]
         if rows < len(places):
             places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
-        options = None if self.options is None else self._options_of(text, places)
-        of_rows: dict[str, Any] = {"real": None if real is None else real[:, places], "options": options}
-        of_rows["documents"] = None if self.documents is None else self.documents[text : text + 1]
-        for name in ("query", "scores"):
-            whole = getattr(self, name)
-            of_rows[name] = None if whole is None else whole[text : text + 1, :, places]
-        return replace(self, key=None if self.key is None else self.key[text : text + 1], **of_rows)
+        return replace(
+            self,
+            measured=self.measured.of_rows(text, places),
+            product=None if self.product is None else self.product.of_rows(text, places),
+            real=None if real is None else real[:, places],
+            documents=None if self.documents is None else self.documents[text : text + 1],
+        )
 
     @property
     def _has_rows_apart(self) -> bool:
         """Whether some rows can be measured without the others, by a mask of theirs."""
-        options = self.options or {}
+        options = (self.product or self.measured).options
         number = isinstance(options.get("scale", 1.0), (int, float))
         return number and not any(options.get(name) is not None for name in _OF_PLACES)
-
-    def _options_of(self, text: int, places: Tensor) -> dict[str, Any]:
-        """The options for some queries of one text, whose places among the keys a mask then says."""
-        found = {name: _of_text(text, option) for name, option in (self.options or {}).items()}
-        n_queries, n_keys = self.rows_shape[2], self.n_keys
-        if len(places) == n_queries:
-            return found
-        causal = found.pop("causal", None)
-        behind = n_keys - n_queries
-        bottom = causal if isinstance(causal, int) else behind * (causal == "bottom_right")
-        is_causal = found.pop("is_causal", False) or causal is not None
-        left, right = found.pop("window", None) or (None, None)
-        ahead = torch.arange(n_keys, device=places.device) - (places + bottom)[:, None]
-        seen = torch.ones_like(ahead, dtype=torch.bool)
-        if is_causal:
-            seen &= ahead <= 0
-        if left is not None:
-            seen &= ahead >= -left
-        if right is not None:
-            seen &= ahead <= right
-        mask = found.get("attn_mask")
-        if mask is None:
-            found["attn_mask"] = seen
-        else:
-            mask = mask[..., places, :] if mask.shape[-2] > 1 else mask
-            hidden = mask.dtype != torch.bool
-            found["attn_mask"] = mask.masked_fill(~seen, -torch.inf) if hidden else mask & seen
-        if isinstance(sink := found.get("normalizer"), Sink) and sink.logits.ndim == 3:
-            found["normalizer"] = Sink(sink.logits[..., places])
-        return found
 
 
 def _some_row(seen: Tensor) -> Tensor:
@@ -281,12 +223,3 @@ def _lengths(seen: Tensor | None) -> dict[str, Any]:
         return {}
     places = torch.arange(1, seen.shape[-1] + 1, device=seen.device)
     return {"key_lengths": (_some_row(seen) * places).amax(-1)[:, 0]}
-
-
-def _of_text(text: int, option: Any) -> Any:
-    """The option for one text of the batch alone."""
-    if isinstance(option, Sink):
-        return Sink(_of_text(text, option.logits[:, None])[:, 0]) if option.logits.ndim == 3 else option
-    if not (isinstance(option, Tensor) and option.ndim == 4):
-        return option
-    return option[text : text + 1] if len(option) > 1 else option

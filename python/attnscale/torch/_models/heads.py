@@ -33,16 +33,15 @@ def kept_rows(call: Call) -> Length:
 
     The query is such that 1/sqrt(head_dim) is its own scale. The copy is in the memory of the CPU.
     """
-    query, key, given = call.product("keep_heads keeps")
+    query, key, given = call.known("keep_heads keeps")
     options = dict(given)
     if len(query) == 1:
         query, key = _without_padding(call, query, key, options)
     own = options["scale"] * math.sqrt(query.shape[-1])
-    causal = options.get("is_causal") or options.get("causal") is not None
     names = ("attn_mask", "window", "softcap", "normalizer")
     known = {name: on_host(options[name]) for name in names if options.get(name) is not None}
     form = {
-        "causal": "bottom_right" if causal else None,
+        "causal": "bottom_right" if "causal" in options else None,
         "enable_gqa": query.shape[1] != key.shape[1],
         "num_threads": None,
     }

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from ...normalizers import Softmax
 from .._functional import attention
 from .._learned import Sink
 from .._tensors import shows
 from ..nn._dropout import Dropout, attend_with_dropout
+from ..nn._masks import hidden_by
 from .masks import PatternMask, make_mask
 
 __all__ = ["NAME", "call_options", "register"]
@@ -138,21 +138,7 @@ def _output(
     if not p:
         swapped = (x.transpose(1, 2) for x in (query, key, value))
         return attention(*swapped, layout="bshd", **options)
-    causal = 0 if options.get("is_causal") else None
-    if options.get("causal") == "bottom_right":
-        causal = key.shape[2] - query.shape[2]
-    rows = attend_with_dropout(
-        *(query, key, value),
-        dropout=Dropout.draw(p),
-        statistics=(),
-        scale=options["scale"],
-        of_distance=False,
-        normalizer=options.get("normalizer", Softmax()),
-        attn_mask=options.get("attn_mask"),
-        causal=causal,
-        window=options.get("window"),
-        softcap=options["softcap"],
-    )
+    rows = attend_with_dropout(query, key, value, dropout=Dropout.draw(p), statistics=(), **options)
     return rows.output.transpose(1, 2)
 
 
@@ -192,13 +178,12 @@ def _masks(
     return {"is_causal": True, **({} if window is None else {"window": (window - 1, 0)})}
 
 
-def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> torch.Tensor:
+def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> Any:
     """The bias joined with the mask: -inf where the mask hides a key."""
     values = bias[..., : key.shape[2]]
     if mask is None:
         return values
-    joined = values if mask.dtype == torch.bool else values + mask
-    return joined.masked_fill(~shows(mask), -torch.inf)
+    return hidden_by(values if mask.dtype == torch.bool else values + mask, shows(mask))
 
 
 def _sink(module: Any, given: torch.Tensor | None) -> Sink | None:

@@ -113,16 +113,18 @@ watching: set[int] = set()
 
 @dataclass
 class Weights:
-    """Weights that are the softmax of `values`, which are made of `scores`; None where all have seen them."""
+    """Weights that are a softmax of scores."""
 
-    scores: Scores | None
-    values: Tensor | None
+    made_of: tuple[Scores, Tensor] | None  # the scores and their values, as long as somebody asks for them
     confirmed: set[int] = field(default_factory=set)  # for whom they have multiplied values
 
-    def let_go(self) -> None:
-        """Keep no scores that nobody asks for: weights live on until a backward pass."""
+    def confirm(self, watcher: int) -> tuple[Scores, Tensor] | None:
+        """What they are made of, which is let go where all have it: weights live on until a backward pass."""
+        self.confirmed.add(watcher)
+        found = self.made_of
         if watching <= self.confirmed:
-            self.scores = self.values = None
+            self.made_of = None
+        return found
 
 
 def follow(
@@ -132,13 +134,13 @@ def follow(
     kwargs: dict[str, Any],
     out: Any,
     watcher: int,
-) -> Weights | None:
+) -> tuple[Scores, Tensor] | None:
     """Note what a function has made of scores or weights, for one of those who watch.
 
     Returns
     -------
-    Weights or None
-        The weights, where the function has multiplied values with them for the first time.
+    (Scores, Tensor) or None
+        What weights were made of, where the function has multiplied values with them for the first time.
     """
     noted = [x for x in _tensors(args) if hasattr(x, _NOTE)]
     if not noted:
@@ -150,12 +152,11 @@ def follow(
         if name not in _PRODUCTS:
             _mark(out, note)
         elif watcher not in note.confirmed and _has_values(noted, args, kwargs):
-            note.confirmed.add(watcher)
-            return note
+            return note.confirm(watcher)
         return None
     if name in _SOFTMAX:
         if isinstance(out, Tensor) and _is_last_axis(args, kwargs, out.ndim):
-            _mark(out, Weights(note, first.detach()))
+            _mark(out, Weights((note, first.detach())))
     elif name in _LAYERS and not _mixes_heads(name, args, note, out):
         return None  # a layer for vectors: they were no scores
     elif len(noted) > 1 or name in _MIXES:
@@ -318,7 +319,7 @@ def _added(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs
 
 
 def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
-    """Scores that a mask replaces by a number so low that their keys have no weight."""
+    """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
     if name == "where":
         kept = len(args) == 3 and hasattr(args[1], _NOTE)
         mask, value = (args[0].logical_not(), args[2]) if kept else (args[0], args[1])
@@ -328,7 +329,7 @@ def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     if number is None or number > _FAR or note.in_cap:
         return note.mixed
     before = torch.zeros((), device=mask.device) if note.bias is None else note.bias
-    return replace(note, bias=torch.where(mask, number, before))
+    return replace(note, bias=torch.where(mask, -torch.inf, before))
 
 
 def _joined(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:

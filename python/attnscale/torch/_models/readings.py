@@ -9,17 +9,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..._call.rows import read_causal
 from ...laws import Law, get
 from .._learned import Sink
 from .._private import flex_scores
+from .._scores import Visible
 from .._tensors import shows
-from .products import Scores, Weights
+from ..nn._masks import hidden_by, visible_by_place
+from .products import Scores
 
 __all__ = [
+    "Product",
     "Reading",
     "key_heads",
     "of_flex",
     "of_own",
+    "of_scores",
     "of_sdpa",
     "of_weights",
     "unpacked",
@@ -42,20 +47,49 @@ _FLEX = (
 _NEAR = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
-#: Query, key and options of scores.
-_Known = tuple[Tensor, Tensor, dict[str, Any]] | tuple[None, None, None]
-_NOT_KNOWN: _Known = (None, None, None)
+class Product(NamedTuple):
+    """Queries, keys and options of :func:`attnscale.torch.attention_statistics` that give the rows of a call.
+
+    They have four axes each and are detached from autograd.
+    """
+
+    query: Tensor
+    key: Tensor
+    options: Mapping[str, Any]
+
+    def of_rows(self, text: int, places: Tensor) -> Product:
+        """Some queries of one text of the batch; a mask says where they are among the keys."""
+        options = {name: _of_text(text, option) for name, option in self.options.items()}
+        query, key = self.query[text : text + 1], self.key[text : text + 1]
+        if len(places) < query.shape[2]:
+            begin, end, _, n_keys = visible_by_place(query, key, options)
+            begin, end = (x[..., places] if x is not None and x.shape[-1] > 1 else x for x in (begin, end))
+            mask = options.pop("attn_mask", None)
+            if mask is not None and mask.shape[-2] > 1:
+                mask = mask[..., places, :]
+            seen = Visible(begin, end, None, n_keys).of_rows(0, len(places))
+            options = {name: x for name, x in options.items() if name not in ("causal", "window")}
+            options["attn_mask"] = hidden_by(mask, seen)
+            if isinstance(sink := options.get("normalizer"), Sink) and sink.logits.ndim == 3:
+                options["normalizer"] = Sink(sink.logits[..., places])
+        return Product(query[:, :, places], key, options)
 
 
 class Reading(NamedTuple):
-    """The part of a :class:`Call` that the function's arguments say; its shapes have four axes."""
+    """The part of a :class:`Call` that the function's arguments say."""
 
     way: str
-    query: Tensor | None
-    key: Tensor | None
-    options: dict[str, Any] | None
-    scores: Tensor | None = None
-    sinks: int = 0
+    measured: Product
+    product: Product | None
+
+
+def _of_text(text: int, option: Any) -> Any:
+    """The option for one text of the batch alone."""
+    if isinstance(option, Sink):
+        return Sink(_of_text(text, option.logits[:, None])[:, 0]) if option.logits.ndim == 3 else option
+    if not (isinstance(option, Tensor) and option.ndim == 4):
+        return option
+    return option[text : text + 1] if len(option) > 1 else option
 
 
 def key_heads(key: Tensor) -> int:
@@ -86,7 +120,9 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "attn_mask": mask,
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
-    return Reading("scaled_dot_product_attention", form.of(query), form.of(key), with_causal(options))
+    known = with_causal(_recorded(options))
+    product = Product(form.of(query), form.of(key), known)
+    return Reading("scaled_dot_product_attention", product, product)
 
 
 def unpacked(found: Reading) -> Reading:
@@ -94,20 +130,20 @@ def unpacked(found: Reading) -> Reading:
 
     transformers writes a step of generation so where a mask is given.
     """
-    query, key, options = found.query, found.key, found.options or {}
+    query, key, options = found.measured
     mask = options.get("attn_mask")
-    if query is None or key is None or mask is None or query.shape[1] != key.shape[1] or key.shape[1] == 1:
+    if mask is None or query.shape[1] != key.shape[1] or key.shape[1] == 1:
         return found
     if mask.shape[-2] > 1:
         mask = mask.reshape(len(mask), -1, 1, mask.shape[-1])
-    return found._replace(
-        query=query.flatten(1, 2)[:, :, None], options={**options, "attn_mask": mask, "enable_gqa": True}
-    )
+    options = {**options, "attn_mask": mask, "enable_gqa": True}
+    product = Product(query.flatten(1, 2)[:, :, None], key, options)
+    return Reading(found.way, product, product)
 
 
 def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
     """A call of this package's attention."""
-    known = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items() if x is not None}
+    known = _recorded(options)
     known.pop("num_threads", None)
     if known.pop("layout", "bhsd") == "bshd":
         query, key = query.transpose(-2, -3), key.transpose(-2, -3)
@@ -117,7 +153,8 @@ def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, 
     if isinstance(scale, (str, Law)) and not (law := get(scale)).meaning.is_used:
         scale = float(law.scale(1, query.shape[-1]))
     known["scale"] = scale
-    return Reading("attnscale", form.of(query), form.of(key), known)
+    product = Product(form.of(query), form.of(key), known)
+    return Reading("attnscale", product, product)
 
 
 def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
@@ -131,27 +168,43 @@ def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
     note = Scores(
         scores.shape[-1], query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden
     )
-    query, key, options = _of_product(note, _Form(scores.shape[:-1], None), scores.shape, scores)
-    return Reading("flex_attention", query, key, options, scores)
+    product = _of_product(note, _Form(scores.shape[:-1], None), scores.shape, scores)
+    return Reading("flex_attention", of_scores(scores, 0), product)
 
 
-def of_weights(heads: int | None, weights: Weights) -> Reading:
+def of_weights(heads: int | None, note: Scores, scores: Tensor) -> Reading:
     """Weights that the model computed by a softmax over its own scores."""
-    note, scores = weights.scores, weights.values
-    assert note is not None
-    assert scores is not None
     if note.shift is not None:
         scores = scores - note.shift
     form = _Form(scores.shape[:-1], heads)
     whole = form.of(scores)
-    query, key, options = _of_product(note, form, scores.shape, whole)
-    return Reading("softmax", query, key, options, whole, note.sinks)
+    product = _of_product(note, form, scores.shape, whole)
+    return Reading("softmax", of_scores(whole, note.sinks), product)
 
 
-def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) -> _Known:
+def of_scores(scores: Tensor, sinks: int) -> Product:
+    """Scores (batch, heads, n_queries, n_keys + sinks) as a mask on products of 0."""
+    *rows, columns = scores.shape
+    keys, logits = scores.split([columns - sinks, sinks], -1)
+    # Numbers of float32 are as low as those of bfloat16, which arrays need a package for.
+    mask = keys.float() if keys.dtype == torch.bfloat16 else keys
+    options: dict[str, Any] = {"attn_mask": mask, "scale": 1.0}
+    if sinks:
+        options["normalizer"] = Sink(_as_one(logits))
+    dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    query = scores.new_zeros(*rows, 1, dtype=dtype)
+    return Product(query, query.new_zeros(*rows[:2], columns - sinks, 1), options)
+
+
+def _as_one(sinks: Tensor) -> Tensor:
+    """The logit of one sink in the place of several, finite where they are -inf."""
+    return sinks.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
+
+
+def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) -> Product | None:
     """Queries, keys and options that give the scores; None where the scores are more than that."""
     if note.query is None or note.key is None or note.in_cap:
-        return _NOT_KNOWN
+        return None
     n_keys = shape[-1] - note.sinks
     try:
         query = form.of(_spread(note.query, (*shape[:-1], note.query.shape[-1])))
@@ -161,20 +214,26 @@ def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) ->
             bias = bias.expand(*shape[:-1], n_keys) if len(shape) == 4 and bias.ndim < 2 else bias
             bias = bias if len(shape) == 4 else form.of(bias.expand(*shape[:-1], n_keys))
     except RuntimeError:  # what was expanded has other axes
-        return _NOT_KNOWN
+        return None
     options = {"scale": note.scale, "softcap": note.softcap, "attn_mask": bias}
     if not _is_near(query, key, note, bias, scores[..., :n_keys]):
-        return _NOT_KNOWN
+        return None
     if note.sink is not None:
-        columns = form.of(note.sink.expand(*shape[:-1], note.sinks))
-        logits = columns.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
+        logits = _as_one(form.of(note.sink.expand(*shape[:-1], note.sinks)))
         of_heads = logits[0, :, 0]
         options["normalizer"] = Sink(of_heads if bool((logits == of_heads[:, None]).all()) else logits)
-    return query, key, {name: x for name, x in with_causal(options).items() if x is not None}
+    return Product(query, key, with_causal(_recorded(options)))
+
+
+def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a call was given, detached, without those that are None and with one for causal."""
+    causal = {"causal": read_causal(options.get("is_causal", False), options.get("causal"))}
+    known = {name: x for name, x in {**options, **causal}.items() if x is not None and name != "is_causal"}
+    return {name: x.detach() if isinstance(x, Tensor) else x for name, x in known.items()}
 
 
 def with_causal(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with ``is_causal`` where the mask says so, without a mask that says nothing else."""
+    """The record with ``causal`` where the mask says so, without a mask that says nothing else."""
     mask = options.get("attn_mask")
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
         return options
@@ -183,8 +242,9 @@ def with_causal(options: dict[str, Any]) -> dict[str, Any]:
         return options
     lower = torch.ones_like(seen).tril()
     added = mask.dtype != torch.bool and bool(mask.where(seen, 0).any())
-    says_nothing_else = not added and bool((seen == lower).all())
-    return {**options, "is_causal": True, "attn_mask": None if says_nothing_else else mask}
+    if not added and bool((seen == lower).all()):
+        options = {name: x for name, x in options.items() if name != "attn_mask"}
+    return {**options, "causal": "top_left"}
 
 
 def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -81,9 +81,7 @@ def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
     return names, {each.name: each.default for each in found if each.default is not each.empty}
 
 
-def context_of(
-    stack: Sequence[Running], rows: tuple[int, int, int], query: Tensor | None, key: Tensor | None
-) -> Context:
+def context_of(stack: Sequence[Running], rows: tuple[int, int, int], projected: Sequence[Tensor]) -> Context:
     """What is known of a call from the modules around it.
 
     Parameters
@@ -92,12 +90,12 @@ def context_of(
         The outermost module first.
     rows : (int, int, int)
         The numbers of texts, queries and keys.
-    query, key : Tensor or None
-        Those of the call.
+    projected : sequence of Tensor
+        Query and key of the call, as far as they are known.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]
-    place = _place_of_memory(given, extent, {_storage(x) for x in (query, key) if x is not None})
+    place = _place_of_memory(given, extent, set(map(_storage, projected)))
     if place is None:
         mask = _padding(given, extent, is_cross=False)
         documents = _documents(given, extent, mask)

@@ -153,12 +153,10 @@ class Watch:
                 found = unpacked(found)
             place = Place(module, self._calls[module])
             self._calls[module] += 1
-            whole = found.query if found.scores is None else found.scores
-            assert whole is not None
-            n_keys = found.key.shape[-2] if found.key is not None else whole.shape[-1] - found.sinks
-            rows = whole.shape[0], whole.shape[2], n_keys
-            context = context_of(self._running, rows, found.query, found.key)
-            heads = whole.shape[1] if found.key is None else key_heads(found.key)
+            (batch, heads, n_queries, _), n_keys = found.measured.query.shape, found.measured.key.shape[2]
+            projected = () if found.product is None else found.product[:2]
+            context = context_of(self._running, (batch, n_queries, n_keys), projected)
+            heads = heads if found.product is None else key_heads(found.product.key)
             self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
 
     def _attribute(self, names: tuple[str, ...]) -> int | None:
@@ -194,8 +192,7 @@ class _Mode(TorchFunctionMode):
             with torch.no_grad(), DisableTorchFunction():
                 weights = follow(function, name, args, kwargs, out, id(self))
             if weights is not None:
-                self._watch.seen(of_weights, weights)
-                weights.let_go()
+                self._watch.seen(of_weights, *weights)
         return out
 
 

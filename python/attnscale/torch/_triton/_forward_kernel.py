@@ -252,7 +252,9 @@ def attend_rows(
     factor = load_vector(scale, batch, head, rows, n_queries, 0.0).to(tl.float32)
     unit = tl.full([BLOCK_M], 1.0, tl.float32)
     if softcap is None and not has_bias(mask):
-        q, unit, factor = tl.where((factor < 0.0)[:, None], -q, q), tl.abs(factor), None
+        turned = tl.where((factor < 0.0)[:, None], -q, q)
+        q = tl.where((factor == 0.0)[:, None], q - q, turned)  # equal scores are equal numbers
+        unit, factor = tl.abs(factor), None
     k, v = rows_of_head(key, batch, head // groups), rows_of_head(value, batch, head // groups)
     pairs = pairs_of_head(mask, batch, head)
     block = Block(q, rows, low, high, factor, unit * LOG2E, softcap, k, v, pairs)

@@ -8,19 +8,24 @@ the mask of the forward pass again and nothing of n_queries * n_keys is kept.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...normalizers import Normalizer, Sink, Softmax, SoftmaxN
+from ..._call.rows import read_causal
+from ...laws import Law
+from ...normalizers import Sink, Softmax, SoftmaxN
+from .._arguments import TensorOptions
 from .._autograd import compute_again
 from .._eager import watchers
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Sink as LearnedSink
 from .._rows import row_scales, row_weights
+from .._scores import Visible
 from .._vmap import by_loop
+from ._masks import hidden_by, visible_by_place
 
 __all__ = ["Dropout", "attend_with_dropout"]
 
@@ -118,14 +123,7 @@ def attend_with_dropout(
     *,
     dropout: Dropout,
     statistics: tuple[str, ...],
-    scale: Any,
-    of_distance: bool,
-    normalizer: Normalizer | LearnedSink,
-    attn_mask: Tensor | None,
-    causal: int | None,
-    window: tuple[int, int] | None = None,
-    softcap: float | None = None,
-    backend: str | None = None,
+    **options: Unpack[TensorOptions],
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before dropout.
 
@@ -135,47 +133,50 @@ def attend_with_dropout(
         Heads of the query may share those of key and value.
     dropout : Dropout
     statistics : tuple of str
-    scale : Law, Learned or float
-    of_distance : bool
-        Whether the scale is a law of the distance, which has no one number for a row.
-    normalizer, attn_mask, causal, window, softcap, backend
-        As for :func:`attnscale.torch.attention`. A window or a soft-cap goes with a number as the scale and a
-        softmax; the layers of models have no other kind.
+    **options
+        Those of :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number,
+        masks, causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
     """
-    options: dict[str, Any] = {"scale": scale, "attn_mask": attn_mask, "causal": causal, "backend": backend}
-    form: dict[str, Any] = {"softcap": softcap, "enable_gqa": query.shape[-3] != key.shape[-3]}
     if watchers:
-        given: dict[str, Any] = {**options, "normalizer": normalizer, "window": window, "softcap": softcap}
-        more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, "of_distance": of_distance}
-        computed = partial(attend_with_dropout, query, key, value, **given, **more)
-        found: AttentionStatistics = watchers[-1].around(query, key, given | form, computed)
+        more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, **options}
+        computed = partial(attend_with_dropout, query, key, value, **more)
+        found: AttentionStatistics = watchers[-1].around(query, key, options, computed)
         return found
+    normalizer, scale = options.setdefault("normalizer", Softmax()), options.get("scale")
     is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink, LearnedSink))
     wanted = tuple(dict.fromkeys((*statistics, "lse") if is_softmax else statistics))
     found = AttentionStatistics()
     if wanted:
-        more = {**options, **form, "window": window, "normalizer": normalizer}
-        found = attention_statistics(query, key, statistics=wanted, **more)
-    whole = of_distance or isinstance(scale, float)
-    rows = scale if whole else row_scales(query, key, **options)
+        found = attention_statistics(query, key, statistics=wanted, **options)
     lead = (None,) * (4 - query.dim())
+    causal, attn_mask = _offset(query, key, options), options.get("attn_mask")
+    of_distance = isinstance(scale, Law) and scale.meaning.is_distance
+    if not (of_distance or isinstance(scale, float)):
+        of_rows: Any = {"scale": scale, "attn_mask": attn_mask, "backend": options.get("backend")}
+        scale = row_scales(query, key, causal=causal, **of_rows)[lead]
     call = _Call(
         query=query[lead],
         key=key[lead],
         value=value[lead],
-        scale=rows if whole else rows[lead],
+        scale=scale,
         lse=found.lse[lead] if is_softmax and found.lse is not None else None,
         attn_mask=None if attn_mask is None else attn_mask[(None,) * (4 - attn_mask.dim())],
         causal=causal,
-        window=window,
-        form=form,
-        normalizer=normalizer,
+        in_window=visible_by_place(query, key, options) if options.get("window") else None,
+        options=options,
         dropout=dropout,
-        backend=backend,
     )
     output = call.output(whole_heads=of_distance and causal is None)
     output = output if query.dim() == 4 else output[0]
     return found._replace(output=output, lse=found.lse if "lse" in statistics else None)
+
+
+def _offset(query: Tensor, key: Tensor, options: TensorOptions) -> int | None:
+    """The last key that the first query of a causal call sees; None: the call is not causal."""
+    causal = read_causal(options.get("is_causal", False), options.get("causal"))
+    if not isinstance(causal, str):
+        return causal
+    return 0 if causal == "top_left" else key.shape[-2] - query.shape[-2]
 
 
 class _Call(NamedTuple):
@@ -188,11 +189,9 @@ class _Call(NamedTuple):
     lse: Tensor | None  # None: the normalizer's weights are not exp(score - lse)
     attn_mask: Tensor | None
     causal: int | None
-    window: tuple[int, int] | None
-    form: dict[str, Any]  # the soft-cap, and whether heads share keys
-    normalizer: Normalizer | LearnedSink
+    in_window: Visible | None
+    options: TensorOptions
     dropout: Dropout
-    backend: str | None
 
     def output(self, whole_heads: bool) -> Tensor:
         """The output of all blocks; `whole_heads` puts all queries of a head in one block.
@@ -214,33 +213,23 @@ class _Call(NamedTuple):
         query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
         key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
         start, stop = block.rows
-        options: dict[str, Any] = {"scale": scale, "normalizer": block.of_sink(self.normalizer)}
-        options |= {
-            "causal": None if self.causal is None else self.causal + start,
-            "backend": self.backend,
-        }
+        options: Any = {"scale": scale, "normalizer": block.of_sink(self.options["normalizer"])}
+        options["causal"] = None if self.causal is None else self.causal + start
+        options["backend"] = self.options.get("backend")
         heads, n_queries = self.query.shape[1:3]
         extents = block.entries, heads, (start, stop, n_queries), key.shape[-2]
         kept = self.dropout.kept(*extents, key.device)
         if lse is None:
             weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
             return weights.to(value.dtype) @ value
-        seen = _and(mask, kept if self.window is None else kept & self._band(start, stop))
-        options |= {"attn_mask": seen, **self.form}
+        if self.in_window is not None:
+            mask = hidden_by(mask, self.in_window.of_rows(start, stop))
+        options["attn_mask"] = hidden_by(mask, kept)
+        options |= {"softcap": self.options.get("softcap"), "enable_gqa": heads != key.shape[1]}
         rows = attention_statistics(query, key, value, statistics=("lse",), **options)
-        assert rows.lse is not None
-        assert rows.output is not None
         # The share of the row's weight that the kept keys have; a row without visible keys has 0, not NaN.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
         return (rows.output * share[..., None]).to(rows.output.dtype)
-
-    def _band(self, start: int, stop: int) -> Tensor:
-        """True where the window shows a key to a query, (rows, n_keys)."""
-        assert self.window is not None
-        first = 0 if self.causal is None else self.causal
-        place = torch.arange(start + first, stop + first, device=self.key.device)[:, None]
-        ahead = torch.arange(self.key.shape[-2], device=self.key.device) - place
-        return (ahead >= -self.window[0]) & (ahead <= self.window[1])
 
 
 class _Block(NamedTuple):
@@ -259,7 +248,7 @@ class _Block(NamedTuple):
             mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
         return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
 
-    def of_sink(self, normalizer: Normalizer | LearnedSink) -> Normalizer | LearnedSink:
+    def of_sink(self, normalizer: Any) -> Any:
         """The normalizer of a block; a sink with logits (batch, heads, n_queries) is cut to the block."""
         if not isinstance(normalizer, LearnedSink) or normalizer.logits.dim() < 3:
             return normalizer
@@ -272,13 +261,6 @@ def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tu
     least = n_queries if whole_heads else min(n_queries, _ROWS)
     entries = max(min(_PAIRS // (pairs * least), batch), 1)
     return entries, n_queries if whole_heads else max(min(_PAIRS // (pairs * entries), n_queries), 1)
-
-
-def _and(mask: Tensor | None, kept: Tensor) -> Tensor:
-    """The mask, which hides dropped weights, too."""
-    if mask is None:
-        return kept
-    return mask & kept if mask.dtype == torch.bool else mask.masked_fill(~kept, -torch.inf)
 
 
 def _cat(parts: list[Tensor], dim: int) -> Tensor:

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Masks of PyTorch's modules, which say what is hidden, joined to one that says what is seen."""
+"""Masks of models and of PyTorch's modules, joined to one that says what is seen."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._arguments import read_call
+from .._row_plan import plan_rows
+from .._scores import Visible
 from .._tensors import shows
 
-__all__ = ["check_inputs", "check_masks", "join_masks"]
+__all__ = ["check_inputs", "check_masks", "hidden_by", "join_masks", "visible_by_place"]
 
 
 def check_inputs(
@@ -91,5 +97,20 @@ def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """The mask as numbers; -inf hides a key in any type, which the sum of two masks may have."""
     if mask.dtype != torch.bool:
-        return mask.masked_fill(~shows(mask), float("-inf"))
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
+        return hidden_by(mask, shows(mask))
+    return hidden_by(torch.zeros_like(mask, dtype=dtype), ~mask)
+
+
+def hidden_by(mask: Tensor | None, seen: Any) -> Any:
+    """The mask with every key hidden that is not seen; None for the mask, or for who is seen: hides none."""
+    if mask is None or seen is None:
+        return seen if mask is None else mask
+    return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+
+
+def visible_by_place(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Visible:
+    """The keys that ``causal`` and ``window`` show to each query, in every head and entry of the batch."""
+    head = (slice(1),) * (query.dim() - 2)
+    of_place = {name: options[name] for name in ("is_causal", "causal", "window") if name in options}
+    plan = plan_rows(read_call(query[head], key[head], None, of_place))
+    return Visible(plan.begin, plan.end, None, key.shape[-2])

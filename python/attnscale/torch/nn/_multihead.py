@@ -244,10 +244,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if dropout is None:
             found = attention_statistics(q, k, v, statistics=self.statistics, **options)
         else:
-            options = {**options, "of_distance": self.law.meaning.is_distance}
             found = attend_with_dropout(q, k, v, dropout=dropout, statistics=self.statistics, **options)
         self.rows = found if self.statistics else None
-        assert found.output is not None
         return found.output
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -16,16 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/call_arrays.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::bindings {
 
 namespace py = pybind11;
-
-using detail::count_entries;
-using detail::extents;
-using detail::for_each_index;
 
 /// ml_dtypes registers bfloat16 at run time: it has a name, but no type number to compare with.
 inline element_type element_type_of(const py::dtype& type) {
@@ -53,7 +49,7 @@ enum class elements { floats, known };
 
 /// A NumPy array, or None, as the core sees it: the last `inner` axes are the core's, the others
 /// lead (..., heads). Keeps the array (an aligned copy) alive.
-class numpy_array : public detail::strided_array {
+class numpy_array : public strided_array {
  public:
   numpy_array() = default;  ///< absent
 
@@ -81,26 +77,10 @@ class numpy_array : public detail::strided_array {
   bool is_boolean_ = false;
 };
 
-/// The leading shape of a call. Axes are equal or 1, except that the query may have more heads.
-inline extents leading_shape(std::initializer_list<const numpy_array*> arrays) {
-  int n = 0;
-  for (const numpy_array* each : arrays)
-    if (*each) n = std::max(n, each->n_leading());
-  extents shape(static_cast<std::size_t>(n), 1);
-  for (int axis = 0; axis < n; ++axis) {
-    for (const numpy_array* each : arrays) {
-      std::int64_t& here = shape[static_cast<std::size_t>(axis)];
-      if (here == 1) here = each->leading_extent(n - axis);
-    }
-  }
-  return shape;
-}
-
 /// A new C-contiguous array (leading..., inner...); its pointer goes to the core.
 template <class T>
 py::array new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
-  extents shape = leading;
-  shape.insert(shape.end(), inner);
+  const extents shape = joined(leading, inner);
   count_entries(shape);
   return py::array(py::dtype::of<T>(), shape);
 }

@@ -58,18 +58,15 @@ class call {
 
   /// From now on every query sees the keys [0, count) besides those of its interval; attend and
   /// count alone know of them.
-  void show_leading(std::int64_t count) { leading_keys_ = count; }
+  void show_leading(std::int64_t count) { arrays_.leading_keys = count; }
 
  private:
-  void describe(score_problem& problem) const;
-  attention_head head(const extents& index, const extents& shape) const;
+  struct weighted;
 
   numpy_array query_, key_, attn_mask_, begin_, end_;
-  score_form form_;
   score_tables<numpy_array> tables_;
-  bool wide_;
+  call_arrays arrays_;  // those, as the core sees them
   int num_threads_;
-  std::int64_t leading_keys_ = 0;
   bool has_lost_rows_ = false;
 };
 

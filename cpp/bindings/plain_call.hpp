@@ -21,9 +21,6 @@
 
 namespace attnscale::bindings {
 
-using detail::joined;
-using detail::strided_array;
-
 /// NumPy's own arrays, in the machine's byte order.
 class numpy_library {
  public:
@@ -135,64 +132,35 @@ class plain_options {
   bool is_causal_ = false;
 };
 
-/// What the heads of a plain call share; it has to live as long as the problem.
-class shared_rows {
+/// Query, key and value that need no preparation, with the options of a call.
+class plain_arrays : public call_arrays {
  public:
-  shared_rows(const plain_options& options, attention_problem& problem)
-      : scale_(options.scale(problem.head_dim)) {
-    if (!options.is_causal()) return;
-    end_.assign(static_cast<std::size_t>(problem.n_queries), problem.n_keys);
-    std::iota(end_.begin(), end_.begin() + std::min(problem.n_queries, problem.n_keys), 1);
-    problem.end_row = 1;
-  }
-  void describe(attention_head& head) const {
-    head.scale = &scale_;
-    if (!end_.empty()) head.end = end_.data();
-  }
+  plain_arrays(const plain_arrays&) = delete;  // its arrays refer to its numbers
+  plain_arrays& operator=(const plain_arrays&) = delete;
 
- private:
-  double scale_;
-  std::vector<std::int64_t> end_;  // behind which key each query of a causal call ends
-};
-
-/// Query, key and value that need no preparation.
-struct plain_arrays {
-  strided_array query, key, value;
-
-  /// None if one of them is not plain.
   template <class Library>
-  static std::optional<plain_arrays> read(const Library& library, py::handle query, py::handle key,
-                                          py::handle value) {
-    const auto q = library.read(query), k = library.read(key);
-    const auto v = value.is_none() ? strided_array() : library.read(value);
-    if (!q || !k || !v) return std::nullopt;
-    plain_arrays found{*q, *k, *v};
-    return found.fit() ? std::optional(std::move(found)) : std::nullopt;
+  plain_arrays(const Library& library, py::handle query_, py::handle key_, py::handle value_,
+               const plain_options& options) {
+    const auto q = library.read(query_), k = library.read(key_);
+    const auto v = value_.is_none() ? strided_array() : library.read(value_);
+    if (!q || !k || !v) return;
+    query = *q, key = *k, value = *v;
+    are_plain_ = fit();
+    if (!are_plain_) return;
+    if (query.layout().type == element_type::float64) compute = element_type::float64;
+    leading = query.leading();
+    number_ = options.scale(query.extent(1));
+    scale = {&number_, element_type::float64, sizeof number_, {}, {}, 1};
+    if (!options.is_causal()) return;
+    end_.assign(static_cast<std::size_t>(n_queries()), n_keys());
+    std::iota(end_.begin(), end_.begin() + std::min(n_queries(), n_keys()), 1);
+    end = {end_.data(), element_type::float64, sizeof(std::int64_t), {n_queries()}, {1}, 1};
   }
 
-  extents leading() const { return {query.shape().begin(), query.shape().end() - 2}; }
-  extents rows() const { return joined(leading(), {query.extent(2)}); }
-  extents output() const { return joined(leading(), {query.extent(2), value.extent(1)}); }
-
-  void describe(attention_problem& problem) const {
-    const element_type type = query.layout().type;
-    problem.compute = type == element_type::float64 ? element_type::float64 : element_type::float32;
-    problem.query = query.layout();
-    problem.key = key.layout();
-    problem.value = value.layout();
-    problem.n_queries = query.extent(2);
-    problem.n_keys = key.extent(2);
-    problem.head_dim = query.extent(1);
-    problem.value_dim = value ? value.extent(1) : 0;
-  }
-
-  attention_head head(const extents& index, const extents& shape) const {
-    attention_head head;
-    head.query = query.at(index, shape);
-    head.key = key.at(index, shape);
-    head.value = value.at(index, shape);
-    return head;
-  }
+  /// False if one of them is not plain.
+  explicit operator bool() const { return are_plain_; }
+  element_type type() const { return query.layout().type; }
+  extents output_shape() const { return joined(rows(), {value_dim()}); }
 
  private:
   bool fit() const {
@@ -212,6 +180,10 @@ struct plain_arrays {
            other.layout().type == query.layout().type &&
            std::equal(query.shape().begin(), query.shape().end() - 2, other.shape().begin());
   }
+
+  bool are_plain_ = false;
+  double number_ = 0;              // the scale
+  std::vector<std::int64_t> end_;  // behind which key each query of a causal call ends
 };
 
 /// A new array (..., n, dim), as the core sees it.
@@ -224,9 +196,6 @@ class new_matrices : public strided_array {
                std::ptrdiff_t item_size)
       : new_matrices(library.make(shape, type), shape, type, item_size) {}
 
-  void* place(const extents& index, const extents& shape) const {
-    return const_cast<void*>(at(index, shape));
-  }
   py::object take() { return std::move(array_); }
   void fill_with_zeros() {
     const auto entries = static_cast<std::size_t>(count_entries(shape()));
@@ -235,7 +204,7 @@ class new_matrices : public strided_array {
 
  private:
   new_matrices(new_result made, const extents& shape, element_type type, std::ptrdiff_t item_size)
-      : strided_array(made.data, type, item_size, shape, detail::row_major(shape), 2),
+      : strided_array(made.data, type, item_size, shape, row_major(shape), 2),
         array_(std::move(made.array)),
         elements_(made.data) {}
 

@@ -12,54 +12,13 @@
 namespace attnscale::bindings {
 namespace {
 
-/// A float, a float64 array that broadcasts to (..., heads, n_queries), or None.
-class number_or_rows {
- public:
-  number_or_rows() = default;
-  explicit number_or_rows(const py::object& numbers) : given_(!numbers.is_none()) {
-    if (PyFloat_Check(numbers.ptr())) {
-      one_ = PyFloat_AS_DOUBLE(numbers.ptr());
-    } else {
-      rows_ = numpy_array(numbers, 1);
-    }
-  }
-  const double* at(const extents& index, const extents& shape) const {
-    if (!given_) return nullptr;
-    return rows_ ? static_cast<const double*>(rows_.at(index, shape)) : &one_;
-  }
-  std::ptrdiff_t row() const { return rows_ ? rows_.stride(1) : 0; }
-
- private:
-  double one_ = 0;
-  bool given_ = false;
-  numpy_array rows_;
-};
-
-/// None for softmax, or a Rule of normalizers/_base.py: its fields by name.
-class weights_rule {
- public:
-  explicit weights_rule(const py::object& rule) {
-    if (rule.is_none()) return;
-    kind_ = normalizer_named(rule.attr("kind").cast<std::string>());
-    numbers_ = {rule.attr("alpha").cast<double>(), rule.attr("k").cast<std::int64_t>(),
-                rule.attr("eps").cast<double>()};
-    if (const std::string name(name_of(traits_of(kind_).number)); !name.empty())
-      number_ = number_or_rows(rule.attr(name.c_str()));
-  }
-  void describe(attention_problem& problem) const {
-    problem.rule = kind_;
-    problem.numbers = numbers_;
-    problem.number_row = number_.row();
-  }
-  const double* at(const extents& index, const extents& shape) const {
-    return number_.at(index, shape);
-  }
-
- private:
-  normalizer kind_ = normalizer::softmax;
-  normalizer_numbers numbers_;
-  number_or_rows number_;
-};
+/// A float, which has to outlive the array, a float64 array that broadcasts to (..., heads,
+/// n_queries), or None.
+strided_array numbers_of_rows(const py::object& numbers, double& one, numpy_array& rows) {
+  if (!PyFloat_Check(numbers.ptr())) return rows = numpy_array(numbers, 1);
+  one = PyFloat_AS_DOUBLE(numbers.ptr());
+  return {&one, element_type::float64, sizeof one, {}, {}, 1};
+}
 
 /// New arrays for the named statistics, which the problem then points at.
 py::tuple make_statistics(const py::tuple& names, const extents& shape,
@@ -67,8 +26,8 @@ py::tuple make_statistics(const py::tuple& names, const extents& shape,
   py::tuple arrays(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const statistic which = statistic_named(names[i].cast<std::string_view>());
-    py::array array = is_count(which) ? new_array<std::int64_t>(shape, {problem.n_queries})
-                                      : new_array(shape, {problem.n_queries}, problem.compute);
+    py::array array = is_count(which) ? new_array<std::int64_t>(shape, {})
+                                      : new_array(shape, {}, problem.compute);
     problem.statistics[which] = array.mutable_data();
     arrays[i] = std::move(array);
   }
@@ -89,70 +48,62 @@ call::call(const py::array& query, const py::array& key, const py::object& attn_
       attn_mask_(attn_mask, 2, is_boolean(attn_mask) ? elements::known : elements::floats),
       begin_(begin, 1, elements::known),
       end_(end, 1, elements::known),
-      wide_(wide),
       num_threads_(num_threads) {
+  arrays_.compute = wide ? element_type::float64 : element_type::float32;
+  arrays_.query = query_;
+  arrays_.key = key_;
+  arrays_.attn_mask = attn_mask_;
+  if (attn_mask_)
+    arrays_.mask_type = attn_mask_.is_boolean() ? mask_kind::boolean : mask_kind::additive;
+  arrays_.begin = begin_;
+  arrays_.end = end_;
   if (form.is_none()) return;
-  form_ = {.softcap = form.attr("softcap").cast<double>()};
+  arrays_.form = {.softcap = form.attr("softcap").cast<double>()};
   tables_ = {numpy_array(form.attr("distance_scale"), 2),
              numpy_array(form.attr("distance_bias"), 2)};
-}
-
-void call::describe(score_problem& problem) const {
-  problem.compute = wide_ ? element_type::float64 : element_type::float32;
-  problem.query = query_.layout();
-  problem.key = key_.layout();
-  problem.n_queries = query_.extent(2);
-  problem.n_keys = key_.extent(2);
-  problem.head_dim = query_.extent(1);
-  problem.mask_type = !attn_mask_               ? mask_kind::none
-                      : attn_mask_.is_boolean() ? mask_kind::boolean
-                                                : mask_kind::additive;
-  if (attn_mask_) problem.attn_mask = attn_mask_.layout();
-  problem.begin_row = begin_.stride(1);
-  problem.end_row = end_.stride(1);
-  problem.leading_keys = leading_keys_;
-  problem.form = form_;
-  problem.tables = {tables_.distance_scale.layout(), tables_.distance_bias.layout()};
+  arrays_.tables = {tables_.distance_scale, tables_.distance_bias};
   for (const numpy_array* table : {&tables_.distance_scale, &tables_.distance_bias})
-    if (*table && table->layout().type != problem.compute)
+    if (*table && table->layout().type != arrays_.compute)
       throw std::invalid_argument("a table of scores must have the type of the arithmetic");
 }
 
-attention_head call::head(const extents& index, const extents& shape) const {
-  attention_head head;
-  head.query = query_.at(index, shape);
-  head.key = key_.at(index, shape);
-  head.attn_mask = attn_mask_.at(index, shape);
-  head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
-  head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
-  head.tables = {tables_.distance_scale.at(index, shape), tables_.distance_bias.at(index, shape)};
-  return head;
-}
+/// A call with a value, and what its rows have: weights are None for softmax, or a Rule of
+/// normalizers/_base.py, whose fields are read by name.
+struct call::weighted {
+  weighted(const call& given, const py::object& value, const py::object& output,
+           const py::object& scale, const py::object& weights)
+      : value_(value, 2), output_(output, 2), arrays(given.arrays_) {
+    arrays.value = value_;
+    arrays.output = output_;
+    arrays.leading = common_leading({&arrays.query, &arrays.key, &arrays.value});
+    arrays.scale = numbers_of_rows(scale, scale_, scales_);
+    if (weights.is_none()) return;
+    arrays.rule = normalizer_named(weights.attr("kind").cast<std::string>());
+    arrays.numbers = {weights.attr("alpha").cast<double>(), weights.attr("k").cast<std::int64_t>(),
+                      weights.attr("eps").cast<double>()};
+    if (const std::string name(name_of(traits_of(arrays.rule).number)); !name.empty())
+      arrays.number = numbers_of_rows(weights.attr(name.c_str()), number_, numbers_);
+  }
+  weighted(const weighted&) = delete;  // arrays refer to its numbers
+  weighted& operator=(const weighted&) = delete;
 
-py::tuple call::attend(const py::object& value_array, const py::object& output_array,
-                       const py::tuple& statistics, const py::object& scale_object,
+ private:
+  numpy_array value_, output_, scales_, numbers_;
+  double scale_ = 0, number_ = 0;
+
+ public:
+  call_arrays arrays;
+};
+
+py::tuple call::attend(const py::object& value, const py::object& output,
+                       const py::tuple& statistics, const py::object& scale,
                        const py::object& weights) {
-  const numpy_array value(value_array, 2), output(output_array, 2);
-  const number_or_rows scale(scale_object);
-  const weights_rule rule(weights);
-  const extents shape = leading_shape({&query_, &key_, &value});
+  const weighted given(*this, value, output, scale, weights);
   attention_problem problem;
-  describe(problem);
-  rule.describe(problem);
-  problem.value = value.layout();
-  problem.output = output.layout();
-  problem.value_dim = value ? value.extent(1) : 0;
-  problem.scale_row = scale.row();
+  problem.compute = given.arrays.compute;
   // Before the walk over the heads: a result that is too large fails at once.
-  py::tuple arrays = make_statistics(statistics, shape, problem);
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(this->head(index, shape));
-    head.value = value.at(index, shape);
-    head.output = const_cast<void*>(output.at(index, shape));
-    head.scale = scale.at(index, shape);
-    head.number = rule.at(index, shape);
-  });
+  py::tuple arrays = make_statistics(statistics, given.arrays.rows(), problem);
+  given.arrays.fill(problem);
   run_call(problem, num_threads_);
   has_lost_rows_ = bindings::has_lost_rows(problem);
   return arrays;
@@ -182,62 +133,36 @@ double* rows_or_null(const py::dict& into, const char* name) {
 
 }  // namespace
 
-py::tuple call::gradients(const py::object& value_array, const py::object& grad_output_array,
+py::tuple call::gradients(const py::object& value, const py::object& grad_output_array,
                           const py::dict& into, const py::dict& saved, const py::dict& cotangents,
-                          const py::object& scale_object, const py::object& weights) const {
-  const numpy_array value(value_array, 2), grad_output(grad_output_array, 2);
-  const numpy_array output(named_or_none(saved, "output"), 2);
+                          const py::object& scale, const py::object& weights) const {
+  const weighted given(*this, value, named_or_none(saved, "output"), scale, weights);
+  const numpy_array grad_output(grad_output_array, 2);
   const auto place = [&](const char* name) { return numpy_array(named_or_none(into, name), 2); };
-  const numpy_array d_query = place("query"), d_key = place("key"), d_value = place("value");
-  const numpy_array d_attn_mask = place("attn_mask");
-  const score_tables<numpy_array> d_tables{place("distance_scale"), place("distance_bias")};
   const auto row = [&](const char* name) { return numpy_array(named_or_none(into, name), 1); };
-  const numpy_array received = row("received"), most_received = row("most_received");
-  const number_or_rows scale(scale_object);
-  const weights_rule rule(weights);
-  const extents shape = leading_shape({&query_, &key_, &value});
+  const gradient_arrays gradients{.grad_output = grad_output,
+                                  .query = place("query"),
+                                  .key = place("key"),
+                                  .value = place("value"),
+                                  .attn_mask = place("attn_mask"),
+                                  .tables = {place("distance_scale"), place("distance_bias")},
+                                  .received = row("received"),
+                                  .most_received = row("most_received")};
+  const call_arrays& arrays = given.arrays;
   gradient_problem problem;
-  describe(problem);
-  rule.describe(problem);
-  problem.value = value.layout();
-  problem.value_dim = value ? value.extent(1) : 0;
-  problem.output = output.layout();
-  problem.grad_output = grad_output.layout();
-  problem.d_query = d_query.layout();
-  problem.d_key = d_key.layout();
-  problem.d_value = d_value.layout();
-  problem.d_attn_mask = d_attn_mask.layout();
-  problem.scale_row = scale.row();
   point_at_rows(saved, problem.statistics);
   point_at_rows(cotangents, problem.cotangents);
   problem.d_number = rows_or_null(into, "bias");
   problem.d_alpha = rows_or_null(into, "alpha");
-  py::array d_scale = new_array<double>(shape, {problem.n_queries});
+  py::array d_scale = new_array<double>(arrays.rows(), {});
   problem.d_scale = static_cast<double*>(d_scale.mutable_data());
   std::fill_n(problem.d_scale, d_scale.size(), 0.0);
+  arrays.fill(problem);
+  gradients.fill(problem, arrays.leading);
   py::object d_sink = py::none();
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(this->head(index, shape));
-    head.value = value.at(index, shape);
-    head.output = const_cast<void*>(output.at(index, shape));
-    head.scale = scale.at(index, shape);
-    head.number = rule.at(index, shape);
-    const auto at = [&](const numpy_array& array) {
-      return const_cast<void*>(array.at(index, shape));
-    };
-    problem.gradients.push_back(
-        {grad_output.at(index, shape),
-         at(d_query),
-         at(d_key),
-         at(d_value),
-         at(d_attn_mask),
-         {at(d_tables.distance_scale), at(d_tables.distance_bias)},
-         {static_cast<double*>(at(received)), static_cast<double*>(at(most_received))}});
-  });
-  if (traits_of(problem.rule).number == row_number::sink && !problem.heads.empty() &&
-      problem.heads[0].number) {
-    d_sink = new_array<double>(shape, {problem.n_queries});
+  if (traits_of(arrays.rule).number == row_number::sink && arrays.number &&
+      !problem.heads.empty()) {
+    d_sink = new_array<double>(arrays.rows(), {});
     problem.d_number = static_cast<double*>(py::array(d_sink).mutable_data());
   }
   run_call(problem, num_threads_);
@@ -245,63 +170,55 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
 }
 
 py::tuple call::curve(const py::array_t<double>& scales) const {
-  const extents shape = leading_shape({&query_, &key_});
+  call_arrays arrays = arrays_;
+  arrays.leading = common_leading({&arrays.query, &arrays.key});
   curve_problem problem;
-  describe(problem);
   problem.scales.assign(scales.data(), scales.data() + scales.size());
   py::tuple results(4);
   void** const places[] = {&problem.entropy, &problem.lse, &problem.mean, &problem.variance};
   for (std::size_t k = 0; k < 4; ++k) {
-    py::array array = new_array(shape, {problem.n_queries, scales.size()}, problem.compute);
+    py::array array = new_array(arrays.rows(), {scales.size()}, arrays.compute);
     *places[k] = array.mutable_data();
     results[k] = std::move(array);
   }
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) { problem.heads.push_back(head(index, shape)); });
+  arrays.fill(problem);
   run_released(num_threads_, [&](const execution& how) { run(problem, how); });
   return results;
 }
 
 py::tuple call::solve(const py::array& target_array, double tolerance) const {
   const numpy_array target(target_array, 1);
-  const extents shape = leading_shape({&query_, &key_});
+  call_arrays arrays = arrays_;
+  arrays.leading = common_leading({&arrays.query, &arrays.key});
+  arrays.scale = target;
   solve_problem problem;
-  describe(problem);
   problem.tolerance = tolerance;
-  problem.scale_row = target.stride(1);
   py::list results;
   const auto add = [&](py::array array) {
     results.append(array);
     return array.mutable_data();
   };
-  problem.scale = static_cast<double*>(add(new_array<double>(shape, {problem.n_queries})));
+  const extents rows = arrays.rows();
+  problem.scale = static_cast<double*>(add(new_array<double>(rows, {})));
   for (void** place : {&problem.entropy, &problem.lowest, &problem.highest})
-    *place = add(new_array(shape, {problem.n_queries}, problem.compute));
+    *place = add(new_array(rows, {}, arrays.compute));
   for (bool** place : {&problem.converged, &problem.feasible})
-    *place = static_cast<bool*>(add(new_array<bool>(shape, {problem.n_queries})));
-  problem.iterations =
-      static_cast<std::int64_t*>(add(new_array<std::int64_t>(shape, {problem.n_queries})));
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) {
-    problem.heads.push_back(head(index, shape));
-    problem.heads.back().scale = static_cast<const double*>(target.at(index, shape));
-  });
+    *place = static_cast<bool*>(add(new_array<bool>(rows, {})));
+  problem.iterations = static_cast<std::int64_t*>(add(new_array<std::int64_t>(rows, {})));
+  arrays.fill(problem);
   run_released(num_threads_, [&](const execution& how) { run(problem, how); });
   return py::tuple(results);
 }
 
 py::array call::count() const {
-  const extents shape = leading_shape({&attn_mask_, &begin_, &end_});
+  call_arrays arrays = arrays_;
+  for (strided_array* each : {&arrays.query, &arrays.key})
+    *each = each->with_inner(each->dimension());  // their heads do not count
+  arrays.tables = {};
+  arrays.leading = common_leading({&arrays.attn_mask, &arrays.begin, &arrays.end});
   score_problem problem;
-  describe(problem);
-  py::array counts = new_array<std::int64_t>(shape, {problem.n_queries});
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back();
-    head.attn_mask = attn_mask_.at(index, shape);
-    head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
-    head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
-  });
+  arrays.fill(problem);
+  py::array counts = new_array<std::int64_t>(arrays.rows(), {});
   auto* const out = static_cast<std::int64_t*>(counts.mutable_data());
   run_released(num_threads_, [&](const execution& how) { count_visible(problem, out, how); });
   return counts;

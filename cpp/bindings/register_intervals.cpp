@@ -43,11 +43,11 @@ class integers {
 key_intervals read_intervals(std::int64_t n_queries, std::int64_t n_keys, const py::tuple& batch,
                              const py::object& causal, const py::object& window,
                              const py::object& key_lengths, const py::object& document_ids) {
-  extents leading(batch.size());
+  extents leading(batch.size(), 0);
   for (std::size_t axis = 0; axis < leading.size(); ++axis)
     leading[axis] = whole(PyTuple_GET_ITEM(batch.ptr(), static_cast<py::ssize_t>(axis)));
   const integers lengths(key_lengths), ids(document_ids);
-  interval_options options{n_queries, n_keys, {leading.data(), leading.size()}};
+  interval_options options{n_queries, n_keys, leading};
   if (PyLong_Check(causal.ptr())) {
     options.causal = causal_alignment::offset;
     options.causal_offset = whole(causal.ptr());

@@ -91,7 +91,7 @@ void linear(const py::object& given) {
   if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
   p.output = x.out.layout();
-  const extents shape = leading_shape({x.reads ? &x.out : &x.sums.products});
+  const extents shape = common_leading({x.reads ? &x.out : &x.sums.products});
   for (const numpy_array* each :
        {&x.query, &x.key, &x.value, &x.decay, &x.sums.reference, &x.sums.total, &x.sums.products})
     if (*each) require_leading(*each, shape);

@@ -67,7 +67,7 @@ void linear_gradient(const py::object& given) {
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
   p.grad = x.grad.layout(), p.query_out = x.query_out.layout();
   p.key_out = x.key_out.layout(), p.value_out = x.value_out.layout();
-  const extents shape = leading_shape({&x.query_out});
+  const extents shape = common_leading({&x.query_out});
   for (const numpy_array* each : {&x.query, &x.key, &x.value, &x.grad, &x.decay})
     if (*each) require_leading(*each, shape);
   for (const numpy_array* each : {&x.query_out, &x.key_out, &x.value_out})

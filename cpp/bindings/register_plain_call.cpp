@@ -30,23 +30,17 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
                   const py::dict& keywords) {
   const auto options = plain_options::read(keywords);
   const auto library = options ? Library::of(query) : std::nullopt;
-  const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;
+  if (!library) return py::none();
+  plain_arrays given(*library, query, key, value, *options);
   if (!given) return py::none();
-  attention_problem problem;
-  given->describe(problem);
-  const extents leading = given->leading();
   new_matrices output;
-  if (given->value)
-    output = new_matrices(*library, given->output(), problem.query.type, given->query.item_size());
-  problem.output = output.layout();
-  py::tuple rows = make_rows(*library, names, given->rows(), problem);
-  const shared_rows shared(*options, problem);
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(leading)));
-  for_each_index(leading, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given->head(index, leading));
-    head.output = output.place(index, leading);
-    shared.describe(head);
-  });
+  if (given.value)
+    output = new_matrices(*library, given.output_shape(), given.type(), given.query.item_size());
+  given.output = output;
+  attention_problem problem;
+  problem.compute = given.compute;
+  py::tuple rows = make_rows(*library, names, given.rows(), problem);
+  given.fill(problem);
   run_call(problem, 0);
   return py::make_tuple(output.take(), std::move(rows), has_lost_rows(problem));
 }
@@ -60,14 +54,12 @@ template <class Library>
 std::optional<void*> read_rows(const Library& library, py::handle rows, const plain_arrays& given) {
   if (rows.is_none()) return nullptr;
   const auto found = library.read(rows);
-  const extents shape = given.rows();
-  if (!found || found->shape() != shape || found->layout().type != given.query.layout().type)
+  if (!found || found->shape() != given.rows() || found->layout().type != given.type())
     return std::nullopt;
   std::int64_t step = 1;  // of neighbours along an axis of contiguous rows
   for (int axis = 1; axis <= found->dimension(); step *= found->extent(axis++))
     if (found->extent(axis) > 1 && found->stride(axis) != step) return std::nullopt;
-  const extents leading = given.leading();
-  return const_cast<void*>(found->with_inner(1).at(extents(leading.size(), 0), leading));
+  return found->place({}, {});
 }
 
 /// An array of the shape of the output.
@@ -75,7 +67,7 @@ template <class Library>
 std::optional<strided_array> read_output(const Library& library, py::handle object,
                                          const plain_arrays& given) {
   auto found = library.read(object);
-  return found && found->shape() == given.output() ? found : std::nullopt;
+  return found && found->shape() == given.output_shape() ? found : std::nullopt;
 }
 
 /// What a plain backward pass reads besides query, key and value.
@@ -106,30 +98,16 @@ new_matrices zeros(const Library& library, const strided_array& like) {
 
 /// The gradients of query, key and value.
 template <class Library>
-py::object run_backward(const Library& library, const plain_arrays& given,
-                        const backward_arrays& saved, const plain_options& options) {
-  gradient_problem problem;
-  given.describe(problem);
-  problem.grad_output = saved.grad_output.layout();
-  problem.output = saved.output.layout();
-  problem.statistics[statistic::lse] = saved.lse;
+py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved) {
   new_matrices d_query = zeros(library, given.query), d_key = zeros(library, given.key);
   new_matrices d_value = zeros(library, given.value);
-  problem.d_query = d_query.layout();
-  problem.d_key = d_key.layout();
-  problem.d_value = d_value.layout();
-  const extents leading = given.leading();
-  const shared_rows shared(options, problem);
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(leading)));
-  for_each_index(leading, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given.head(index, leading));
-    head.output = const_cast<void*>(saved.output.at(index, leading));
-    shared.describe(head);
-    problem.gradients.push_back({.grad_output = saved.grad_output.at(index, leading),
-                                 .query = d_query.place(index, leading),
-                                 .key = d_key.place(index, leading),
-                                 .value = d_value.place(index, leading)});
-  });
+  given.output = saved.output;
+  gradient_problem problem;
+  problem.statistics[statistic::lse] = saved.lse;
+  given.fill(problem);
+  const gradient_arrays gradients{
+      .grad_output = saved.grad_output, .query = d_query, .key = d_key, .value = d_value};
+  gradients.fill(problem, given.leading);
   run_call(problem, 0);
   return py::make_tuple(d_query.take(), d_key.take(), d_value.take());
 }
@@ -142,10 +120,11 @@ py::object differentiate(py::handle query, py::handle key, py::handle value, py:
   const auto options = plain_options::read(keywords);
   if (!options || value.is_none() || grad_output.is_none()) return py::none();
   const auto library = Library::of(query);
-  const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;
-  if (!given || is_half(given->query.layout().type)) return py::none();
-  const auto saved = backward_arrays::read(*library, *given, grad_output, output, lse);
-  return saved ? run_backward(*library, *given, *saved, *options) : py::none();
+  if (!library) return py::none();
+  plain_arrays given(*library, query, key, value, *options);
+  if (!given || is_half(given.type())) return py::none();
+  const auto saved = backward_arrays::read(*library, given, grad_output, output, lse);
+  return saved ? run_backward(*library, given, *saved) : py::none();
 }
 
 }  // namespace

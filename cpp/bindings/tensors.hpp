@@ -36,14 +36,14 @@ class tensor_library {
   }
 
   /// A tensor on the CPU of a type that the core reads; it has to live until the call ends.
-  std::optional<detail::strided_array> read(py::handle object) const {
+  std::optional<strided_array> read(py::handle object) const {
     dlpack::tensor lent;
     if (functions_->lend(object.ptr(), &lent) != 0) throw py::error_already_set();
     const auto type = element_type_of(lent.type);
     if (!type || lent.device != dlpack::cpu || lent.type.lanes != 1) return std::nullopt;
-    return detail::strided_array(static_cast<char*>(lent.data) + lent.byte_offset, *type,
-                                 lent.type.bits / 8, extents(lent.shape, lent.shape + lent.n_axes),
-                                 extents(lent.strides, lent.strides + lent.n_axes), 2);
+    return strided_array(static_cast<char*>(lent.data) + lent.byte_offset, *type,
+                         lent.type.bits / 8, extents(lent.shape, lent.shape + lent.n_axes),
+                         extents(lent.strides, lent.strides + lent.n_axes), 2);
   }
 
   new_result make(extents shape, element_type type) const {

@@ -17,11 +17,6 @@
 
 namespace attnscale::bindings::xla {
 
-using detail::count_entries;
-using detail::extents;
-using detail::for_each_index;
-using detail::strided_array;
-
 inline element_type element_type_of(int type) {
   switch (type) {
     case float64:
@@ -69,7 +64,7 @@ class array {
   /// As the core's; `swapped`: of axes (..., n, heads, dim) instead of (..., heads, n, dim).
   strided_array matrix(bool swapped = false) const {
     if (!given_) return {};
-    extents sizes = shape(), strides = detail::row_major(sizes);
+    extents sizes = shape(), strides = row_major(sizes);
     if (swapped && sizes.size() > 2) {
       const std::size_t n = sizes.size();
       std::swap(sizes[n - 3], sizes[n - 2]);
@@ -81,7 +76,7 @@ class array {
   /// Of one number for each distance, n_queries - 1 - i + j, as a matrix of (i, j).
   strided_array matrix_of_distances(std::int64_t n_queries, std::int64_t n_keys) const {
     if (!given_) return {};
-    extents sizes = shape(), strides = detail::row_major(sizes);
+    extents sizes = shape(), strides = row_major(sizes);
     sizes.back() = n_queries;
     sizes.push_back(n_keys);
     strides.back() = -1;
@@ -102,7 +97,8 @@ class rows_of {
  public:
   rows_of() = default;
 
-  explicit rows_of(const array& given) {
+  explicit rows_of(const array& given) { read(given); }
+  void read(const array& given) {
     if (!given) return;
     extents shape = given.shape();
     if (given.type() == uint32) shape.back() /= 2;
@@ -113,8 +109,7 @@ class rows_of {
     } else {
       widen(given);
     }
-    rows_ = {numbers_.data(), element_type::float64,    sizeof(Number),
-             shape,           detail::row_major(shape), 1};
+    rows_ = {numbers_.data(), element_type::float64, sizeof(Number), shape, row_major(shape), 1};
   }
 
   rows_of(const rows_of&) = delete;
@@ -123,7 +118,7 @@ class rows_of {
   explicit operator bool() const { return static_cast<bool>(rows_); }
   const std::vector<Number>& numbers() const { return numbers_; }
   const strided_array& rows() const { return rows_; }
-  std::ptrdiff_t stride() const { return rows_ ? rows_.stride(1) : 0; }
+  std::ptrdiff_t stride() const { return rows_.stride(1); }
   const Number* at(const extents& index, const extents& shape) const {
     return static_cast<const Number*>(rows_.at(index, shape));
   }

@@ -85,22 +85,15 @@ error* answer(const call_frame& frame, void (*work)(const call_reader&)) {
 
 void run_attention(const call_reader& call) {
   check_numbers(call);
-  const call_arrays given(call);
+  xla_call_arrays given(call);
+  given.output = call.result("output").matrix(given.swapped);
   attention_problem problem;
-  describe(call, given, problem);
   narrow_counts counts;
   for (const auto& [name, each] : call.results())
     if (name != "output")
       problem.statistics[statistic_named(name)] =
           each.type() == int32 ? counts.place(each) : each.data();
-  const strided_array output = call.result("output").matrix(given.swapped);
-  problem.output = output.layout();
-  const extents& shape = given.leading;
-  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
-  for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given.head(index));
-    head.output = const_cast<void*>(output.at(index, shape));
-  });
+  given.fill(problem);
   run(problem, call.how());
   counts.write();
 }

@@ -11,8 +11,7 @@ namespace {
 class full_rows {
  public:
   const void* place(const array& given, const extents& shape, std::int64_t n_queries) {
-    if (given.shape() == detail::joined(shape, {n_queries}) && given.type() != int32)
-      return given.data();
+    if (given.shape() == joined(shape, {n_queries}) && given.type() != int32) return given.data();
     if (given.type() == int32 || given.type() == int64)
       return repeat(rows_of<std::int64_t>(given), shape, n_queries, integers_);
     if (given.type() == float64) return repeat(rows_of<double>(given), shape, n_queries, doubles_);
@@ -43,7 +42,7 @@ class row_gradient {
  public:
   row_gradient(const array& wanted, const extents& shape, std::int64_t n_queries)
       : wanted_(wanted), shape_(shape), n_queries_(n_queries) {
-    numbers_.resize(static_cast<std::size_t>(count_entries(detail::joined(shape, {n_queries}))));
+    numbers_.resize(static_cast<std::size_t>(count_entries(joined(shape, {n_queries}))));
   }
   std::vector<double>& numbers() { return numbers_; }
   double* data() { return numbers_.data(); }
@@ -53,7 +52,7 @@ class row_gradient {
     std::vector<double> sums(static_cast<std::size_t>(wanted_.count()));
     const extents sizes = wanted_.shape();
     const strided_array rows(sums.data(), element_type::float64, sizeof(double), sizes,
-                             detail::row_major(sizes), 1);
+                             row_major(sizes), 1);
     std::size_t from = 0;
     for_each_index(shape_, [&](const extents& index) {
       auto* first = static_cast<double*>(const_cast<void*>(rows.at(index, shape_)));
@@ -74,36 +73,22 @@ class row_gradient {
 };
 
 /// The arrays that gradients are added to, zero at first.
-struct gradient_arrays {
-  explicit gradient_arrays(const call_reader& call, const call_arrays& given)
-      : query(zeros(call, "query").matrix(given.swapped)),
-        key(zeros(call, "key").matrix(given.swapped)),
-        value(zeros(call, "value").matrix(given.swapped)),
-        mask(zeros(call, "attn_mask").matrix()) {
-    const std::int64_t n_queries = given.query.extent(2), n_keys = given.key.extent(2);
-    tables = {zeros(call, "distance_scale").matrix_of_distances(n_queries, n_keys),
-              zeros(call, "distance_bias").matrix_of_distances(n_queries, n_keys)};
-  }
-
-  gradient_head head(const void* grad_output, const extents& index, const extents& shape) const {
-    const auto at = [&](const strided_array& each) {
-      return const_cast<void*>(each.at(index, shape));
-    };
-    return {grad_output, at(query), at(key),
-            at(value),   at(mask),  {at(tables.distance_scale), at(tables.distance_bias)}};
-  }
-
-  strided_array query, key, value, mask;
-  score_tables<strided_array> tables;
-
- private:
-  static array zeros(const call_reader& call, std::string_view name) {
+gradient_arrays places_of(const call_reader& call, const xla_call_arrays& given) {
+  const auto zeros = [&](std::string_view name) {
     const array found = call.result(name);
     if (found)
       std::memset(found.data(), 0, static_cast<std::size_t>(found.count() * size_of(found.type())));
     return found;
-  }
-};
+  };
+  const std::int64_t n_queries = given.n_queries(), n_keys = given.n_keys();
+  return {.grad_output = call.argument("grad_output").matrix(given.swapped),
+          .query = zeros("query").matrix(given.swapped),
+          .key = zeros("key").matrix(given.swapped),
+          .value = zeros("value").matrix(given.swapped),
+          .attn_mask = zeros("attn_mask").matrix(),
+          .tables = {zeros("distance_scale").matrix_of_distances(n_queries, n_keys),
+                     zeros("distance_bias").matrix_of_distances(n_queries, n_keys)}};
+}
 
 /// 0 for a query that holds a NaN and sees no key.
 void clear_rows_without_keys(const gradient_problem& problem, std::vector<double>& gradient,
@@ -132,18 +117,12 @@ void read_rows(const call_reader& call, const extents& shape, full_rows& rows,
 }  // namespace
 
 void run_gradients(const call_reader& call) {
-  const call_arrays given(call);
-  const gradient_arrays into(call, given);
-  const strided_array output = call.argument("output").matrix(given.swapped);
-  const strided_array grad_output = call.argument("grad_output").matrix(given.swapped);
+  xla_call_arrays given(call);
+  given.output = call.argument("output").matrix(given.swapped);
+  const gradient_arrays gradients = places_of(call, given);
   gradient_problem problem;
-  describe(call, given, problem);
-  problem.output = output.layout();
-  problem.grad_output = grad_output.layout();
-  problem.d_query = into.query.layout();
-  problem.d_key = into.key.layout();
-  problem.d_value = into.value.layout();
-  problem.d_attn_mask = into.mask.layout();
+  given.fill(problem);
+  gradients.fill(problem, given.leading);
   const extents& shape = given.leading;
   full_rows rows;
   read_rows(call, shape, rows, problem);
@@ -152,11 +131,6 @@ void run_gradients(const call_reader& call) {
   problem.d_scale = scale.data();
   if (given.number && traits_of(given.rule).number == row_number::sink)
     problem.d_number = sink.data();
-  for_each_index(shape, [&](const extents& index) {
-    attention_head& head = problem.heads.emplace_back(given.head(index));
-    head.output = const_cast<void*>(output.at(index, shape));
-    problem.gradients.push_back(into.head(grad_output.at(index, shape), index, shape));
-  });
   const execution how = call.how();
   run(problem, how);
   clear_rows_without_keys(problem, scale.numbers(), how);

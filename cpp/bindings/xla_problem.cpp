@@ -25,63 +25,40 @@ void check_finite(const array& given, const std::string& message) {
       throw std::invalid_argument(message);
 }
 
-/// Rows that the core made for all leading axes as a batch, and so with one more axis of heads.
-template <class Number>
-strided_array of_heads(const row_array<Number>& rows) {
-  extents shape(rows.extents.begin(), rows.extents.end());
-  if (shape.size() > 1) shape.erase(shape.end() - 2);
-  return {rows.numbers.data(),      element_type::float64,
-          sizeof(Number),           shape,
-          detail::row_major(shape), 1};
-}
-
 }  // namespace
 
-void describe(const call_reader& call, const call_arrays& given, attention_problem& problem) {
-  problem.compute = call.integer("wide") ? element_type::float64 : element_type::float32;
-  problem.query = given.query.layout();
-  problem.key = given.key.layout();
-  problem.value = given.value.layout();
-  problem.n_queries = given.query.extent(2);
-  problem.n_keys = given.key.extent(2);
-  problem.head_dim = given.query.extent(1);
-  problem.value_dim = given.value ? given.value.extent(1) : 0;
-  const array mask = call.argument("attn_mask");
-  problem.mask_type = !mask                    ? mask_kind::none
-                      : mask.type() == boolean ? mask_kind::boolean
-                                               : mask_kind::additive;
-  problem.attn_mask = given.mask.layout();
-  problem.scale_row = given.scale.stride(1);
-  problem.begin_row = given.begin.stride(1);
-  problem.end_row = given.end.stride(1);
-  problem.form = {.softcap = call.number("softcap")};
-  problem.tables = {given.tables.distance_scale.layout(), given.tables.distance_bias.layout()};
-  problem.rule = given.rule;
-  problem.numbers = {call.number("alpha"), call.integer("k"), call.number("eps")};
-  problem.number_row = given.number.stride();
-}
-
-call_arrays::call_arrays(const call_reader& call)
+xla_call_arrays::xla_call_arrays(const call_reader& call)
     : swapped(call.integer("swapped") != 0),
-      query(call.argument("query").matrix(swapped)),
-      key(call.argument("key").matrix(swapped)),
-      value(call.argument("value").matrix(swapped)),
-      mask(call.argument("attn_mask").matrix()),
-      rule(normalizer_named(call.text_option("normalizer"))),
-      number(call.argument(name_of(traits_of(rule).number))),
       scales_(call.argument("scale")),
       one_scale_(call.number("scale")) {
-  const std::int64_t n_queries = query.extent(2), n_keys = key.extent(2);
-  tables = {call.argument("distance_scale").matrix_of_distances(n_queries, n_keys),
-            call.argument("distance_bias").matrix_of_distances(n_queries, n_keys)};
+  compute = call.integer("wide") ? element_type::float64 : element_type::float32;
+  query = call.argument("query").matrix(swapped);
+  key = call.argument("key").matrix(swapped);
+  value = call.argument("value").matrix(swapped);
+  const array mask = call.argument("attn_mask");
+  attn_mask = mask.matrix();
+  if (mask) mask_type = mask.type() == boolean ? mask_kind::boolean : mask_kind::additive;
+  tables = {call.argument("distance_scale").matrix_of_distances(n_queries(), n_keys()),
+            call.argument("distance_bias").matrix_of_distances(n_queries(), n_keys())};
+  form = {.softcap = call.number("softcap")};
+  rule = normalizer_named(call.text_option("normalizer"));
+  numbers = {call.number("alpha"), call.integer("k"), call.number("eps")};
+  numbers_.read(call.argument(name_of(traits_of(rule).number)));
+  number = numbers_.rows();
   read_leading(call);
   read_intervals(call);
   read_scale(call);
 }
 
-void call_arrays::read_leading(const call_reader& call) {
-  for (int axis = 1; axis <= query.n_leading(); ++axis)
-    leading.insert(leading.begin(), query.leading_extent(axis));
+template <class Number>
+strided_array xla_call_arrays::of_heads(const row_array<Number>& rows) const {
+  extents shape(rows.extents.begin(), rows.extents.end());
+  if (shape.size() > leading.size() + 1) shape.erase(shape.size() - 2);
+  return {rows.numbers.data(), element_type::float64, sizeof(Number), shape, row_major(shape), 1};
+}
+
+void xla_call_arrays::read_leading(const call_reader& call) {
+  leading = query.leading();
   for (const auto& [name, each] : call.arguments()) {
     const int inner = n_inner(name);
     const strided_array seen =
@@ -93,8 +70,8 @@ void call_arrays::read_leading(const call_reader& call) {
   }
 }
 
-void call_arrays::read_intervals(const call_reader& call) {
-  interval_options options{query.extent(2), key.extent(2), {leading.data(), leading.size()}};
+void xla_call_arrays::read_intervals(const call_reader& call) {
+  interval_options options{query.extent(2), key.extent(2), leading};
   options.causal = static_cast<causal_alignment>(call.integer("causal"));
   options.causal_offset = call.integer("causal_offset");
   options.window = {call.integer("left"), call.integer("right")};
@@ -111,25 +88,12 @@ void call_arrays::read_intervals(const call_reader& call) {
   if (intervals_.end()) end = of_heads(*intervals_.end());
 }
 
-void call_arrays::read_scale(const call_reader& call) {
+void xla_call_arrays::read_scale(const call_reader& call) {
   scale = scales_.rows();
+  if (!scale) scale = {&one_scale_, element_type::float64, sizeof one_scale_, {}, {}, 1};
   const std::string spelling = call.text_option("law");
   if (spelling.empty()) return;
-  const scale_law law = scale_law::parse(spelling);
-  const std::int64_t head_dim = std::max<std::int64_t>(1, query.extent(1));
-  row_array<std::int64_t> visible;
-  const bool counts_mask = mask && law.meaning() == n_means::visible_keys;
-  if (counts_mask) {
-    attention_problem problem;
-    describe(call, *this, problem);
-    visible.extents.assign(leading.begin(), leading.end());
-    visible.extents.insert(visible.extents.end(), {1, problem.n_queries});
-    visible.numbers.resize(
-        static_cast<std::size_t>(count_entries(detail::joined(leading, {problem.n_queries}))));
-    for_each_index(leading, [&](const extents& index) { problem.heads.push_back(head(index)); });
-    count_visible(problem, visible.numbers.data(), call.how());
-  }
-  law_scales_ = law_scales(law, intervals_, counts_mask ? &visible : nullptr, head_dim);
+  law_scales_ = scales_of_law(scale_law::parse(spelling), intervals_, *this, call.how());
   scale = of_heads(law_scales_);
 }
 

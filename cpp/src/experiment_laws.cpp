@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "attnscale/check_law.hpp"
 #include "attnscale/refuse.hpp"
+#include "attnscale/scale_law.hpp"
 
 namespace attnscale::detail {
 namespace {

@@ -10,74 +10,25 @@
 
 #include "attnscale/refuse.hpp"
 #include "attnscale/scale_law.hpp"
+#include "row_arrays.hpp"
 
 namespace attnscale {
 namespace {
 
+using detail::axes_of_rows;
+using detail::broadcast;
+using detail::combine;
+using detail::count;
+using detail::place;
 using detail::refuse;
+using detail::strides_in;
 using detail::text_of;
 using rows = key_intervals::rows;
-using extents = std::vector<std::int64_t>;
 
 /// Alignments and sides of windows up to here add up without overflow.
 constexpr std::int64_t most_offset = std::int64_t{1} << 60, most_side = 2 * most_offset;
 
-// ---- arrays that broadcast --------------------------------------------------------------------
-
-std::size_t count(std::span<const std::int64_t> shape) {
-  return static_cast<std::size_t>(detail::entries_of(shape));
-}
-
-/// The shape of two arrays that fit each other.
-extents broadcast(extents a, extents b) {
-  if (a.size() < b.size()) std::swap(a, b);
-  const std::size_t more = a.size() - b.size();
-  for (std::size_t axis = 0; axis < b.size(); ++axis)
-    if (a[more + axis] == 1) a[more + axis] = b[axis];
-  return a;
-}
-
-/// Strides along the axes of a shape, 0 where one entry serves all.
-extents strides_in(std::span<const std::int64_t> shape, std::span<const std::int64_t> own) {
-  extents strides(shape.size(), 0);
-  std::int64_t step = 1;
-  for (std::size_t k = 1; k <= own.size(); ++k) {
-    const std::int64_t extent = own[own.size() - k];
-    if (extent != 1) strides[shape.size() - k] = step;
-    step *= extent;
-  }
-  return strides;
-}
-
-/// Where the part of an array that belongs to an index begins, counting `index` over the axes of a
-/// shape without its last `inner` ones.
-std::int64_t place(std::int64_t index, std::span<const std::int64_t> shape,
-                   std::span<const std::int64_t> strides, std::size_t inner) {
-  std::int64_t at = 0;
-  for (std::size_t axis = shape.size() - inner; axis-- > 0; index /= shape[axis])
-    at += index % shape[axis] * strides[axis];
-  return at;
-}
-
-/// f of the entries of two arrays that fit each other.
-template <class F>
-rows combine(const rows& a, const rows& b, F f) {
-  rows found{broadcast(a.extents, b.extents), {}};
-  const extents& shape = found.extents;
-  found.numbers.resize(count(shape));
-  const std::int64_t n = shape.empty() ? 1 : shape.back();
-  const extents of_a = strides_in(shape, a.extents), of_b = strides_in(shape, b.extents);
-  const std::int64_t step_a = shape.empty() ? 0 : of_a.back();
-  const std::int64_t step_b = shape.empty() ? 0 : of_b.back();
-  const std::size_t inner = shape.empty() ? 0 : 1;
-  std::int64_t* to = found.numbers.data();
-  for (std::int64_t outer = 0; to != found.numbers.data() + found.numbers.size(); ++outer) {
-    const std::int64_t* from_a = a.numbers.data() + place(outer, shape, of_a, inner);
-    const std::int64_t* from_b = b.numbers.data() + place(outer, shape, of_b, inner);
-    for (std::int64_t i = 0; i < n; ++i) *to++ = f(from_a[i * step_a], from_b[i * step_b]);
-  }
-  return found;
-}
+// ---- arrays of rows --------------------------------------------------------------------------
 
 rows one(std::int64_t number) { return {{}, {number}}; }
 
@@ -96,7 +47,8 @@ std::string text_of_integer(const integer_array& given, std::int64_t number) {
 }
 
 /// A copy, without leading axes of extent 1 that the shape has not.
-rows read(const char* name, const integer_array& given, const extents& shape, const char* axes) {
+rows read(const char* name, const integer_array& given, const axes_of_rows& shape,
+          const char* axes) {
   std::span<const std::int64_t> own = given.extents, strides = given.strides;
   for (; own.size() > shape.size() && own[0] == 1; own = own.subspan(1))
     strides = strides.subspan(1);
@@ -104,8 +56,8 @@ rows read(const char* name, const integer_array& given, const extents& shape, co
   for (std::size_t k = 1; fits && k <= own.size(); ++k)
     fits = own[own.size() - k] == 1 || own[own.size() - k] == shape[shape.size() - k];
   if (!fits)
-    refuse(std::string(name) + " must broadcast to " + axes + " = " +
-           text_of(std::span<const std::int64_t>(shape)) + ", got shape " + text_of(given.extents));
+    refuse(std::string(name) + " must broadcast to " + axes + " = " + text_of(shape) +
+           ", got shape " + text_of(given.extents));
   rows found{{own.begin(), own.end()}, {}};
   found.numbers.resize(count(own));
   for (std::size_t i = 0; i < found.numbers.size(); ++i)
@@ -137,7 +89,7 @@ struct documents {
   explicit documents(const interval_options& options) {
     const integer_array& given = *options.document_ids;
     const std::int64_t n_keys = options.n_keys;
-    extents shape(options.batch.begin(), options.batch.end());
+    axes_of_rows shape(options.batch.begin(), options.batch.end());
     shape.push_back(n_keys);
     const rows ids = read("document_ids", given, shape, "(..., n_keys)");
     first.extents = ids.extents;
@@ -193,13 +145,13 @@ struct documents {
 
 /// What keys have, for the key that each query is aligned with; 0 before the first key.
 rows of_aligned(const rows& keys, const rows& aligned) {
-  extents lead = keys.extents;
+  axes_of_rows lead = keys.extents;
   lead.back() = 1;
   rows found{broadcast(std::move(lead), aligned.extents), {}};
-  const extents& shape = found.extents;
+  const axes_of_rows& shape = found.extents;
   found.numbers.resize(count(shape));
-  const extents of_keys = strides_in(shape, keys.extents),
-                of_aligned = strides_in(shape, aligned.extents);
+  const axes_of_rows of_keys = strides_in(shape, keys.extents),
+                     of_aligned = strides_in(shape, aligned.extents);
   const std::int64_t n = shape.back();
   std::int64_t* to = found.numbers.data();
   for (std::int64_t outer = 0; to != found.numbers.data() + found.numbers.size(); ++outer) {

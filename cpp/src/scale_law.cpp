@@ -247,4 +247,14 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
   if (const auto* table = std::get_if<laws::table>(&law_)) check_places(*table, n);
 }
 
+void require_one_scale_a_row(const scale_law& law) {
+  using detail::refuse;
+  const std::string start = "law '" + std::string(law.name()) + "' ";
+  if (law.acts_on_some_channels()) refuse(start + "acts on some channels only, and a scale on all");
+  if (law.meaning() == n_means::query_key_distance)
+    refuse(start + "gives the keys of a row different scales, and scale takes one a row");
+  if (!law.counts())
+    refuse(start + "counts what is measured on a row: measure it, and give scale an array");
+}
+
 }  // namespace attnscale

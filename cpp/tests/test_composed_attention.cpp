@@ -58,9 +58,8 @@ bool sees_all(std::size_t, std::size_t) { return true; }
 
 template <class T, class A, class B>
 dense_array<T> product(const A& a, const B& b, int num_threads = 1) {
-  const detail::strided_array left(a, 2), right(b, 2);
-  return detail::matrix_product<T>(left, right,
-                                   detail::broadcast_leading({"a", &left}, {"b", &right}),
+  const strided_array left(a, 2), right(b, 2);
+  return detail::matrix_product<T>(left, right, broadcast_leading({"a", &left}, {"b", &right}),
                                    {.num_threads = num_threads});
 }
 
@@ -80,7 +79,7 @@ TEST_CASE("a product of matrices is the sums of its terms, from any strides") {
       const xt::xarray<T> a_turned = xt::transpose(a), b_turned = xt::transpose(b);
       CHECK(identical(product<T>(xt::transpose(a_turned), xt::transpose(b_turned)),
                       product<T>(a, b)));
-      const detail::strided_array turned(b_turned, 2);
+      const strided_array turned(b_turned, 2);
       CHECK(
           identical(detail::matrix_product<T>({a, 2}, turned.transposed(), {}), product<T>(a, b)));
       const xt::xarray<double> wide = a;

@@ -225,7 +225,7 @@ _CALLS = (
     ),
     Fault(
         "rows that see global keys get too much of their neighbours",
-        "cpp/include/attnscale/local_global_attention.hpp",
+        "cpp/src/local_global_attention.cpp",
         "const T weighted = row[c] * mine;",
         "const T weighted = row[c] * (mine + theirs);",
         cpp("test_composed_attention", "local and global attention is a mask"),
@@ -233,20 +233,20 @@ _CALLS = (
     Fault(
         "the gradient of lambda in differential attention has the wrong sign",
         "cpp/include/attnscale/differential_attention.hpp",
-        "by_lam.data()[row] = -sum;",
-        "by_lam.data()[row] = sum;",
+        "by_lam.numbers[row] = -sum;",
+        "by_lam.numbers[row] = sum;",
         cpp("test_composed_attention", "gradients of differential attention*"),
     ),
     Fault(
         "a key of kattention is moved away by its whole square",
-        "cpp/include/attnscale/kattention.hpp",
+        "cpp/src/kattention.cpp",
         "static_cast<T>(-0.5 * square)",
         "static_cast<T>(-square)",
         cpp("test_kattention", "kattention of given queries and keys is a Gaussian kernel"),
     ),
     Fault(
         "an output may begin within what a call reads",
-        "cpp/include/attnscale/attention_into.hpp",
+        "cpp/src/attention_into.cpp",
         "if (last_ <= other.first_ || other.last_ <= first_) return true;",
         "if (last_ <= other.first_ || other.first_ <= first_) return true;",
         cpp("test_ownership", "outputs share no memory with what is read*"),
@@ -260,7 +260,7 @@ _CALLS = (
     ),
     Fault(
         "the gradient of a table of the distance forgets the law beside it",
-        "cpp/include/attnscale/distance_form.hpp",
+        "cpp/src/distance_form.cpp",
         "to[t] += factor ? *from * factor[k] : *from;",
         "to[t] += factor ? *from : *from;",
         cpp("test_option_gradients", "gradients: of what a function of the distance returned*"),

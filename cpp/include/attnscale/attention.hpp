@@ -35,38 +35,22 @@ void make_statistics(const call_description& call, const statistic_set& wanted, 
   for_each_statistic(result, [&](statistic which, auto& array) {
     if (!wanted.contains(which)) return;
     using element = typename std::remove_cvref_t<decltype(array)>::value_type::value_type;
-    array = new_array<element>(call.leading(), {call.n_queries()});
+    array = new_array<element>(call.rows(), {});
     rows[which] = array->data();
-  });
-}
-
-/// Lets the heads of a problem read the value and write to an output (..., heads, n_queries,
-/// value_dim), whose elements may be written.
-inline void write_to(const strided_array& output, const call_description& call,
-                     attention_problem& problem) {
-  problem.value = call.value().layout();
-  problem.value_dim = call.value_dim();
-  problem.output = output.layout();
-  auto head = problem.heads.begin();
-  for_each_index(call.leading(), [&](const extents& index) {
-    head++->output = const_cast<void*>(output.at(index, call.leading()));
   });
 }
 
 /// One pass: the output if there is a value, and the statistics that are wanted.
 template <class T, class Output = T>
-attention_statistics_result<T, Output> attend(const call_description& call,
-                                              const statistic_set& wanted) {
+attention_statistics_result<T, Output> attend(call_description call, const statistic_set& wanted) {
   attention_statistics_result<T, Output> result;
-  attention_problem problem;
-  // Before the walk over the heads: a result that is too large fails at once.
-  if (call.value())
-    result.output = new_array<Output>(call.leading(), {call.n_queries(), call.value_dim()});
-  make_statistics(call, wanted, result, problem.statistics);
-  call.fill(problem);
-  call.fill_rule(problem, wanted);
-  if (result.output) write_to({*result.output, 2}, call, problem);
-  run(problem, call.how());
+  row_outputs rows;
+  if (call.arrays().value) {
+    result.output = new_array<Output>(call.rows(), {call.value_dim()});
+    call.set_output({*result.output, 2});
+  }
+  make_statistics(call, wanted, result, rows);
+  call.attend(rows, wanted);
   return result;
 }
 
@@ -78,7 +62,7 @@ template <detail::array_argument Q, detail::array_argument K, detail::array_argu
 auto attention(const Q& query, const K& key, const V& value,
                const attention_options& options = {}) {
   detail::require_attention_arrays<Q, K, V>();
-  const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
+  const call_description call({query, 2}, {key, 2}, {value, 2}, options);
   return *detail::attend<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>(call, {}).output;
 }
 
@@ -88,7 +72,7 @@ auto attention_statistics(const Q& query, const K& key, const V& value,
                           const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
   detail::require_attention_arrays<Q, K, V>();
-  const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
+  const call_description call({query, 2}, {key, 2}, {value, 2}, options);
   return detail::attend<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>(call, statistics);
 }
 
@@ -97,7 +81,7 @@ template <detail::array_argument Q, detail::array_argument K>
 auto attention_statistics(const Q& query, const K& key, const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
   detail::require_attention_arrays<Q, K>();
-  const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  const call_description call({query, 2}, {key, 2}, {}, options);
   return detail::attend<detail::compute_t<Q, K>>(call, statistics);
 }
 
@@ -114,8 +98,8 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
                    const attention_options& options = {}) {
   detail::require_attention_arrays<Q, K>();
   using T = detail::compute_t<Q, K>;
-  const detail::call_description call({query, 2}, {key, 2}, {}, options);
-  detail::require_softmax(options, "entropy_curve");
+  const call_description call({query, 2}, {key, 2}, {}, options);
+  require_softmax(options, "entropy_curve");
   if (options.scale)
     detail::refuse(
         "entropy_curve takes its scales from the argument scales, got "
@@ -124,9 +108,7 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
     if (!std::isfinite(scale))
       detail::refuse("scales must be finite, got " + detail::text_of(scale));
   const auto n_scales = static_cast<std::int64_t>(scales.size());
-  const auto make = [&] {
-    return detail::new_array<T>(call.leading(), {call.n_queries(), n_scales});
-  };
+  const auto make = [&] { return detail::new_array<T>(call.rows(), {n_scales}); };
   entropy_curve_result<T> result{scales, make(), make(), make(), make()};
   curve_problem problem;
   call.fill(problem);
@@ -154,8 +136,8 @@ template <detail::array_argument Q, detail::array_argument K>
 dense_array<std::int64_t> count_visible(const Q& query, const K& key,
                                         const attention_options& options = {}) {
   detail::require_attention_arrays<Q, K>();
-  const detail::call_description call({query, 2}, {key, 2}, {}, options);
-  auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
+  const call_description call({query, 2}, {key, 2}, {}, options);
+  auto counts = detail::new_array<std::int64_t>(call.rows(), {});
   score_problem problem;
   call.fill(problem);
   count_visible(problem, counts.data(), call.how());
@@ -168,8 +150,8 @@ template <detail::array_argument Q, detail::array_argument K, detail::array_argu
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {
   detail::require_attention_arrays<Q, K, V>();
-  detail::require_softmax(options, "attention_state");
-  detail::require_whole_sequence(options);
+  require_softmax(options, "attention_state");
+  require_whole_sequence(options);
   auto all =
       attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});
   return attention_state_result<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>{

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/check.hpp"
 #include "attnscale/describe.hpp"
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
@@ -51,6 +51,29 @@ struct attention_gradients_result {
   std::optional<dense_array<double>> distance_scale{}, distance_bias{};
 };
 
+/// What a backward pass reads besides the call.
+struct backward_inputs {
+  const statistic_gradients& of;
+  strided_array grad_output{};  ///< absent: the output does not count
+  strided_array output{};       ///< of the forward pass, as are the rows; absent: computed again
+  std::vector<std::pair<statistic, strided_array>> rows{};
+};
+
+/// Where its results go: zeros before, row-major, of the shapes of the arrays that were given.
+struct backward_outputs {
+  strided_array query, key, value{}, attn_mask{};      ///< of the type of the arithmetic
+  double *scale, *number = nullptr, *alpha = nullptr;  ///< of each row
+  score_tables<bool> tables{};                         ///< that are wanted
+};
+
+/// Computes them, where query and key are those that were given to the call. Returns the gradients
+/// of the tables that are wanted.
+ATTNSCALE_EXPORT score_tables<row_array<double>> run_backward(call_description& call,
+                                                              const strided_array& query,
+                                                              const strided_array& key,
+                                                              const backward_inputs& in,
+                                                              const backward_outputs& out);
+
 namespace detail {
 
 /// Row-major zeros.
@@ -61,219 +84,66 @@ dense_array<T> zeros_of(const extents& shape) {
   return zeros;
 }
 
-/// The gradients of statistics as rows of T; those that are not given stay null.
-template <class T>
-class gradient_rows_of_statistics {
- public:
-  gradient_rows_of_statistics(const statistic_gradients& given, const extents& leading,
-                              std::int64_t n_queries)
-      : shape_(joined(leading, {n_queries})) {
-    using enum statistic;
-    add(lse, "lse", given.lse);
-    add(entropy, "entropy", given.entropy);
-    add(max_score, "max_score", given.max_score);
-    add(mean_score, "mean_score", given.mean_score);
-    add(score_variance, "score_variance", given.score_variance);
-    add(concentration, "concentration", given.concentration);
-    add(max_weight, "max_weight", given.max_weight);
-    add(renyi2, "renyi2", given.renyi2);
-  }
-  bool any() const { return !rows_.empty(); }
-  row_outputs places() {
-    row_outputs all;
-    for (auto& [which, rows] : rows_) all[which] = rows.data();
-    return all;
-  }
+/// A gradient by an output of shape (rows..., value_dim), which messages call `what`.
+template <class T, class G>
+dense_array<T> whole_grad(const G& grad_output, const extents& rows, std::int64_t value_dim,
+                          const char* what) {
+  check_broadcast("grad_output", strided_array(grad_output, 2), joined(rows, {value_dim}), what);
+  dense_array<T> whole = new_array<T>(rows, {value_dim});
+  whole = xt::cast<T>(xt::broadcast(grad_output, whole.shape()));
+  return whole;
+}
 
- private:
-  void add(statistic which, const char* name, const number_or_array<double>& given) {
-    if (!given) return;
-    const strided_array values(given.values(), 1);
-    check_broadcast(name, values, shape_, "(..., heads, n_queries)");
-    const dense_array<T> rows = xt::cast<T>(given.values());
-    dense_array<T> all =
-        dense_array<T>::from_shape(std::vector<std::size_t>(shape_.begin(), shape_.end()));
-    all = xt::broadcast(rows, all.shape());
-    rows_.emplace_back(which, std::move(all));
-  }
+template <class T, class Given>
+void give(dense_array<T>& found, dense_array<Given>& result) {
+  if constexpr (std::is_same_v<T, Given>)
+    result = std::move(found);
+  else
+    result = xt::cast<Given>(found);
+}
 
-  extents shape_;
-  std::vector<std::pair<statistic, dense_array<T>>> rows_;
-};
-
-/// Lets the problem read the statistics of a forward pass, which have one number for each of
-/// `rows`.
+/// The statistics and the output that a forward pass had.
 template <class Forward>
-void use_statistics(const Forward& forward, const extents& rows, row_outputs& places) {
+void read_forward(const Forward& forward, backward_inputs& in) {
+  if (forward.output) in.output = strided_array(*forward.output, 2);
   for_each_statistic(forward, [&](statistic which, const auto& array) {
-    if (!array) return;
-    const extents shape(array->shape().begin(), array->shape().end());
-    if (shape != rows)
-      refuse("forward must be of the same call, whose rows are " + text_of(rows) + ", got " +
-             std::string(name_of(which)) + " of shape " + text_of(shape));
-    places[which] = const_cast<void*>(static_cast<const void*>(array->data()));
+    if (array) in.rows.emplace_back(which, strided_array(*array, 1));
   });
 }
 
-/// One backward pass in the arithmetic of T: arrays of the call as they were given, what comes in,
-/// and the gradients that come out.
-template <class T>
-class backward_pass {
- public:
-  backward_pass(const call_description& call, const attention_options& options,
-                const statistic_gradients& of, const wanted_gradients& wanted)
-      : call_(call),
-        options_(options),
-        wanted_(wanted),
-        rows_(joined(call.leading(), {call.n_queries()})),
-        cotangents_(of, call.leading(), call.n_queries()) {
-    if (!traits_of(options.normalizer.rule).is_exponential && cotangents_.any())
-      refuse("statistics have gradients under a softmax alone, with or without a sink");
-    problem_.value = call.value().layout();
-    problem_.value_dim = call.value_dim();
-    call.fill(problem_);
-    call.fill_rule(problem_, {});
-    problem_.cotangents = cotangents_.places();
-  }
-  backward_pass(const backward_pass&) = delete;  // the problem refers to its arrays
-  backward_pass& operator=(const backward_pass&) = delete;
-
-  void read_grad_output(const strided_array& grad) {
-    grad_ = grad;
-    if (grad_.shape() != output_shape())
-      refuse("grad_output must have the shape of the output, " + text_of(output_shape()) +
-             ", got " + text_of(grad_.shape()));
-  }
-
-  void refuse_nothing() const {
-    if (!grad_ && !cotangents_.any())
-      refuse("grad_output or the gradient of a statistic must be given, got none of them");
-  }
-
-  template <class Forward>
-  void read_forward(const Forward& forward) {
-    if (forward.output) output_ = strided_array(*forward.output, 2);
-    if (output_ && output_.shape() != output_shape())
-      refuse("forward must be of the same call, got an output of shape " +
-             text_of(output_.shape()));
-    use_statistics(forward, rows_, problem_.statistics);
-  }
-
-  /// Gradients of the arrays, whose types the result has, and of everything else.
-  template <class Result>
-  void differentiate(const strided_array& query, const strided_array& key, Result& result) {
-    dense_array<T> d_query = zeros_of<T>(query.shape()), d_key = zeros_of<T>(key.shape());
-    dense_array<T> d_value = zeros_of<T>(grad_ ? call_.value().shape() : extents{0});
-    result.scale = zeros_of<double>(rows_);
-    place_rows(result);
-    place_heads({d_query, 2}, {d_key, 2}, grad_ ? strided_array(d_value, 2) : strided_array());
-    run(problem_, call_.how());
-    if (options_.qk_norm != row_norm::none) {
-      through_norm(query, options_.qk_norm, d_query);
-      through_norm(key, options_.qk_norm, d_key);
-    }
-    finish(result);
-    give(d_query, result.query);
-    give(d_key, result.key);
-    give(d_value, result.value);
-  }
-
- private:
-  extents output_shape() const { return joined(rows_, {call_.value_dim()}); }
-
-  template <class Given>
-  static void give(dense_array<T>& found, dense_array<Given>& result) {
-    if constexpr (std::is_same_v<T, Given>)
-      result = std::move(found);
-    else
-      result = xt::cast<Given>(found);
-  }
-
-  /// Where the gradients of what each row has one of go.
-  template <class Result>
-  void place_rows(Result& result) {
-    problem_.d_scale = result.scale.data();
-    const normalizer_traits& traits = traits_of(options_.normalizer.rule);
-    std::optional<dense_array<double>>* const to = traits.number == row_number::sink ? &result.sink
-                                                   : traits.number == row_number::bias
-                                                       ? &result.bias
-                                                       : nullptr;
-    if (to && options_.normalizer.number) {
-      *to = result.scale;
-      problem_.d_number = (*to)->data();
-    }
-    if (!traits.solves_threshold) return;
-    of_alpha_ = result.scale;
-    problem_.d_alpha = of_alpha_.data();
-  }
-
-  void place_heads(const strided_array& d_query, const strided_array& d_key,
-                   const strided_array& d_value) {
-    const strided_array mask = options_.attn_mask.array();
-    if (wanted_.attn_mask && options_.attn_mask.kind() == mask_kind::additive)
-      d_attn_mask_ = zeros_of<T>(mask.shape());
-    const strided_array d_attn_mask =
-        d_attn_mask_ ? strided_array(*d_attn_mask_, 2) : strided_array();
-    d_tables_ = call_.form().zeros(wanted_.distance_scale && options_.distance_scale,
-                                   wanted_.distance_bias && options_.distance_bias);
-    problem_.output = output_.layout();
-    problem_.grad_output = grad_.layout();
-    problem_.d_query = d_query.layout();
-    problem_.d_key = d_key.layout();
-    problem_.d_value = d_value.layout();
-    problem_.d_attn_mask = d_attn_mask.layout();
-    const extents& leading = call_.leading();
-    const auto place = [&](const strided_array& array, const extents& index) {
-      return const_cast<void*>(array.at(index, leading));
-    };
-    std::size_t head = 0;
-    for_each_index(leading, [&](const extents& index) {
-      problem_.heads[head++].output = place(output_, index);
-      problem_.gradients.push_back({grad_.at(index, leading),
-                                    place(d_query, index),
-                                    place(d_key, index),
-                                    place(d_value, index),
-                                    place(d_attn_mask, index),
-                                    {place(d_tables_.distance_scale.matrix, index),
-                                     place(d_tables_.distance_bias.matrix, index)}});
-    });
-  }
-
-  template <class Result>
-  void finish(Result& result) {
-    clear_unseen(result.scale);
-    if (problem_.d_alpha) result.alpha = xt::sum(of_alpha_)();
-    if (d_attn_mask_) result.attn_mask = xt::cast<double>(*d_attn_mask_);
-    if (wanted_.distance_scale && options_.distance_scale)
-      result.distance_scale =
-          call_.form().gradient_of(options_.distance_scale, d_tables_.distance_scale, true);
-    if (wanted_.distance_bias && options_.distance_bias)
-      result.distance_bias =
-          call_.form().gradient_of(options_.distance_bias, d_tables_.distance_bias, false);
-  }
-
-  /// Of a query with a NaN that sees no key the gradient of the scale is 0, too.
-  void clear_unseen(dense_array<double>& scale) const {
-    bool finite = true;
-    for (const double each : scale) finite &= std::isfinite(each);
-    if (finite) return;
-    std::vector<std::int64_t> visible(scale.size());
-    count_visible(problem_, visible.data(), call_.how());
-    for (std::size_t row = 0; row < visible.size(); ++row)
-      if (visible[row] == 0) scale.flat(row) = 0;
-  }
-
-  const call_description& call_;
-  const attention_options& options_;
-  const wanted_gradients wanted_;
-  const extents rows_;
-  gradient_rows_of_statistics<T> cotangents_;
-  strided_array grad_, output_;
-  dense_array<double> of_alpha_;  // of each row
-  std::optional<dense_array<T>> d_attn_mask_;
-  score_tables<table_matrix> d_tables_;
-  gradient_problem problem_;
-};
+/// Gradients in the arithmetic of T, whose types the result has.
+template <class T, class Result>
+void differentiate(call_description& call, const strided_array& query, const strided_array& key,
+                   const backward_inputs& in, const wanted_gradients& wanted, Result& result) {
+  const attention_options& options = call.options();
+  const normalizer_traits& traits = traits_of(options.normalizer.rule);
+  auto d_query = zeros_of<T>(query.shape()), d_key = zeros_of<T>(key.shape());
+  auto d_value = zeros_of<T>(in.grad_output ? call.arrays().value.shape() : extents{0});
+  std::optional<dense_array<T>> d_mask;
+  result.scale = zeros_of<double>(call.rows());
+  backward_outputs out{.query = {d_query, 2}, .key = {d_key, 2}, .scale = result.scale.data()};
+  if (in.grad_output) out.value = strided_array(d_value, 2);
+  if (wanted.attn_mask && options.attn_mask.kind() == mask_kind::additive)
+    out.attn_mask =
+        strided_array(d_mask.emplace(zeros_of<T>(options.attn_mask.array().shape())), 2);
+  out.tables = {wanted.distance_scale && options.distance_scale,
+                wanted.distance_bias && options.distance_bias};
+  if (options.normalizer.number &&
+      (traits.number == row_number::sink || traits.number == row_number::bias))
+    out.number = (traits.number == row_number::sink ? result.sink : result.bias)
+                     .emplace(result.scale)
+                     .data();
+  dense_array<double> of_alpha;
+  if (traits.solves_threshold) out.alpha = (of_alpha = result.scale).data();
+  const score_tables<row_array<double>> tables = run_backward(call, query, key, in, out);
+  if (out.alpha) result.alpha = xt::sum(of_alpha)();
+  if (d_mask) result.attn_mask = xt::cast<double>(*d_mask);
+  if (out.tables.distance_scale) result.distance_scale = dense<double>(tables.distance_scale);
+  if (out.tables.distance_bias) result.distance_bias = dense<double>(tables.distance_bias);
+  give(d_query, result.query);
+  give(d_key, result.key);
+  give(d_value, result.value);
+}
 
 }  // namespace detail
 
@@ -290,14 +160,13 @@ auto attention_gradients(
         forward = nullptr,
     const wanted_gradients& wanted = {}) {
   detail::require_attention_arrays<Q, K, V, G>();
-  const detail::strided_array q(query, 2), k(key, 2);
-  const detail::call_description call(q, k, {value, 2}, options);
-  detail::backward_pass<detail::compute_t<Q, K, V>> pass(call, options, of, wanted);
-  pass.read_grad_output({grad_output, 2});
-  if (forward) pass.read_forward(*forward);
+  const strided_array q(query, 2), k(key, 2);
+  call_description call(q, k, {value, 2}, options);
+  backward_inputs in{.of = of, .grad_output = {grad_output, 2}};
+  if (forward) detail::read_forward(*forward, in);
   attention_gradients_result<typename Q::value_type, typename K::value_type, typename V::value_type>
       result;
-  pass.differentiate(q, k, result);
+  detail::differentiate<detail::compute_t<Q, K, V>>(call, q, k, in, wanted, result);
   return result;
 }
 
@@ -308,13 +177,12 @@ auto attention_gradients(
     const attention_statistics_result<detail::compute_t<Q, K>>* forward = nullptr,
     const wanted_gradients& wanted = {}) {
   detail::require_attention_arrays<Q, K>();
-  const detail::strided_array q(query, 2), k(key, 2);
-  const detail::call_description call(q, k, {}, options);
-  detail::backward_pass<detail::compute_t<Q, K>> pass(call, options, of, wanted);
-  pass.refuse_nothing();
-  if (forward) pass.read_forward(*forward);
+  const strided_array q(query, 2), k(key, 2);
+  call_description call(q, k, {}, options);
+  backward_inputs in{.of = of};
+  if (forward) detail::read_forward(*forward, in);
   attention_gradients_result<typename Q::value_type, typename K::value_type> result;
-  pass.differentiate(q, k, result);
+  detail::differentiate<detail::compute_t<Q, K>>(call, q, k, in, wanted, result);
   return result;
 }
 

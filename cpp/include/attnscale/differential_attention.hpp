@@ -18,8 +18,6 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
-#include "attnscale/broadcast_gradients.hpp"
-#include "attnscale/check.hpp"
 #include "attnscale/describe.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/options.hpp"
@@ -41,22 +39,16 @@ struct differential_gradients_result {
 namespace detail {
 
 /// lam of every row, (..., heads, n_queries). Both maps have `rows` of them.
-inline dense_array<double> read_lam(const number_or_array<double>& lam, const extents& rows,
-                                    const extents& others) {
+inline row_array<double> read_lam(const number_or_array<double>& lam, const extents& rows,
+                                  const extents& others) {
   if (rows != others)
     refuse("both maps must have the same heads and queries, got " + text_of(rows) + " and " +
            text_of(others));
   if (!lam) refuse("lam must be a number or an array of numbers, got none");
-  for (const double each : lam.values())
+  for (const double each : lam.rows().numbers)
     if (!std::isfinite(each)) refuse("lam must be finite, got NaN or infinity");
-  check_broadcast("lam", strided_array(lam.values(), 1), rows, "(..., heads, n_queries)");
-  dense_array<double> all = new_array<double>(rows, {});
-  all = xt::broadcast(lam.values(), all.shape());
-  return all;
-}
-
-inline extents rows_of(const call_description& call) {
-  return joined(call.leading(), {call.n_queries()});
+  check_broadcast("lam", strided_array(lam.rows(), 1), rows, "(..., heads, n_queries)");
+  return broadcast_rows(lam.rows(), rows);
 }
 
 /// An array as T: itself where it is.
@@ -70,30 +62,30 @@ decltype(auto) as_type(const A& array) {
 
 /// first - lam second, row by row.
 template <class T>
-void subtract(dense_array<T>& first, const dense_array<double>& lam, const dense_array<T>& second) {
-  const std::size_t rows = lam.size(), dim = rows ? first.size() / rows : 0;
+void subtract(dense_array<T>& first, const row_array<double>& lam, const dense_array<T>& second) {
+  const std::size_t rows = lam.numbers.size(), dim = rows ? first.size() / rows : 0;
   T* out = first.data();
   const T* other = second.data();
   for (std::size_t row = 0; row < rows; ++row) {
-    const T share = static_cast<T>(lam.data()[row]);
+    const T share = static_cast<T>(lam.numbers[row]);
     for (std::size_t c = 0; c < dim; ++c) *out++ -= share * *other++;
   }
 }
 
 /// Gradients by lam, where the gradient by the output becomes the one by the second map.
 template <class T>
-dense_array<double> share_gradients(const dense_array<double>& lam, const dense_array<T>& second,
-                                    dense_array<T>& grad) {
-  const std::size_t rows = lam.size(), dim = rows ? grad.size() / rows : 0;
-  dense_array<double> by_lam = lam;
+row_array<double> share_gradients(const row_array<double>& lam, const dense_array<T>& second,
+                                  dense_array<T>& grad) {
+  const std::size_t rows = lam.numbers.size(), dim = rows ? grad.size() / rows : 0;
+  row_array<double> by_lam = lam;
   for (std::size_t row = 0; row < rows; ++row) {
-    const T factor = -static_cast<T>(lam.data()[row]);
+    const T factor = -static_cast<T>(lam.numbers[row]);
     double sum = 0;
     for (std::size_t c = row * dim; c < (row + 1) * dim; ++c) {
       sum += static_cast<double>(grad.data()[c]) * static_cast<double>(second.data()[c]);
       grad.data()[c] *= factor;
     }
-    by_lam.data()[row] = -sum;
+    by_lam.numbers[row] = -sum;
   }
   return by_lam;
 }
@@ -111,10 +103,9 @@ auto differential_attention(const Q1& query1, const K1& key1, const Q2& query2, 
   detail::require_float_arrays<Q1, K1, Q2, K2, V>();
   using T = detail::compute_t<Q1, K1, Q2, K2, V>;
   const auto& wide = detail::as_type<T>(value);  // both maps in the type of the result
-  const detail::call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
-  const detail::call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
-  const dense_array<double> share =
-      detail::read_lam(lam, detail::rows_of(first), detail::rows_of(second));
+  const call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
+  const call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
+  const row_array<double> share = detail::read_lam(lam, first.rows(), second.rows());
   dense_array<T> output = std::move(*detail::attend<T>(first, {}).output);
   detail::subtract(output, share, *detail::attend<T>(second, {}).output);
   return output;
@@ -131,10 +122,10 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
   detail::require_float_arrays<Q1, K1, Q2, K2, V, G>();
   using T = detail::compute_t<Q1, K1, Q2, K2, V>;
   const auto& wide = detail::as_type<T>(value);  // both maps in the type of the result
-  const detail::call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
-  const detail::call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
-  const detail::extents rows = detail::rows_of(first);
-  const dense_array<double> share = detail::read_lam(lam, rows, detail::rows_of(second));
+  const call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
+  const call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
+  const extents rows = first.rows();
+  const row_array<double> share = detail::read_lam(lam, rows, second.rows());
   const dense_array<T> grad =
       detail::whole_grad<T>(grad_output, rows, first.value_dim(), "the output");
   auto one = attention_gradients(query1, key1, wide, grad, options);
@@ -143,10 +134,10 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
   const auto seen =
       detail::attend<T>(second, has_lse ? statistic_set{statistic::lse} : statistic_set{});
   dense_array<T> scaled = grad;
-  const dense_array<double> by_lam = detail::share_gradients(share, *seen.output, scaled);
+  const row_array<double> by_lam = detail::share_gradients(share, *seen.output, scaled);
   auto two = attention_gradients(query2, key2, wide, scaled, options, {}, &seen);
   const dense_array<T> by_value = one.value + two.value;
-  const auto& shape = lam.values().shape();
+  const auto& shape = lam.rows().extents;
   return differential_gradients_result<typename Q1::value_type, typename K1::value_type,
                                        typename Q2::value_type, typename K2::value_type,
                                        typename V::value_type>{
@@ -155,7 +146,7 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
       xt::cast<typename Q2::value_type>(two.query),
       xt::cast<typename K2::value_type>(two.key),
       xt::cast<typename V::value_type>(by_value),
-      detail::sum_heads(by_lam, first.leading(), detail::extents(shape.begin(), shape.end()), 1)};
+      detail::dense<double>(sum_heads({by_lam, 1}, first.leading(), {shape.begin(), shape.end()}))};
 }
 
 }  // namespace attnscale

@@ -26,26 +26,26 @@ class distance_table {
   requires std::derived_from<E, xt::xexpression<E>> &&
       std::is_arithmetic_v<typename E::value_type> &&
       (!std::same_as<typename E::value_type, bool>)distance_table(const E& table)
-      : values_(xt::cast<double>(table)), given_(true) {}
+      : values_(detail::plain<double>(table)), given_(true) {}
 
   template <class F>
   requires(!std::derived_from<F, xt::xexpression<F>> && std::invocable<const F&, const distances&>)
       distance_table(F function)
-      : function_([function = std::move(function)](const distances& steps) {
-          return dense_array<double>(xt::cast<double>(function(steps)));
+      : function_([function = std::move(function)](const row_array<std::int64_t>& steps) {
+          return detail::plain<double>(function(detail::dense<std::int64_t>(steps)));
         }),
         given_(true) {}
 
   explicit operator bool() const { return given_; }
   bool is_function() const { return static_cast<bool>(function_); }
   /// What the function returns at these distances, or the array.
-  dense_array<double> at(const distances& steps) const {
+  row_array<double> at(const row_array<std::int64_t>& steps) const {
     return function_ ? function_(steps) : values_;
   }
 
  private:
-  dense_array<double> values_;
-  std::function<dense_array<double>(const distances&)> function_;
+  row_array<double> values_;
+  std::function<row_array<double>(const row_array<std::int64_t>&)> function_;
   bool given_ = false;
 };
 

@@ -104,10 +104,10 @@ auto hybrid(const Q& query, const K& key, const V& value, const std::vector<atte
             const hybrid_options& options = {}) {
   detail::require_float_arrays<Q, K, V>();
   using T = detail::compute_t<Q, K, V>;
-  const detail::strided_array q(query, 2), k(key, 2), v(value, 2);
-  const detail::extents leading =
-      detail::leading_shape({{"query", &q}, {"key", &k}, {"value", &v}}, options.enable_gqa);
-  detail::check_matrices(q, k, v);
+  const strided_array q(query, 2), k(key, 2), v(value, 2);
+  const extents leading =
+      leading_shape({{"query", &q}, {"key", &k}, {"value", &v}}, options.enable_gqa);
+  check_matrices(q, k, v);
   if (leading.empty())
     detail::refuse("query must have an axis of heads, got shape " + detail::text_of(q.shape()));
   const auto heads = static_cast<std::size_t>(leading.back());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attnscale/export.hpp"
+#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 
@@ -33,13 +34,6 @@ struct key_window {
 ATTNSCALE_EXPORT causal_alignment alignment_of(bool is_causal, causal_alignment causal,
                                                std::int64_t causal_offset);
 
-/// Integers in memory of the caller's; strides count elements.
-struct integer_array {
-  const std::int64_t* data = nullptr;
-  std::span<const std::int64_t> extents{}, strides{};
-  bool is_unsigned = false;  ///< the bits are those of std::uint64_t
-};
-
 /// What says which keys a query may see, but for a mask of each pair.
 struct interval_options {
   std::int64_t n_queries = 0, n_keys = 0;
@@ -49,14 +43,6 @@ struct interval_options {
   key_window window{};
   std::optional<integer_array> key_lengths{};   ///< broadcasts to the batch
   std::optional<integer_array> document_ids{};  ///< broadcasts to (batch..., n_keys)
-};
-
-/// Numbers of rows in row-major order, which broadcast to (batch..., heads, n_queries). It has as
-/// many axes, and is along them as long, as the numbers differ.
-template <class Number>
-struct row_array {
-  std::vector<std::int64_t> extents{};
-  std::vector<Number> numbers{};
 };
 
 /// Query i sees the keys begin ... end - 1 of its row. Neither decreases from a query to the next.

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/check.hpp"
 #include "attnscale/describe.hpp"
 #include "attnscale/matrix_product.hpp"
 #include "attnscale/number_or_array.hpp"
@@ -26,83 +25,21 @@
 
 namespace attnscale {
 
+/// A call with the term of the key as one more channel: (q + b, 1) . (k, -|k|^2 / 2).
+ATTNSCALE_EXPORT call_description describe_kattention(const strided_array& query,
+                                                      const strided_array& key,
+                                                      const strided_array& value,
+                                                      const attention_options& options,
+                                                      const number_or_array<double>& bias);
+
 namespace detail {
 
-inline void refuse_row_measures(const attention_options& options) {
-  if (!options.scale.law()) return;
-  const scale_law& law = *options.scale.law();
-  const n_means meaning = law.meaning();
-  if (meaning == n_means::row_entropy || meaning == n_means::row_gaps ||
-      meaning == n_means::row_spread)
-    refuse("scale='" + std::string(law.name()) +
-           "' measures rows of dot products, and kattention's scores are others; pass a number, an "
-           "array or a law of n");
-}
-
-/// Rows of T with room for one more channel.
-template <class T>
-dense_array<T> with_room(const strided_array& rows) {
-  const extents leading = leading_of(rows);
-  const std::int64_t dim = rows.extent(1);
-  const matrix_layout layout = rows.layout();
-  dense_array<T> wide = new_array<T>(leading, {rows.extent(2), dim + 1});
-  T* out = wide.data();
-  for_each_index(leading, [&](const extents& index) {
-    const void* const head = rows.at(index, leading);
-    for (std::int64_t i = 0; i < rows.extent(2); ++i, ++out)
-      for (std::int64_t c = 0; c < dim; ++c)
-        *out++ = static_cast<T>(number_at(head, layout.type, i * layout.row + c * layout.column));
-  });
-  return wide;
-}
-
-/// (q + b, 1).
-template <class T>
-dense_array<T> with_one(const strided_array& query, const number_or_array<double>& bias) {
-  dense_array<T> wide = with_room<T>(query);
-  const strided_array rows(wide, 2), steps(bias.values(), 1);
-  const extents leading = leading_of(rows);
-  const std::int64_t dim = rows.extent(1) - 1;
-  if (bias) check_broadcast("bias", steps, joined(leading, {dim}), "(..., heads, head_dim)");
-  T* out = wide.data();
-  for_each_index(leading, [&](const extents& index) {
-    const auto* const step = static_cast<const double*>(steps.at(index, leading));
-    for (std::int64_t i = 0; i < rows.extent(2); ++i, ++out) {
-      for (std::int64_t c = 0; c < dim; ++c, ++out)
-        if (bias) *out = static_cast<T>(static_cast<double>(*out) + step[c * steps.stride(1)]);
-      *out = 1;
-    }
-  });
-  return wide;
-}
-
-/// (k, -|k|^2 / 2).
-template <class T>
-dense_array<T> with_half_square(const strided_array& key) {
-  dense_array<T> wide = with_room<T>(key);
-  const auto channels = static_cast<std::size_t>(wide.shape().back());
-  for (std::size_t row = 0; row < wide.size(); row += channels) {
-    T* const numbers = wide.data() + row;
-    double square = 0;
-    for (std::size_t c = 0; c + 1 < channels; ++c)
-      square += static_cast<double>(numbers[c]) * static_cast<double>(numbers[c]);
-    numbers[channels - 1] = static_cast<T>(-0.5 * square);
-  }
-  return wide;
-}
-
-/// One call with the term of the key as one more channel: (q + b, 1) . (k, -|k|^2 / 2).
 template <class T>
 attention_statistics_result<T> kattend(const strided_array& query, const strided_array& key,
                                        const strided_array& value, const attention_options& options,
                                        const number_or_array<double>& bias,
                                        const statistic_set& statistics) {
-  refuse_row_measures(options);
-  call_description call(query, key, value, options);
-  const dense_array<T> queries = with_one<T>(call.query(), bias);
-  const dense_array<T> keys = with_half_square<T>(call.key());
-  call.set_rows({queries, 2}, {keys, 2});
-  return attend<T>(call, statistics);
+  return attend<T>(describe_kattention(query, key, value, options, bias), statistics);
 }
 
 }  // namespace detail
@@ -153,13 +90,13 @@ auto kattention(const X& x, const Q& q_weight, const K& k_weight,
                 const attention_options& options = {}, const number_or_array<double>& bias = {}) {
   detail::require_float_arrays<X, Q, K>();
   using T = detail::compute_t<X, Q, K>;
-  const detail::strided_array rows(x, 2), q(q_weight, 2), k(k_weight, 2);
+  const strided_array rows(x, 2), q(q_weight, 2), k(k_weight, 2);
   detail::check_vectors("x", rows);
   detail::check_weights(rows, q, k);
   detail::check_threads(options.num_threads);
   const execution how = detail::execution_of(options);
-  const detail::strided_array value = rows.with_axis_of_heads();
-  detail::extents leading = detail::leading_of(value);
+  const strided_array value = rows.with_axis_of_heads();
+  extents leading = value.leading();
   leading.back() = q.leading_extent(1);
   const auto query = detail::matrix_product<T>(value, q.transposed(), leading, how);
   const auto key = detail::matrix_product<T>(value, k.transposed(), leading, how);

@@ -14,15 +14,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
-#include "attnscale/describe_linear.hpp"
 #include "attnscale/linear_attention_gradients.hpp"
-#include "attnscale/linear_family.hpp"
-#include "attnscale/linear_options.hpp"
+#include "attnscale/linear_call.hpp"
 #include "attnscale/linear_state.hpp"
-#include "attnscale/number_or_array.hpp"
-#include "attnscale/strided_array.hpp"
+#include "attnscale/performer_projection.hpp"
 
 namespace attnscale {
 
@@ -31,7 +27,7 @@ namespace detail {
 template <class Q, class K, class V, class Options>
 auto linear_call(const Q& query, const K& key, const V& value, const Options& options) {
   require_float_arrays<Q, K, V>();
-  const auto [in, offset, family] = describe_linear(query, key, value, options);
+  const auto [in, offset, family] = linear_description({query, 2}, {key, 2}, {value, 2}, options);
   return attend_linear<linear_compute_t<Q, K, V>>(family, in, offset, execution_of(options),
                                                   {.first_query = offset.value_or(0)});
 }
@@ -78,13 +74,13 @@ template <detail::array_argument Q, detail::array_argument K, detail::array_argu
 auto ssd(const Q& query, const K& key, const V& value, const number_or_array<double>& log_decay,
          const ssd_options& options = {}) {
   detail::require_float_arrays<Q, K, V>();
-  const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
-  const std::optional<std::int64_t> offset = detail::paired_rows(in);
+  const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
+  const std::int64_t offset = paired_rows(in);
   detail::check_threads(options.num_threads);
-  const dense_array<double> decay = detail::read_decay(log_decay, in.leading, in.n_queries());
+  const row_array<double> decay = read_decay(log_decay, in.leading, in.n_queries());
   return detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
-      detail::family_of(options, in.head_dim()), in, offset, detail::execution_of(options),
-      {.decay = detail::strided_array(decay, 1)});
+      family_of(options, in.head_dim()), in, offset, detail::execution_of(options),
+      {.decay = {decay, 1}});
 }
 
 }  // namespace attnscale

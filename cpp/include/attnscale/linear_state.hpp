@@ -12,16 +12,35 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <type_traits>
 #include <utility>
 
-#include "attnscale/describe_linear.hpp"
-#include "attnscale/kept_sums.hpp"
-#include "attnscale/linear_options.hpp"
-#include "attnscale/number_or_array.hpp"
-#include "attnscale/strided_array.hpp"
+#include "attnscale/linear_call.hpp"
 
 namespace attnscale {
+
+namespace detail {
+
+/// Of keys to come, as far as the options know it.
+template <class Options>
+std::int64_t known_head_dim(const Options& options) {
+  if constexpr (std::is_same_v<Options, performer_attention_options>)
+    if (options.projection && options.projection->dimension() > 0)
+      return static_cast<std::int64_t>(options.projection->shape().back());
+  return 1;
+}
+
+/// The outputs of queries that see all keys of a state.
+template <class T, class Options>
+dense_array<T> read_sums(const linear_family& family, const kept_sums& kept,
+                         const strided_array& query, const extents& leading,
+                         const Options& options) {
+  auto output = new_array<T>(leading, {query.extent(2), kept.value_dim()});
+  kept.read(family, query, leading, {output, 2}, execution_of(options));
+  return output;
+}
+
+}  // namespace detail
 
 /// Keys and values of a family taken in so far, as the sums that later queries read. Options are
 /// those of the family's call, but for causal ones: each query sees all keys so far.
@@ -29,7 +48,8 @@ template <class Options>
 class linear_time_state {
  public:
   explicit linear_time_state(Options options = {}) : options_(std::move(options)) {
-    detail::refuse_causal(options_);
+    detail::check_causal(options_);
+    refuse_causal(options_.is_causal, options_.causal);
     detail::check_threads(options_.num_threads);
     family_for(detail::known_head_dim(options_));
   }
@@ -41,8 +61,8 @@ class linear_time_state {
   template <detail::array_argument K, detail::array_argument V>
   linear_time_state& update(const K& key, const V& value) {
     detail::require_float_arrays<K, V>();
-    detail::check_features(options_, "key", key);
-    const detail::new_keys keys({key, 2}, {value, 2});
+    detail::check_features(options_, "key", {key, 0});
+    const new_keys keys({key, 2}, {value, 2});
     take(keys, checked_family(keys));
     return *this;
   }
@@ -52,11 +72,10 @@ class linear_time_state {
   template <detail::array_argument Q>
   dense_array<typename Q::value_type> read(const Q& query) const {
     detail::require_float_arrays<Q>();
-    detail::check_features(options_, "query", query);
-    const detail::strided_array rows(query, 2);
-    const detail::extents leading = sums_.leading_of(rows, options_.enable_gqa);
-    return detail::read_sums<typename Q::value_type>(*family_, sums_, rows, leading,
-                                                     detail::execution_of(options_));
+    detail::check_features(options_, "query", {query, 0});
+    const strided_array rows(query, 2);
+    const extents leading = sums_.leading_of(rows, options_.enable_gqa);
+    return detail::read_sums<typename Q::value_type>(*family_, sums_, rows, leading, options_);
   }
 
   /// Causal outputs of a chunk with as many queries as keys: query i sees all keys so far and the
@@ -64,11 +83,11 @@ class linear_time_state {
   template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
   auto extend(const Q& query, const K& key, const V& value) {
     detail::require_float_arrays<Q, K, V>();
-    const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
-    const std::optional<std::int64_t> offset = detail::paired_rows(in);
-    detail::check_features(options_, "query", query);
-    detail::check_features(options_, "key", key);
-    const detail::new_keys keys(in.key, in.value);
+    const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
+    const std::int64_t offset = paired_rows(in);
+    detail::check_features(options_, "query", {query, 0});
+    detail::check_features(options_, "key", {key, 0});
+    const new_keys keys(in.key, in.value);
     const family_pointer family = checked_family(keys);
     auto output = detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
         *family, in, offset, detail::execution_of(options_),
@@ -82,37 +101,36 @@ class linear_time_state {
 
   /// The state over the keys of both, those of the other one after one's own; neither is changed.
   linear_time_state merge(const linear_time_state& other) const {
-    detail::check_same_options(options_, other.options_);
+    check_same_options(options_, other.options_);
     linear_time_state both = *this;
     if (!both.family_) both.family_ = other.family_;
-    if (both.family_) both.sums_ = detail::merged(sums_, other.sums_, *both.family_);
+    if (both.family_) both.sums_ = sums_.merged(other.sums_, *both.family_);
     return both;
   }
 
  private:
-  using family_pointer = std::shared_ptr<const detail::linear_family>;
+  using family_pointer = std::shared_ptr<const linear_family>;
 
   family_pointer family_for(std::int64_t head_dim) const {
-    return std::make_shared<detail::linear_family>(
-        detail::state_family(detail::family_of(options_, head_dim)));
+    return std::make_shared<linear_family>(state_family(family_of(options_, head_dim)));
   }
 
   /// The family, where these keys may come next.
-  family_pointer checked_family(const detail::new_keys& keys) const {
+  family_pointer checked_family(const new_keys& keys) const {
     sums_.check_shapes(keys, options_.enable_gqa);
     family_pointer family = family_ ? family_ : family_for(keys.key.extent(1));
     family->check_positions(sums_.n_keys + keys.n());
     return family;
   }
 
-  void take(const detail::new_keys& keys, family_pointer family) {
-    sums_ = detail::taken(sums_, keys, *family, {}, detail::execution_of(options_));
+  void take(const new_keys& keys, family_pointer family) {
+    sums_ = sums_.with(keys, *family, {}, detail::execution_of(options_));
     family_ = std::move(family);
   }
 
   Options options_;
   family_pointer family_;  ///< of the keys' head_dim; null before the first of them
-  detail::kept_sums sums_;
+  kept_sums sums_;
 };
 
 /// The state of each family whose weights do not fade.
@@ -135,9 +153,9 @@ class ssd_state {
   template <detail::array_argument K, detail::array_argument V>
   ssd_state& update(const K& key, const V& value, const number_or_array<double>& log_decay) {
     detail::require_float_arrays<K, V>();
-    const detail::new_keys keys({key, 2}, {value, 2});
+    const new_keys keys({key, 2}, {value, 2});
     sums_.check_state_shape(keys);
-    const dense_array<double> decay = detail::read_decay(log_decay, keys.leading, keys.n());
+    const row_array<double> decay = read_decay(log_decay, keys.leading, keys.n());
     take(keys, {decay, 1});
     return *this;
   }
@@ -146,10 +164,10 @@ class ssd_state {
   template <detail::array_argument Q>
   dense_array<typename Q::value_type> read(const Q& query) const {
     detail::require_float_arrays<Q>();
-    const detail::strided_array rows(query, 2);
-    const detail::extents leading = sums_.leading_of_ssd(rows, options_.enable_gqa);
-    return detail::read_sums<typename Q::value_type>(detail::family_of(options_, 0), sums_, rows,
-                                                     leading, detail::execution_of(options_));
+    const strided_array rows(query, 2);
+    const extents leading = sums_.leading_of_ssd(rows, options_.enable_gqa);
+    return detail::read_sums<typename Q::value_type>(family_of(options_, 0), sums_, rows, leading,
+                                                     options_);
   }
 
   /// ssd() of the next chunk, which goes on from the state and is taken in.
@@ -157,26 +175,25 @@ class ssd_state {
   auto extend(const Q& query, const K& key, const V& value,
               const number_or_array<double>& log_decay) {
     detail::require_float_arrays<Q, K, V>();
-    const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
-    const std::optional<std::int64_t> offset = detail::paired_rows(in);
-    const detail::new_keys keys(in.key, in.value);
+    const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
+    const std::int64_t offset = paired_rows(in);
+    const new_keys keys(in.key, in.value);
     sums_.check_state_shape(keys);
-    const dense_array<double> decay = detail::read_decay(log_decay, keys.leading, keys.n());
+    const row_array<double> decay = read_decay(log_decay, keys.leading, keys.n());
     auto output = detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
-        detail::family_of(options_, 0), in, offset, detail::execution_of(options_),
+        family_of(options_, 0), in, offset, detail::execution_of(options_),
         {.decay = {decay, 1}, .sums = sums_.sums_or_null(), .n_summed = sums_.n_keys});
     take(keys, {decay, 1});
     return output;
   }
 
  private:
-  void take(const detail::new_keys& keys, const detail::strided_array& decay) {
-    sums_ = detail::taken(sums_, keys, detail::family_of(options_, 0), decay,
-                          detail::execution_of(options_));
+  void take(const new_keys& keys, const strided_array& decay) {
+    sums_ = sums_.with(keys, family_of(options_, 0), decay, detail::execution_of(options_));
   }
 
   ssd_options options_;
-  detail::kept_sums sums_;
+  kept_sums sums_;
 };
 
 }  // namespace attnscale

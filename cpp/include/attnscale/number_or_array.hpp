@@ -25,17 +25,19 @@ class number_or_array {
   number_or_array() = default;  ///< not given
 
   template <detail::number_for<T> N>
-  number_or_array(N number) : values_(static_cast<T>(number)), given_(true) {}
+  number_or_array(N number) : rows_{{}, {static_cast<T>(number)}}, given_(true) {}
 
   template <class E>
   requires std::derived_from<E, xt::xexpression<E>> && detail::number_for<typename E::value_type, T>
-  number_or_array(const E& expression) : values_(xt::cast<T>(expression)), given_(true) {}
+  number_or_array(const E& expression) : rows_(detail::plain<T>(expression)), given_(true) {}
 
   explicit operator bool() const { return given_; }
-  const dense_array<T>& values() const { return values_; }
+  dense_array<T> values() const { return detail::dense<T>(rows_); }
+  /// The numbers in row-major order.
+  const row_array<T>& rows() const { return rows_; }
 
  private:
-  dense_array<T> values_;
+  row_array<T> rows_;
   bool given_ = false;
 };
 

@@ -51,7 +51,7 @@ class attention_mask {
   }
 
   mask_kind kind() const { return kind_; }
-  const detail::strided_array& array() const { return array_; }
+  const strided_array& array() const { return array_; }
 
  private:
   template <class A>
@@ -61,10 +61,10 @@ class attention_mask {
                       std::same_as<element, double> || half_width<element>,
                   "attn_mask must hold bool, float, double, float16 or bfloat16");
     kind_ = std::same_as<element, bool> ? mask_kind::boolean : mask_kind::additive;
-    array_ = detail::strided_array(mask, 2);
+    array_ = strided_array(mask, 2);
   }
 
-  detail::strided_array array_;
+  strided_array array_;
   mask_kind kind_ = mask_kind::none;
   std::shared_ptr<const void> owner_;
 };

@@ -3,11 +3,7 @@
 // The random directions of Performer attention (Choromanski et al. 2021, arXiv 2009.14794).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "attnscale/dense_array.hpp"
 #include "attnscale/montecarlo.hpp"
@@ -22,51 +18,20 @@ struct performer_projection_options {
   random_stream from{};
 };
 
-namespace detail {
-
-/// The rows become orthogonal, of length 1: the Q of a QR decomposition whose R has a positive
-/// diagonal, so that Q of a normal matrix is uniform among the rotations (Mezzadri 2007). Each
-/// product is taken off twice, which leaves the rounding of one.
-inline void orthonormalize(double* rows, std::int64_t n, std::int64_t dim) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    double* const row = rows + i * dim;
-    for (int pass = 0; pass < 2; ++pass)
-      for (std::int64_t j = 0; j < i; ++j) {
-        const double* const other = rows + j * dim;
-        double product = 0;
-        for (std::int64_t c = 0; c < dim; ++c) product += row[c] * other[c];
-        for (std::int64_t c = 0; c < dim; ++c) row[c] -= product * other[c];
-      }
-    double squares = 0;
-    for (std::int64_t c = 0; c < dim; ++c) squares += row[c] * row[c];
-    for (std::int64_t c = 0; c < dim; ++c) row[c] /= std::sqrt(squares);
-  }
-}
-
-}  // namespace detail
+/// Writes what performer_projection() returns.
+ATTNSCALE_EXPORT void draw_projection(std::int64_t features, std::int64_t head_dim,
+                                      const performer_projection_options& options, double* rows);
 
 /// Random directions (features, head_dim), each row standard normal; the rows of a block of
 /// head_dim are orthogonal: a rotation, its rows stretched by lengths of independent normal
 /// vectors. The numbers are those of the stream, and not those that Python draws.
-inline dense_array<double> performer_projection(std::int64_t features, std::int64_t head_dim,
-                                                const performer_projection_options& options = {}) {
+template <class T = double>
+dense_array<T> performer_projection(std::int64_t features, std::int64_t head_dim,
+                                    const performer_projection_options& options = {}) {
   detail::check_at_least("features", features, 1);
   detail::check_at_least("head_dim", head_dim, 1);
-  auto directions = detail::new_array<double>({}, {features, head_dim});
-  double* const rows = directions.data();
-  const std::int64_t count = features * head_dim;
-  const variate normal{.kind = distribution::normal};
-  fill(rows, count, normal, options.from);
-  if (!options.orthogonal) return directions;
-  for (std::int64_t first = 0; first < features; first += head_dim)
-    detail::orthonormalize(rows + first * head_dim, std::min(head_dim, features - first), head_dim);
-  std::vector<double> others(static_cast<std::size_t>(head_dim));
-  for (std::int64_t row = 0; row < features; ++row) {
-    fill(others.data(), head_dim, normal, options.from, count + row * head_dim);
-    double squares = 0;
-    for (const double x : others) squares += x * x;
-    for (std::int64_t c = 0; c < head_dim; ++c) rows[row * head_dim + c] *= std::sqrt(squares);
-  }
+  auto directions = detail::new_array<T>({}, {features, head_dim});
+  draw_projection(features, head_dim, options, directions.data());
   return directions;
 }
 

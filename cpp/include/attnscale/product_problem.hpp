@@ -8,6 +8,7 @@
 
 #include "attnscale/export.hpp"
 #include "attnscale/problem.hpp"
+#include "attnscale/strided_array.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale::detail {
@@ -29,5 +30,18 @@ struct product_problem {
 
 /// The same bits for any number of threads.
 ATTNSCALE_EXPORT void run(const product_problem& problem, const execution& how);
+
+/// Into row-major memory, for arrays whose leading axes broadcast to `leading`.
+inline void multiply(element_type compute, const strided_array& a, const strided_array& b,
+                     const extents& leading, void* out, const execution& how) {
+  product_problem problem{compute, a.extent(2), a.extent(1), b.extent(1), a.layout(), b.layout()};
+  auto* place = static_cast<char*>(out);
+  const std::ptrdiff_t item = compute == element_type::float64 ? 8 : 4;
+  for_each_index(leading, [&](const extents& index) {
+    problem.heads.push_back({a.at(index, leading), b.at(index, leading), place});
+    place += problem.rows * problem.columns * item;
+  });
+  run(problem, how);
+}
 
 }  // namespace attnscale::detail

@@ -19,7 +19,6 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
-#include "attnscale/broadcast_gradients.hpp"
 #include "attnscale/merge_states.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/relay_energy.hpp"
@@ -76,10 +75,9 @@ auto relay_attention_gradients(const X& x, const C& centres, const V& value, con
   detail::require_float_arrays<X, C, V, G>();
   using T = detail::compute_t<X, C, V>;
   const attention_options exact = detail::exact_options(options);
-  const detail::call_description call({centres, 2}, {x, 2}, {value, 2}, exact);
-  const auto grad =
-      detail::whole_grad<T>(grad_output, detail::joined(call.leading(), {call.n_queries()}),
-                            call.value_dim(), "the nodes");
+  const call_description call({centres, 2}, {x, 2}, {value, 2}, exact);
+  const auto grad = detail::whole_grad<T>(grad_output, joined(call.leading(), {call.n_queries()}),
+                                          call.value_dim(), "the nodes");
   auto found = attention_gradients(centres, x, value, grad, exact);
   return relay_gradients_result<typename X::value_type, typename C::value_type,
                                 typename V::value_type>{
@@ -96,7 +94,8 @@ dense_array<double> relay_message(const X& x, const C& centres, const G& gradien
   const dense_array<double> rows = xt::cast<double>(x), mu = xt::cast<double>(centres),
                             g = xt::cast<double>(gradient);
   const auto state = relay_attention(rows, mu, options);
-  return detail::relay_message({rows, 2}, {mu, 2}, {g, 2}, state, detail::execution_of(options));
+  return detail::dense<double>(relay_message_of({rows, 2}, {mu, 2}, {g, 2}, {state.output, 2},
+                                                state.lse.data(), detail::execution_of(options)));
 }
 
 }  // namespace attnscale

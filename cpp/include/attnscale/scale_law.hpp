@@ -231,4 +231,8 @@ class ATTNSCALE_EXPORT scale_law {
   any law_;
 };
 
+/// Refuses a law that is no scale of whole rows, of all channels and all keys alike, known before
+/// any score is.
+ATTNSCALE_EXPORT void require_one_scale_a_row(const scale_law& law);
+
 }  // namespace attnscale

@@ -44,8 +44,8 @@ struct projected_pair {
       refuse("q_weight and k_weight must have the same head_dim, got " +
              text_of(q_weight.extent(2)) + " and " + text_of(k_weight.extent(2)));
     leading = broadcast_leading({"x", &x}, {"y", &y});
-    qx = matrix_product<T>(x, q_weight.transposed(), leading_of(x));
-    ky = matrix_product<T>(y, k_weight.transposed(), leading_of(y));
+    qx = matrix_product<T>(x, q_weight.transposed(), x.leading());
+    ky = matrix_product<T>(y, k_weight.transposed(), y.leading());
   }
 };
 
@@ -134,8 +134,8 @@ auto f1(const X& x, const Y& y, const Q& q_weight, const K& k_weight, double div
     detail::refuse("divisor must be finite, got " + detail::text_of(divisor));
   if (divisor == 0) detail::refuse("divisor must not be 0");
   const auto in = detail::project_pair<T>(x, y, q_weight, k_weight);
-  auto scores = detail::matrix_product<T>({in.qx, 2}, detail::strided_array(in.ky, 2).transposed(),
-                                          in.leading);
+  auto scores =
+      detail::matrix_product<T>({in.qx, 2}, strided_array(in.ky, 2).transposed(), in.leading);
   for (T& each : scores) each /= static_cast<T>(divisor);
   return scores;
 }

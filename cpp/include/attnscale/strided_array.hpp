@@ -1,27 +1,79 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// xtensor containers and views, stripped to what the core wants: a pointer, extents and strides.
+// Arrays of any library, stripped to what the core wants: a pointer, extents and strides.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
-#include <new>
-#include <string>
+#include <iterator>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "attnscale/dense_array.hpp"
+#include "attnscale/export.hpp"
 #include "attnscale/float16.hpp"
-#include "attnscale/intervals.hpp"
-#include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
-#include "attnscale/xtensor_compat.hpp"
 
 namespace attnscale {
+
+/// Extents or strides of an array; as many as most arrays have axes need no allocation.
+class extents {
+ public:
+  using value_type = std::int64_t;
+
+  extents() = default;
+  extents(std::size_t n, std::int64_t each) : size_(n) {
+    if (n > few_.size()) many_.resize(n);
+    std::fill_n(data(), n, each);
+  }
+  template <std::forward_iterator I>
+  extents(I first, I last) : extents(static_cast<std::size_t>(std::distance(first, last)), 0) {
+    for (std::int64_t* to = data(); first != last; ++first)
+      *to++ = static_cast<std::int64_t>(*first);
+  }
+  extents(std::initializer_list<std::int64_t> all) : extents(all.begin(), all.end()) {}
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::int64_t* data() { return many_.empty() ? few_.data() : many_.data(); }
+  const std::int64_t* data() const { return many_.empty() ? few_.data() : many_.data(); }
+  std::int64_t* begin() { return data(); }
+  std::int64_t* end() { return data() + size_; }
+  const std::int64_t* begin() const { return data(); }
+  const std::int64_t* end() const { return data() + size_; }
+  std::int64_t& operator[](std::size_t axis) { return data()[axis]; }
+  const std::int64_t& operator[](std::size_t axis) const { return data()[axis]; }
+  std::int64_t& back() { return data()[size_ - 1]; }
+  const std::int64_t& back() const { return data()[size_ - 1]; }
+  void push_back(std::int64_t each) { insert(size_, each); }
+  void pop_back() { --size_; }
+  void insert(std::size_t axis, std::int64_t each) {
+    if (many_.empty() && size_ == few_.size()) many_.assign(begin(), end());
+    if (!many_.empty())
+      many_.resize(++size_);
+    else
+      ++size_;
+    std::copy_backward(begin() + axis, end() - 1, end());
+    (*this)[axis] = each;
+  }
+  void erase(std::size_t axis) {
+    std::copy(begin() + axis + 1, end(), begin() + axis);
+    --size_;
+  }
+  bool operator==(const extents& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
+  }
+
+ private:
+  std::array<std::int64_t, 6> few_{};
+  std::vector<std::int64_t> many_{};  // all of them, where they are more than a few
+  std::size_t size_ = 0;
+};
 
 /// An xtensor container or view whose elements lie in memory at fixed strides: xarray, xtensor,
 /// adapt, transpose, view and strided_view with ranges. Another expression becomes one by being
@@ -48,64 +100,6 @@ concept attention_array = float_array<A> ||
 
 namespace detail {
 
-/// What the calls take to look at: require_float_arrays() says what is wrong with it.
-template <class A>
-concept array_argument = strided_container<A> || std::derived_from<A, xt::xexpression<A>>;
-
-template <class A>
-consteval void require_float_array() {
-  static_assert(
-      strided_container<A>,
-      "attnscale reads arrays in place: give it a container or a view with strides, and an "
-      "expression as the array that it is assigned to: xt::xarray<float> x = 2 * q");
-  if constexpr (strided_container<A>)
-    static_assert(float_array<A>, "attnscale takes arrays of float or double");
-}
-
-template <class... Arrays>
-consteval void require_float_arrays() {
-  (require_float_array<Arrays>(), ...);
-}
-
-template <class A>
-consteval void require_attention_array() {
-  if constexpr (!strided_container<A>)
-    require_float_array<A>();
-  else
-    static_assert(attention_array<A>,
-                  "attnscale takes arrays of float, double, attnscale::float16 or "
-                  "attnscale::bfloat16");
-}
-
-template <class... Arrays>
-consteval void require_attention_arrays() {
-  (require_attention_array<Arrays>(), ...);
-}
-
-/// g++ 12 takes no pack through two aliases: structs.
-template <class... Arrays>
-struct call_types {
-  static constexpr bool wide = (std::is_same_v<typename Arrays::value_type, double> || ...);
-  using compute = std::conditional_t<wide, double, float>;
-};
-template <class A, class... Others>
-struct output_type {
-  using shared = typename A::value_type;
-  static constexpr bool same = (std::is_same_v<shared, typename Others::value_type> && ...);
-  using type = std::conditional_t<same, shared, typename call_types<A, Others...>::compute>;
-};
-
-/// The type of the arithmetic and of statistics: double if one of the arrays is, else float.
-template <class... Arrays>
-using compute_t = typename call_types<Arrays...>::compute;
-
-/// The type of the output: that of the arrays if they share one, else that of the arithmetic.
-template <class... Arrays>
-using output_t = typename output_type<Arrays...>::type;
-
-/// Extents or strides; as many as most arrays have axes need no allocation.
-using extents = xt::svector<std::int64_t, 6>;
-
 template <class T>
 inline constexpr element_type element_type_of =
     std::is_same_v<T, double>     ? element_type::float64
@@ -128,20 +122,38 @@ inline double number_at(const void* data, element_type type, std::ptrdiff_t inde
   return static_cast<const float*>(data)[index];
 }
 
+}  // namespace detail
+
+/// Numbers of rows in row-major order, which broadcast to (batch..., heads, n_queries). It has as
+/// many axes, and is along them as long, as the numbers differ.
+template <class Number>
+struct row_array {
+  std::vector<std::int64_t> extents{};
+  std::vector<Number> numbers{};
+};
+
+/// Integers in memory of the caller's; strides count elements.
+struct integer_array {
+  const std::int64_t* data = nullptr;
+  std::span<const std::int64_t> extents{}, strides{};
+  bool is_unsigned = false;  ///< the bits are those of std::uint64_t
+};
+
+/// Strides of a row-major array of this shape.
+ATTNSCALE_EXPORT extents row_major(const extents& shape);
+
 /// An array whose last `inner` axes are the core's and whose other axes lead (..., heads). Axes
 /// of extent 1, and axes that are not there, have stride 0, so that they broadcast.
-class strided_array {
+class ATTNSCALE_EXPORT strided_array {
  public:
   strided_array() = default;  ///< absent: null, no axes
 
   template <strided_container A>
-  strided_array(const A& array, int inner) : inner_(inner) {
-    data_ = reinterpret_cast<const char*>(array.data() + array.data_offset());
-    item_size_ = sizeof(typename A::value_type);
-    type_ = element_type_of<typename A::value_type>;
-    shape_.assign(array.shape().begin(), array.shape().end());
-    strides_.assign(array.strides().begin(), array.strides().end());
-    present_ = true;
+  strided_array(const A& array, int inner)
+      : strided_array(array.data() + array.data_offset(),
+                      detail::element_type_of<typename A::value_type>,
+                      sizeof(typename A::value_type), {array.shape().begin(), array.shape().end()},
+                      {array.strides().begin(), array.strides().end()}, inner) {
     if (!data_) check_no_elements();
   }
 
@@ -156,11 +168,21 @@ class strided_array {
         inner_(inner),
         present_(true) {}
 
+  /// Numbers in row-major order, which have to outlive it.
+  template <class Number>
+  strided_array(const row_array<Number>& rows, int inner)
+      : strided_array(rows.numbers.data(), detail::element_type_of<Number>, sizeof(Number),
+                      {rows.extents.begin(), rows.extents.end()}, {}, inner) {
+    strides_ = row_major(shape_);
+  }
+
   explicit operator bool() const { return present_; }
   const extents& shape() const { return shape_; }
   std::ptrdiff_t item_size() const { return item_size_; }
   int dimension() const { return static_cast<int>(shape_.size()); }
   int n_leading() const { return dimension() - inner_; }
+  /// (..., heads): all axes but the core's.
+  extents leading() const { return {shape_.begin(), shape_.end() - inner_}; }
 
   /// Extent and stride (in elements) of an axis counted from the last one, which is 1.
   std::int64_t extent(int from_last) const {
@@ -169,64 +191,27 @@ class strided_array {
   std::ptrdiff_t stride(int from_last) const {
     return extent(from_last) <= 1 ? 0 : strides_[at_axis(from_last)];
   }
-  /// The same memory, with another number of axes that do not lead.
-  strided_array with_inner(int inner) const {
-    strided_array other = *this;
-    other.inner_ = inner;
-    return other;
-  }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 
-  /// The same array with its last two axes swapped.
-  strided_array transposed() const {
-    strided_array swapped = *this;
-    std::swap(swapped.shape_[at_axis(1)], swapped.shape_[at_axis(2)]);
-    std::swap(swapped.strides_[at_axis(1)], swapped.strides_[at_axis(2)]);
-    return swapped;
-  }
-
+  /// This memory with another number of axes that do not lead.
+  strided_array with_inner(int inner) const;
+  /// Its last two axes swapped.
+  strided_array transposed() const;
   /// Rows [first, last) of the axis before the last one.
-  strided_array rows(std::int64_t first, std::int64_t last) const {
-    strided_array part = *this;
-    if (extent(2) > 1) part.data_ += first * stride(2) * item_size_;
-    part.shape_[at_axis(2)] = last - first;
-    return part;
-  }
-
-  /// The same array with one more axis before the last two, of extent 1.
-  strided_array with_axis_of_heads() const {
-    strided_array wide = *this;
-    wide.shape_.insert(wide.shape_.end() - 2, 1);
-    wide.strides_.insert(wide.strides_.end() - 2, 0);
-    return wide;
-  }
-
+  strided_array rows(std::int64_t first, std::int64_t last) const;
+  /// One more axis before the last two, of extent 1.
+  strided_array with_axis_of_heads() const;
   /// Of an array of std::int64_t; it has to outlive the result.
-  integer_array integers() const {
-    return {reinterpret_cast<const std::int64_t*>(data_),
-            {shape_.data(), shape_.size()},
-            {strides_.data(), strides_.size()}};
-  }
+  integer_array integers() const;
 
   matrix_layout layout() const {
     if (!present_) return {};
     return {type_, stride(2), stride(1)};
   }
 
-  /// The address of the first of its bytes in memory and the one behind the last: the same twice
-  /// without elements.
-  std::pair<std::uintptr_t, std::uintptr_t> memory() const {
-    std::ptrdiff_t first = 0, last = 0;
-    for (int axis = 1; axis <= dimension(); ++axis) {
-      if (extent(axis) == 0) return {};
-      const std::ptrdiff_t steps = (extent(axis) - 1) * stride(axis);
-      (steps < 0 ? first : last) += steps;
-    }
-    const auto address = [&](std::ptrdiff_t element) {
-      return reinterpret_cast<std::uintptr_t>(data_ + element * item_size_);
-    };
-    return {address(first), address(last + 1)};
-  }
+  /// The address of the first of its bytes in memory and the one behind the last: equal where there
+  /// are no elements.
+  std::pair<std::uintptr_t, std::uintptr_t> memory() const;
 
   /// Where the entry of a leading index of the call begins. An axis that is shorter than the
   /// call's (heads of key and value under grouped queries) serves consecutive indices.
@@ -243,6 +228,11 @@ class strided_array {
     return data_ + elements * item_size_;
   }
 
+  /// The place of an array that is written.
+  void* place(const extents& index, const extents& call_shape) const {
+    return const_cast<void*>(at(index, call_shape));
+  }
+
  private:
   std::size_t at_axis(int from_last) const { return shape_.size() - std::size_t(from_last); }
 
@@ -257,19 +247,23 @@ class strided_array {
   bool present_ = false;
 };
 
-inline std::string text_of(const extents& shape) {
-  return text_of(std::span(shape.data(), shape.size()));
-}
+/// Number of entries of a shape; std::bad_alloc if no memory can hold them.
+ATTNSCALE_EXPORT std::int64_t count_entries(const extents& shape);
 
-inline void strided_array::check_no_elements() const {
-  for (const std::int64_t extent : shape_)
-    if (extent == 0) return;
-  refuse("an array of shape " + text_of(shape_) + " must have memory, got a null pointer");
-}
+/// A shape with more axes behind it.
+ATTNSCALE_EXPORT extents joined(extents shape, std::initializer_list<std::int64_t> inner);
 
-inline std::int64_t count_entries(const extents& shape) {
-  return entries_of(std::span(shape.data(), shape.size()));
-}
+/// `array` has to broadcast to `shape`, whose axes `axes` names.
+ATTNSCALE_EXPORT void check_broadcast(const char* name, const strided_array& array,
+                                      const extents& shape, const char* axes);
+
+/// Numbers that broadcast to a shape, all of them there.
+ATTNSCALE_EXPORT row_array<double> broadcast_rows(const row_array<double>& rows,
+                                                  const extents& shape);
+
+/// What heads have, added up to the shape of what they share: row-major arrays (leading..., inner).
+ATTNSCALE_EXPORT row_array<double> sum_heads(const strided_array& heads, const extents& leading,
+                                             const extents& shape);
 
 /// Calls visit(index) for every index of a shape, in C order.
 template <class Visit>
@@ -284,37 +278,4 @@ void for_each_index(const extents& shape, Visit visit) {
   }
 }
 
-inline extents row_major(const extents& shape) {
-  extents strides(shape.size(), 1);
-  for (std::size_t axis = shape.size(); axis-- > 1;)
-    strides[axis - 1] = strides[axis] * shape[axis];
-  return strides;
-}
-
-/// Numbers of rows (..., heads, n_queries), which have to outlive it.
-template <class Number>
-strided_array strided(const row_array<Number>& rows) {
-  const extents shape(rows.extents.begin(), rows.extents.end());
-  return {rows.numbers.data(), element_type::float64, sizeof(Number), shape, row_major(shape), 1};
-}
-
-inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {
-  shape.insert(shape.end(), inner);
-  return shape;
-}
-
-/// The batch axes of (..., heads).
-inline extents batch_of(const extents& leading) {
-  return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
-}
-
-/// A new row-major array (leading..., inner...), not initialised.
-template <class T>
-dense_array<T> new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
-  const extents shape = joined(leading, inner);
-  count_entries(shape);
-  return dense_array<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
-}
-
-}  // namespace detail
 }  // namespace attnscale

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// attention_options::qk_norm: rows of a length, and the way back of their gradients.
-#pragma once
+#include "row_norm.hpp"
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
-
-#include "attnscale/dense_array.hpp"
-#include "attnscale/options.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
+namespace {
 
 /// A row divided by its largest number, and the length of what is left: squares of numbers up to 1
 /// neither overflow nor, for the largest ones, vanish. T is the type of the arithmetic.
@@ -38,33 +32,29 @@ struct row_direction {
   }
 };
 
-inline double length_of(row_norm norm, std::int64_t head_dim) {
+double length_of(row_norm norm, std::int64_t head_dim) {
   return norm == row_norm::l2 ? 1 : std::sqrt(static_cast<double>(head_dim));
-}
-
-/// Where row number `index` of an array starts, all of its axes but the last one leading.
-inline const void* row_at(const strided_array& rows, const extents& index) {
-  const extents& shape = rows.shape();
-  return rows.at(index, {shape.begin(), shape.end() - 1});
 }
 
 /// Calls visit(where a row starts, its number) for all rows of (..., n, dim) in C order.
 template <class Visit>
 void for_each_row(const strided_array& array, Visit visit) {
   const strided_array rows = array.with_inner(1);
-  const extents lead(array.shape().begin(), array.shape().end() - 1);
+  const extents lead = rows.leading();
   std::int64_t number = 0;
-  for_each_index(lead, [&](const extents& index) { visit(row_at(rows, index), number++); });
+  for_each_index(lead, [&](const extents& index) { visit(rows.at(index, lead), number++); });
 }
 
-/// The rows of (..., n, head_dim) brought to the length of `norm`.
+}  // namespace
+
 template <class T>
-dense_array<T> normalized(const strided_array& array, row_norm norm) {
-  dense_array<T> result = new_array<T>(array.shape(), {});
+row_array<T> normalized(const strided_array& array, row_norm norm) {
+  row_array<T> result{{array.shape().begin(), array.shape().end()}, {}};
+  result.numbers.resize(static_cast<std::size_t>(count_entries(array.shape())));
   const std::int64_t n = array.extent(1);
   const double length = length_of(norm, n);
   for_each_row(array, [&](const void* row, std::int64_t number) {
-    T* const to = result.data() + number * n;
+    T* const to = result.numbers.data() + number * n;
     const row_direction<T> found(row, array.layout().type, array.stride(1), n, to);
     const double factor = length / (found.norm == 0 ? 1 : found.norm);
     for (std::int64_t c = 0; c < n; ++c)
@@ -73,15 +63,13 @@ dense_array<T> normalized(const strided_array& array, row_norm norm) {
   return result;
 }
 
-/// Turns the gradient of normalised rows into that of the rows `array`: 0 for rows of zeros, and
-/// where it was 0, which holds for rows that nothing sees even if they hold a NaN.
 template <class T>
-void through_norm(const strided_array& array, row_norm norm, dense_array<T>& gradient) {
+void through_norm(const strided_array& array, row_norm norm, T* gradient) {
   const std::int64_t n = array.extent(1);
   const double length = length_of(norm, n);
   std::vector<double> unit(static_cast<std::size_t>(n));
   for_each_row(array, [&](const void* row, std::int64_t number) {
-    T* const g = gradient.data() + number * n;
+    T* const g = gradient + number * n;
     const row_direction<double> found(row, array.layout().type, array.stride(1), n, unit.data());
     double along = 0;
     bool seen = false;
@@ -97,5 +85,10 @@ void through_norm(const strided_array& array, row_norm norm, dense_array<T>& gra
           seen ? static_cast<T>((g[c] - unit[static_cast<std::size_t>(c)] * along) * factor) : T(0);
   });
 }
+
+template row_array<float> normalized(const strided_array&, row_norm);
+template row_array<double> normalized(const strided_array&, row_norm);
+template void through_norm(const strided_array&, row_norm, float*);
+template void through_norm(const strided_array&, row_norm, double*);
 
 }  // namespace attnscale::detail

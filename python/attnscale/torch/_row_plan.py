@@ -26,7 +26,7 @@ from ._private import is_traced
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
 from ._tensors import stand_in, wide_type
 
-__all__ = ["RowPlan", "plan_rows"]
+__all__ = ["RowPlan", "of_distance", "plan_rows"]
 
 
 class RowPlan(NamedTuple):
@@ -185,7 +185,7 @@ def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor |
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
     """The shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
     rows, _ = call.row_extents
-    of_law, has_bias = _of_distance(call.law, *call.learned) if call.law else (False, False)
+    of_law, has_bias = of_distance(call.law, *call.learned) if call.law else (False, False)
     tables = call.distance_scale is not None or call.distance_bias is not None
     by_distance = (*rows[:-1], rows[-1] + key_count(call) - 1)
     return (
@@ -200,7 +200,7 @@ def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
 
 
 @torch.compiler.assume_constant_result
-def _of_distance(law: str, *learned: str) -> tuple[bool, bool]:
+def of_distance(law: str, *learned: str) -> tuple[bool, bool]:
     """Whether a law is of the distance, and whether it adds to scores; not looked into by the compiler."""
     found = open_law(law, learned)
     return found.meaning.is_distance, found.meaning.is_distance and hasattr(found, "bias")

@@ -60,25 +60,26 @@ class _Fold(NamedTuple):
             return None
         alone = self.without_heads and x.ndim - (dim is not None) == 2
         found = self.front(x, dim, self.rank - alone, expand=expand)
-        assert found is not None
         return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
 
-    def front(self, x: Tensor | None, dim: int | None, rank: int, *, expand: bool) -> Tensor | None:
+    def front(self, x: Tensor, dim: int | None, rank: int, *, expand: bool) -> Tensor:
         """The tensor with the axis of samples in front, then axes of length 1 up to the rank.
 
         A tensor without an axis of samples broadcasts as it is, unless `expand` asks for one.
         """
-        if x is None or (dim is None and not expand):
+        if dim is None and not expand:
             return x
         x = x.expand(self.size, *x.shape) if dim is None else x.movedim(dim, 0)
         return x[(slice(None), *(None,) * (rank + 1 - x.ndim))]
 
     def tensors(self, call: Arguments, in_dims: Any, wanted: Any) -> list[Tensor | None]:
         """All tensors of a call; those with a gradient for each sample are repeated, without a copy."""
-        found = []
+        found: list[Tensor | None] = []
         for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
             expand = i < len(wanted) and bool(wanted[i])
-            if name in _ARRAYS:
+            if x is None:
+                found.append(x)
+            elif name in _ARRAYS:
                 found.append(self.array(x, in_dims[i], expand=expand or name == "query"))
             else:
                 rank = self.rank + len(AXES[name]) - 3 if name in AXES else self.rank

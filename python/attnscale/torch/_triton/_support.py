@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import torch
 
 from .._arguments import Arguments
+from .._row_plan import of_distance
 from .._scores import key_count
 
 __all__ = ["missing", "obstacle", "supports"]
@@ -74,7 +75,7 @@ def _of_options(call: Arguments) -> str | None:
     mask = call.attn_mask
     if call.distance_scale is not None or call.distance_bias is not None:
         return "factors and biases by distance are not in the kernels"
-    if call.law and _is_of_distance(call.law, tuple(call.learned)):
+    if call.law and of_distance(call.law, *call.learned)[0]:
         return "a law of the distance is not in the kernels"
     if call.qk_norm:
         return "qk_norm is not in the kernels"
@@ -83,10 +84,3 @@ def _of_options(call: Arguments) -> str | None:
     if mask is not None and mask.requires_grad and (not mask.ndim or mask.shape[-1] != key_count(call)):
         return "a mask of one number for all keys has no gradient in the kernels"
     return None
-
-
-@torch.compiler.assume_constant_result
-def _is_of_distance(law: str, learned: tuple[str, ...]) -> bool:
-    from ...laws._values import open_law
-
-    return open_law(law, learned).meaning.is_distance

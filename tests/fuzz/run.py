@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,42 +58,55 @@ class Summary:
 
 
 class _Process:
-    """One worker, and a folder of the files that it writes: the index of its call, its output, its errors."""
+    """One worker, its output read by a thread."""
 
     def __init__(self, level: str, settings: dict[str, Any], first: int, step: int, calls: int) -> None:
-        self.level, self.settings, self.done = level, settings, False
-        self.first, self.step, self.total = first, step, calls
+        self.level, self.first, self.step, self.total = level, first, step, calls
+        self.settings, self.lines, self.done = settings, [], False  # type: ignore[var-annotated]
+        self.place, self.hung = "", False
         self.start(first, calls)
 
     def start(self, first: int, calls: int) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="attnscale-fuzz-")
-        self.place, self.taken = Path(self.folder.name), 0
-        (self.place / "index").write_bytes(struct.pack("q", first))
-        command = [sys.executable, "-m", "tests.fuzz.worker"]
+        self.forget()
+        handle, self.place = tempfile.mkstemp(prefix="attnscale-fuzz-")
+        os.write(handle, struct.pack("q", first))
+        os.close(handle)
+        command = [sys.executable, "-m", "tests.fuzz.worker", "--place", self.place]
         values = {**self.settings, "first": first, "step": self.step, "calls": calls}
-        for name, value in {**values, "place": self.place / "index"}.items():
+        for name, value in values.items():
             command += [] if value is None else [f"--{name}", str(value)]
         one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         environment = {**os.environ, **one, "ATTNSCALE_SIMD": self.level}
-        with (self.place / "out").open("w") as out, (self.place / "err").open("w") as err:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.errors: list[str] = []
         self.seen, self.since, self.hung = first, time.monotonic(), False
+        self.threads = [
+            threading.Thread(target=self._read, args=(stream, into), daemon=True)
+            for stream, into in ((self.process.stdout, self.lines), (self.process.stderr, self.errors))
+        ]
+        for thread in self.threads:
+            thread.start()
 
-    def lines(self) -> list[str]:
-        """What it has written since, in whole lines."""
-        *whole, _ = (self.place / "out").read_text()[self.taken :].split("\n")
-        self.taken += sum(len(line) + 1 for line in whole)
-        return whole
+    def _read(self, stream: Any, into: list[str]) -> None:
+        into.extend(stream)
 
     def index(self) -> int:
         """Of the call that it is in."""
-        return int(struct.unpack("q", (self.place / "index").read_bytes()[:8])[0])
+        return int(struct.unpack("q", Path(self.place).read_bytes()[:8])[0])
 
     def hangs(self) -> bool:
         now = self.index()
         if now != self.seen:
             self.seen, self.since = now, time.monotonic()
         return time.monotonic() - self.since > HANG
+
+    def forget(self) -> None:
+        """Remove the file of its index."""
+        if self.place:
+            os.unlink(self.place)
+        self.place = ""
 
     def stop(self) -> None:
         """After its call, or without that if it hangs."""
@@ -101,7 +115,16 @@ class _Process:
             self.process.wait(HANG)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+        self.finish()
+        self.forget()
+
+    def finish(self) -> None:
+        self.process.wait()
+        for thread in self.threads:
+            thread.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def levels_of_this_machine() -> tuple[str, ...]:
@@ -137,10 +160,9 @@ def fuzz(
                     running.append(_Process(level, settings, start + job, jobs, n))
             _watch(running, summary, show, seed, only)
         except KeyboardInterrupt:
-            for worker in (each for each in running if each.place.exists()):
+            for worker in running:
                 worker.stop()
                 _take(worker, summary, show)
-                worker.folder.cleanup()
             break
     return summary
 
@@ -156,17 +178,19 @@ def _watch(running: list[_Process], summary: Summary, show: bool, seed: int, onl
                     continue
                 worker.hung = True
                 worker.process.kill()
-            worker.process.wait()
+            worker.finish()
             _take(worker, summary, show)
-            index = worker.index()
-            rest = 0 if worker.done else worker.total - (index - worker.first) // worker.step - 1
-            if not worker.done:
-                _crashed(worker, summary, show, seed, only)
-            worker.folder.cleanup()
+            if worker.done:
+                left.remove(worker)
+                worker.forget()
+                continue
+            _crashed(worker, summary, show, seed, only)
+            rest = worker.total - (worker.index() - worker.first) // worker.step - 1
             if rest <= 0 or summary.faults > 200:
                 left.remove(worker)
+                worker.forget()
             else:
-                worker.start(index + worker.step, rest)
+                worker.start(worker.index() + worker.step, rest)
 
 
 def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: str | None) -> None:
@@ -176,7 +200,7 @@ def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: st
     if worker.hung:
         how = f"no answer within {HANG:.0f} s"
     again = f"--case {seed}:{index} --level {worker.level}" + (f" --only {only}" if only else "")
-    tail = (worker.place / "err").read_text()[-3000:]
+    tail = "".join(worker.errors)[-3000:]
     summary.faults += 1
     ran = max(0, (index - worker.first) // worker.step + 1)
     summary.calls[worker.level] = summary.calls.get(worker.level, 0) + ran
@@ -185,9 +209,9 @@ def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: st
 
 def _take(worker: _Process, summary: Summary, show: bool) -> None:
     """What the process has written since."""
-    for line in worker.lines():
+    while worker.lines:
         try:
-            said = json.loads(line)
+            said = json.loads(worker.lines.pop(0))
         except json.JSONDecodeError:
             continue
         if said["kind"] == "fault":

@@ -6,8 +6,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["shares"]
-
 
 def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
     """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).

@@ -17,27 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "answer_infeasible",
-    "as_array",
-    "bfloat16_tensor",
-    "boolean",
-    "check_writable",
-    "choose",
-    "errors_of",
-    "fit_to",
-    "generator",
-    "is_on_device",
-    "meant",
-    "number",
-    "positive_int",
-    "read_on_infeasible",
-    "shown",
-    "sum_over_repeats",
-    "thread_count",
-    "warn",
-]
-
 #: Kinds of memory in DLPack that the CPU reads: its own, and that which it shares with CUDA and ROCm.
 _OF_THE_CPU = (1, 3, 11, 13)
 _LONGEST = 80  # characters of a repr in a message

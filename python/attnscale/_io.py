@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from ._checks import as_array, warn
 
-__all__ = ["InputError", "StoredHeads", "check_is_file", "read_heads", "read_text"]
-
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")

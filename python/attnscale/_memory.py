@@ -6,8 +6,6 @@ from __future__ import annotations
 import math
 import os
 
-__all__ = ["amount", "machine_memory"]
-
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 

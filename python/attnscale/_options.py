@@ -8,8 +8,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-__all__ = ["check_options", "hinted", "refuse_unknown"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

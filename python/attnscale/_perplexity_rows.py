@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["Found", "Search", "of_graph", "of_neighbors", "of_points", "of_table"]
-
 _BLOCK = 2**20  # numbers in a block of rows: 8 MiB
 _ROUNDING = 1e-7  # nats that rounding of |x|^2 may cost an entropy
 

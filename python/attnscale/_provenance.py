@@ -11,8 +11,6 @@ import numpy as np
 
 from ._core import __version__, num_threads, simd_level
 
-__all__ = ["Provenance", "provenance"]
-
 
 @dataclass(frozen=True)
 class Provenance:

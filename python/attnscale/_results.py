@@ -17,17 +17,6 @@ from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "COUNTS",
-    "DIFFERENTIABLE",
-    "NAMES",
-    "AttentionStatistics",
-    "ScaleSolution",
-    "describe_arrays",
-    "labelled_as",
-    "statistic_names",
-]
-
 
 #: The statistics, in the order of the fields of AttentionStatistics.
 NAMES = tuple(statistic_traits)

@@ -15,8 +15,6 @@ import numpy as np
 from . import _core
 from ._checks import thread_count
 
-__all__ = ["Config", "get_num_threads", "set_num_threads", "show_config", "simd_level"]
-
 _LABELS = {
     "version": "attnscale",
     "simd_level": "SIMD level",

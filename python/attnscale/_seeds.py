@@ -12,8 +12,6 @@ from ._checks import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RNG", "case_key", "child_seed", "philox_key", "seed_from_json", "seed_sequence", "seed_to_json"]
-
 RNG: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator"
 
 

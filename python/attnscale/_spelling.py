@@ -9,8 +9,6 @@ from typing import Any
 
 from ._checks import meant, shown
 
-__all__ = ["as_literal", "as_number", "check_parameters", "read_call", "spell"]
-
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """Name and parameters of a spelling; the parameters are Python literals. `what`: "a law".

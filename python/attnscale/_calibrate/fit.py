@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Fit", "Length", "Passes", "candidates", "counted", "cut", "fit_laws", "several_laws"]
-
 _PASSES = 10  # over the scores, that the search for a scale takes; for the progress alone
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from .._checks import positive_int, shown
 
-__all__ = ["read_lengths", "read_start"]
-
 _SHORTEST = 32  # of the lengths that are chosen by default
 _FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
 

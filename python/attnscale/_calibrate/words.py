@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ..laws import Law
 
-__all__ = ["describe"]
-
 
 class _Described(Protocol):
     """The fields of a calibration that its property ``recommendation`` puts into words."""

@@ -12,21 +12,6 @@ from .._checks import as_array, boolean, check_writable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "ARRAY",
-    "FLOAT32",
-    "FLOAT64",
-    "LAYOUTS",
-    "Inputs",
-    "float_type_error",
-    "in_native_order",
-    "is_float_type",
-    "laid_out",
-    "make_output",
-    "read_inputs",
-    "shape_in",
-]
-
 LAYOUTS = ("bhsd", "bshd")
 #: A name of this module is found faster than one of NumPy's, which a small call would notice.
 ARRAY = np.ndarray

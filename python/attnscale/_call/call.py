@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..laws import Law
     from ..normalizers import Normalizer
 
-__all__ = ["Call", "read_num_threads"]
-
 _BHSD, _BSHD = LAYOUTS
 _Result = TypeVar("_Result")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .._core import Intervals
     from ..laws import Law
 
-__all__ = ["law_factor", "matrix_of", "read_tables"]
-
 
 def read_tables(
     tables: tuple[Any, Any], law: Law | None, inputs: Inputs, intervals: Intervals, head_dim: int

@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PRODUCTS", "ScoreForm"]
-
 
 class ScoreForm(NamedTuple):
     """softcap(distance_scale * product) + distance_bias; tables broadcast to (..., n_queries, n_keys)."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = ["law_gradients", "pull_back", "receive"]
-
 #: Statistics of a forward pass that a backward pass can use.
 _OF_USE = (*(name for name in DIFFERENTIABLE if name not in ("max_score", "renyi2")), "argmax")
 

@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Home", "apply_at_home", "home_of", "is_tensor", "tensor"]
-
 #: Makes an array of the caller's library of an array of NumPy.
 Convert = Callable[[Any], Any]
 

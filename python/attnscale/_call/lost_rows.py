@@ -9,8 +9,6 @@ import numpy as np
 
 from .._checks import as_array, warn
 
-__all__ = ["warn_of_lost_rows"]
-
 
 def warn_of_lost_rows(query: Any, key: Any, value: Any = None, mask: Any = None) -> None:
     """Warn that rows of a result are NaN, unless a NaN or an infinity of query, key or value explains them.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .arrays import Inputs
     from .form import ScoreForm
 
-__all__ = ["blocks_of_rows", "row_gaps", "row_spreads", "rows_of_block"]
-
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 
 

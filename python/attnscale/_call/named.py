@@ -21,8 +21,6 @@ from .names import Axes, has_names, is_pattern, name_axes, roles
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AxesOfRows", "Names", "read_named"]
-
 #: Results in nats.
 _ENTROPIES = {
     *("entropy", "lowest", "highest"),

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from .._checks import shown
 
-__all__ = ["Axes", "has_names", "is_pattern", "name_axes", "roles"]
-
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {
     "heads": ("h", "head", "heads", "kv_head", "kv_heads"),

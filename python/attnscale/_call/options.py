@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from .._options import refuse_unknown
 
-__all__ = ["AXES", "DEFAULTS", "OPTIONS", "Option", "check_known", "takes"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

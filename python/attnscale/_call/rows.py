@@ -18,16 +18,6 @@ from .arrays import ARRAY, Inputs, is_float_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "read_causal",
-    "read_integers",
-    "read_intervals",
-    "read_mask",
-    "read_window",
-    "shows",
-    "typed_mask",
-]
-
 _INT64 = np.dtype(np.int64)
 # Alignments beyond this could overflow the sums of indices.
 _MOST = 2**60

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     #: What the core multiplies q . k with: a number, or an array that broadcasts to (..., heads, n_queries).
     Scale = float | NDArray[np.float64]
 
-__all__ = ["check_one_scale_a_row", "law_counts", "law_scale", "read_law", "read_scale", "read_scales"]
-
 _AXES = "(..., heads, n_queries)"
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = ["powers_of_small_sums"]
-
 #: Where a row is brought to, as a power of two, by when a factor keeps its weights: its sum of |e^s - 1|, so
 #: small that e^s - 1 is s in float64; its largest score, whose square and its inverse are numbers of float32.
 _SUM, _LARGEST = -62, -40

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["solve_mean"]
-
 _MAX_STEPS = 100
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["KEPT", "AttentionStatistics"]
-
 #: Statistics that the backward pass would compute again if they were not kept.
 KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..normalizers import Normalizer
 
-__all__ = ["available", "normalize_rows", "normalizer_of", "read_normalizer", "read_sink", "require_softmax"]
-
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
     """None for the plain softmax, which most calls are."""

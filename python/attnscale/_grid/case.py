@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ..laws import Law
 from .describe import describe, digest
 
-__all__ = ["Axes", "Case", "as_json", "describe_axes", "labels", "make_cases", "short"]
-
 #: The values on each axis, by its name.
 Axes = dict[str, list[Any]]
 

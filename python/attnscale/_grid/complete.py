@@ -13,8 +13,6 @@ from .fields import Fields
 from .progress import Progress, reporter
 from .runners import Outcome, Outcomes
 
-__all__ = ["Amount", "Completion", "complete"]
-
 
 class Amount(NamedTuple):
     """The amount that a run counts where that is not its cases: the samples of outcomes that grow.

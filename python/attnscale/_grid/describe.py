@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["describe", "digest", "function_name"]
-
 
 def digest(description: Any) -> str:
     """SHA-256 of a description, in hexadecimal."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["BUSY", "Failure", "SweepError", "SweepInterrupted"]
-
 
 class Failure(NamedTuple):
     """Why a case has no result.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from .._checks import shown
 
-__all__ = ["Field", "Fields", "Reserved", "to_fields"]
-
 #: Names of the axes of the grid.
 Reserved = frozenset[str]
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["locked", "read_json", "write_json", "write_whole"]
-
 _FORMAT = 1  # of the JSON files of results
 
 

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 from .._checks import shown
 from .._tables.text import duration
 
-__all__ = ["MINUTE", "Progress", "Watch", "announce_on_stderr", "check_progress", "progress_line", "reporter"]
-
 #: Seconds of a run that is announced.
 MINUTE = 60.0
 # Seconds of work after which the rest can be told from them.

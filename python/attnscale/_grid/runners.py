@@ -22,8 +22,6 @@ from .fields import Fields
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Outcome", "Outcomes", "Runner", "Task", "choose_runner"]
-
 #: What came of a case.
 Outcome = Fields | Failure
 Outcomes = Generator[tuple[Case, Outcome], None, None]

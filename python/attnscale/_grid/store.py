@@ -28,8 +28,6 @@ from .describe import digest
 from .fields import Field, Fields
 from .files import locked, write_whole
 
-__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
-
 #: The format of the files. A store of another format is refused, not guessed at.
 FORMAT = 1
 _LOCK = "lock"

@@ -15,8 +15,6 @@ from .._tables.tabled import Labelled, Sheet, Tabled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Column", "Table", "places", "points"]
-
 
 @dataclass(frozen=True, eq=False)
 class Column:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COLOURS"]
-
 #: Stops at equal distances, between which the page mixes: cividis (Nuñez, Anderton & Renslow 2018,
 #: doi 10.1371/journal.pone.0199239) for numbers, and PuOr of ColorBrewer (Brewer 2003) for differences, from
 #: less to more.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["MULTIPLES", "OWN", "at_multiples", "at_scale", "mean"]
-
 #: Multiples of the head's own scale, four to a doubling; the slider stops at each of them and nowhere else.
 MULTIPLES: Array = 2.0 ** np.linspace(-2, 2, 17)
 #: The place of the head's own scale among them.

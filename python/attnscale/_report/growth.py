@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["growth_per_doubling"]
-
 
 def growth_per_doubling(lengths: ArrayLike, entropy: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rise from the first length to the last, for each doubling between them; NaN of one length.

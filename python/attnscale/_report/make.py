@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .._call.types import Layout
     from ..laws import Law
 
-__all__ = ["Group", "default_lengths", "report", "report_of"]
-
 #: The laws of a report where none are named, besides the standard one.
 LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
 

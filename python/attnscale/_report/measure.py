@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["BINS", "POSITIONS", "measure_heads"]
-
 #: Bins of the histogram of row entropies, from 0 to the entropy of equal weights on the most keys of a row.
 BINS = 20
 #: Runs of neighbouring queries whose mean entropy is shown along the text.

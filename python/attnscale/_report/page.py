@@ -13,8 +13,6 @@ from typing import Any
 from .._grid.files import write_whole
 from .colours import COLOURS
 
-__all__ = ["Page", "check_free"]
-
 #: In the order in which a browser runs them.
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "table", "export", "address", "main")
 _HEIGHT = 900  # pixels of the frame in a notebook

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["random_entropy"]
-
 _KNOTS = 5  # rows whose expectation is computed where rows see different numbers of keys
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Report", "ReportPair"]
-
 _SCHEMA = "attnscale.report/2"
 
 _BY_LENGTH = ("head", "n")

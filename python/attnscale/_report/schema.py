@@ -7,8 +7,6 @@ import json
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["json_schema"]
-
 
 def json_schema() -> dict[str, Any]:
     """The file ``schema.json`` beside this module."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["differences", "outliers", "summary"]
-
 #: How far a head must be from all that equal weights and random keys of its mask explain, before it is told:
 #: in nats or nats a doubling; for weights, a multiple of what equal weights give and a share of all weight.
 _NATS = 0.1

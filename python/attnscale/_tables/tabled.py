@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
-__all__ = ["MOST_ROWS", "Labelled", "Sheet", "Tabled", "Unit", "nats_per", "row_dims", "summary"]
-
 Unit = Literal["nats", "bits"]
 
 MOST_ROWS = 20  # the most rows of a table that is printed

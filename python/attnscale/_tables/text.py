@@ -12,18 +12,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "Text",
-    "counted",
-    "duration",
-    "error_cell",
-    "number_cell",
-    "to_csv",
-    "to_html",
-    "to_json",
-    "to_text",
-]
-
 
 class Text(str):
     """Text that prints itself, line by line, at a prompt too.

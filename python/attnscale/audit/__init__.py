@@ -12,7 +12,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ._config.config import TRANSFORMERS, ConfigError
+from ._config.config import TRANSFORMERS
+from ._config.source import ConfigError
 from ._frameworks.as_framework import as_framework
 from ._frameworks.defect import Defect, Framework
 from ._frameworks.records import FRAMEWORKS

@@ -15,8 +15,6 @@ from ._config.source import ConfigError, read_config
 from ._plan.layer import LayerPlan
 from ._plan.plan import ScalePlan
 
-__all__ = ["asked", "reads_otherwise"]
-
 
 def asked(config: dict[str, Any]) -> dict[str, Any]:
     """The keys as the class of the model type writes them; no code of a repository is imported."""

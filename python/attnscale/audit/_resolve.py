@@ -22,8 +22,6 @@ from ._rules.family import Family, Layer
 from ._rules.kinds import NO_SOFTMAX, layer_kinds
 from ._rules.rope import SCALED, rope_of, rope_terms, spelling_of
 
-__all__ = ["AuditWarning", "resolve"]
-
 
 class AuditWarning(UserWarning):
     """Something in a config that could make the plan wrong."""

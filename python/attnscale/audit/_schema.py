@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SCHEMA", "json_schema"]
-
 #: The "schema" of every report; fields may be added under this name, and are not changed or taken away.
 SCHEMA = "attnscale.audit/1"
 

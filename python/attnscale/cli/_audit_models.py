@@ -23,8 +23,6 @@ from .._tables.text import counted, to_text
 from ..audit._plan.layer import spelling
 from ._interrupt import watched
 
-__all__ = ["STATUSES", "Model", "find_configs", "is_one", "look_at", "report", "resolve_quietly", "show"]
-
 #: The words for what may become of a config.
 STATUSES = ("ok", "warned", "refused", "skipped")
 

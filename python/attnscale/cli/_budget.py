@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from .._io import InputError
 
-__all__ = ["Budget", "bits_by_head", "read_budget", "tokens_by_head"]
-
 
 class Budget(NamedTuple):
     """What a key head gets on average; None is not shared out."""

@@ -23,9 +23,6 @@ from ._interrupt import finished
 from ._output import Answer, bad_input
 from ._spelling import read_law, read_laws
 
-__all__ = ["compare"]
-
-
 _DEFAULTS = {"head_dim": 64, "train_length": 512}
 
 

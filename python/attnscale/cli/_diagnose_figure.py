@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from .._tables.tabled import Unit
 
-__all__ = ["Measured", "draw"]
-
 _MOST_MAPS = 4  # side by side
 _SIDE = 0.14  # inches of a field of a map
 _LINES = 3.2  # inches of the axes with lines

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from .. import datasets
 
-__all__ = ["export"]
-
 #: The shape of Mistral's Ministral 3 8B: a config as its config.json has it, with all that the audit reads.
 CONFIG = {
     "model_type": "ministral3",

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from .._io import InputError
 
-__all__ = ["Drawing", "checked_format", "has_matplotlib"]
-
 
 class Drawing(NamedTuple):
     """How a figure is drawn: on axes, on an array of axes for several `panels`, on the figure for None."""

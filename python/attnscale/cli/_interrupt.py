@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from .._grid.progress import Watch, announce_on_stderr, progress_line
 
-__all__ = ["finished", "watched"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -17,8 +17,6 @@ from .._io import InputError, check_is_file, read_text
 from ._output import bad_input
 from ._reader import Reader, pixels_for
 
-__all__ = ["Plan", "load", "plan_of"]
-
 _PATIENCE = 10.0  # seconds for the one question whether a name leads to a model
 
 

@@ -14,18 +14,6 @@ from .._checks import meant, shown
 from .._io import InputError
 from ._spelling import LAW_HELP
 
-__all__ = [
-    "OPTIONS",
-    "Option",
-    "Parser",
-    "add_option",
-    "add_outputs",
-    "add_unit",
-    "in_option_words",
-    "real",
-    "whole",
-]
-
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
 

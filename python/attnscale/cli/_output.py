@@ -16,8 +16,6 @@ from .._io import InputError
 from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
-__all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit", "left_out"]
-
 # The options that name what a command writes; every other path is one that it reads.
 _WRITTEN = ("csv", "plot", "store", "keep", "register", "report")
 

@@ -15,8 +15,6 @@ from .._core import run_fma
 from .._runtime import get_num_threads
 from ..attention import attention_entropy
 
-__all__ = ["Pace", "entropy_pace"]
-
 _ROUNDS = 7
 # Multiply-adds in registers for about 5 ms: 64 tasks a thread, short enough to share the cores evenly.
 _TASKS, _STEPS = 64, 40_000

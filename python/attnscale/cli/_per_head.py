@@ -17,8 +17,6 @@ from ._diagnose_figure import Measured
 if TYPE_CHECKING:
     from ..torch import AttentionLog
 
-__all__ = ["SCHEMA", "STATISTICS", "Heads", "head_rows", "head_table", "heads_of", "joined", "side_by_side"]
-
 #: The "schema" of what the command prints as JSON; its fields are in diagnose.schema.json beside this file.
 SCHEMA = "attnscale.diagnose/1"
 

@@ -18,8 +18,6 @@ from ._options import add_option
 if TYPE_CHECKING:
     from ..torch import AttentionLog
 
-__all__ = ["Reader", "add_reading", "check_lengths", "chosen_of", "pixels_for"]
-
 
 def add_reading(parser: Any, text: str) -> None:
     """Add the options of a command that runs a model; `text` says what ``--text`` is to it."""

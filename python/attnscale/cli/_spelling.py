@@ -9,8 +9,6 @@ from .. import laws
 from .._io import InputError
 from ..laws._registry import with_length
 
-__all__ = ["LAW_HELP", "read_law", "read_laws"]
-
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 
 

@@ -17,8 +17,6 @@ from .._checks import meant, shown
 from .._io import InputError, check_is_file
 from ._spelling import read_law
 
-__all__ = ["SweepFile", "check_laws", "read_sweep_file", "resolve"]
-
 # Key: (type, what it is called in a message).
 _KEYS: dict[str, tuple[type, str]] = {
     "function": (str, "a string, 'module:function'"),

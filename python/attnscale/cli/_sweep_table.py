@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .._tables.tabled import Unit
 
-__all__ = ["flat_rows", "nested_rows", "table_text"]
-
 
 def nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
     """One mapping for each case: its parameters, then its results, arrays as nested lists."""

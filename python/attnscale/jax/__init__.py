@@ -17,7 +17,8 @@ if _version < (0, 8):
         f"attnscale.jax needs jax 0.8 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8'"
     )
 
-from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
+from .._call.statistics import AttentionStatistics
+from ._functional import attention, attention_entropy, attention_statistics
 from ._sink import Sink
 
 __all__ = ["AttentionStatistics", "Sink", "attention", "attention_entropy", "attention_statistics"]

@@ -32,8 +32,6 @@ from ._traced import TracedCall, is_traced, known, stand_in
 if TYPE_CHECKING:
     from .._call.types import Causal, DistanceTable, QKNorm, Window
 
-__all__ = ["ArrayOptions", "read_call"]
-
 _Arrays = dict[str, Any]
 # The values of the core's causal_alignment, and its open side of a window.
 _ALIGNMENTS, _OFFSET = (None, "top_left", "bottom_right"), 3

@@ -15,8 +15,6 @@ from .._call.statistics import KEPT
 from .._results import COUNTS, DIFFERENTIABLE
 from ._ffi import call_core
 
-__all__ = ["Form", "attend"]
-
 #: Arrays of a call that have a gradient, if they are numbers at all.
 _LEARNABLE = (
     *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),

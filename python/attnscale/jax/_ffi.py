@@ -13,8 +13,6 @@ from jax.interpreters import batching, mlir
 
 from .. import _core
 
-__all__ = ["call_core", "check_on_cpu"]
-
 for _name, _handler in _core.xla_handlers().items():
     jax.ffi.register_ffi_target(f"attnscale_{_name}", _handler, platform="cpu")
 

@@ -14,8 +14,6 @@ from ._autograd import attend
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
-
 _USUAL = ("lse", "entropy")
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = ["with_length"]
-
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def with_length(rows: Any, qk_norm: str, dtype: Any) -> Any:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import jax
 
-__all__ = ["Sink"]
-
 
 @dataclass(frozen=True)
 class Sink:

@@ -14,8 +14,6 @@ from .._checks import as_array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TracedCall", "is_traced", "known", "stand_in"]
-
 
 def is_traced(x: Any) -> bool:
     """Whether an option is an array without numbers that Python can read."""

@@ -22,8 +22,6 @@ from ._parameters import OneOrPerHead, one_or_per_head
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "Scaled", "head_parameter"]
-
 Channels = Literal["all", "rotated", "latent"]
 
 

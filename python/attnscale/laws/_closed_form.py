@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ClosedForm"]
-
 
 class ClosedForm(Law):
     """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""

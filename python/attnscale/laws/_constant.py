@@ -20,8 +20,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Constant", "PerHead", "Standard", "Unscaled"]
-
 
 @built_in
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LSSA", "QKNormScale", "SwinV2"]
-
 _LN_10 = math.log(10)
 _LENGTH = (
     'for q and k of length sqrt(head_dim), which qk_norm="rms" gives them: then head_dim times the scale '

@@ -8,8 +8,6 @@ from typing import Any
 
 from ._meaning import meaning_of
 
-__all__ = ["description", "facts"]
-
 
 def description(law: Any) -> list[str]:
     """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""

@@ -16,8 +16,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ScaleInvariant"]
-
 
 @built_in
 @dataclass(frozen=True)

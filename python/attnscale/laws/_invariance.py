@@ -21,8 +21,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Annealed", "EntropyInvariant"]
-
 # The exact law is solved at Chebyshev nodes of panels of ln n and interpolated between them, to 1e-10: a
 # causal row has a thousand lengths, and a solution costs 10 ms.
 _WIDTH, _NODES = 1.0, 10

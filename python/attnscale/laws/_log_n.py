@@ -17,8 +17,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Kappa", "LogN", "LogNFromTraining", "NaturalLogN", "by_length"]
-
 
 @built_in
 @dataclass(frozen=True)

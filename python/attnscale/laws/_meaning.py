@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MEANINGS_OF_N", "CallRows", "Meaning", "NMeans", "meaning_of"]
-
 NMeans = Literal[
     "visible keys",
     "row size",

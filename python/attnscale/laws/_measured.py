@@ -18,8 +18,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["AdaptiveTemperature", "CriticalScale", "NormSoftmax"]
-
 
 @built_in
 @dataclass(frozen=True)

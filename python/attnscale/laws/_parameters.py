@@ -10,19 +10,6 @@ import numpy as np
 from .._checks import choose, number, shown
 from .._spelling import as_number
 
-__all__ = [
-    "OneOrPerHead",
-    "acting_channels",
-    "at_least",
-    "finite",
-    "flag",
-    "greater_than",
-    "integer_at_least",
-    "none_or_at_least",
-    "one_or_per_head",
-    "several",
-]
-
 #: A parameter that is one number, or one a head (stored as a tuple, so that laws compare and hash).
 OneOrPerHead = float | tuple[float, ...]
 

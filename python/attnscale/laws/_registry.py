@@ -22,19 +22,6 @@ from ._meaning import MEANINGS_OF_N, NMeans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "FunctionLaw",
-    "built_in",
-    "class_of",
-    "explain",
-    "from_dict",
-    "from_json",
-    "get",
-    "names",
-    "register",
-    "with_length",
-]
-
 _LawType = TypeVar("_LawType", bound=type[Law])
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -13,8 +13,6 @@ from ._meaning import NMeans
 from ._parameters import acting_channels, at_least, greater_than, none_or_at_least
 from ._registry import built_in
 
-__all__ = ["LongRoPE", "MLAYaRN", "YaRN"]
-
 
 @built_in
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from ._meaning import NMeans
 from ._parameters import acting_channels, greater_than, integer_at_least
 from ._registry import built_in
 
-__all__ = ["DisentangledScale", "LatentScale", "LayerIndex", "MuP"]
-
 
 @built_in
 @dataclass(frozen=True)

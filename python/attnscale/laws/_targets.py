@@ -18,8 +18,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Retrieval", "SparsityInvariant", "VarianceInvariant"]
-
 
 @built_in
 @dataclass(frozen=True)

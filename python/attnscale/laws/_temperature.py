@@ -19,15 +19,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "BeamTemperature",
-    "InklingTemperature",
-    "Llama4Temperature",
-    "MinistralTemperature",
-    "NoPETemperature",
-    "SelectiveTemperature",
-]
-
 
 @built_in
 @dataclass(frozen=True)

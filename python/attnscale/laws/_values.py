@@ -11,8 +11,6 @@ from .._checks import shown
 from ._base import Law, Scaled
 from ._registry import get, names
 
-__all__ = ["check_learnable", "learnable", "open_law", "takes_one_a_head", "with_values"]
-
 #: A length, a factor and a power that every law takes.
 _PLACEHOLDER = 2.0
 #: An n at which no law's derivative is infinite.

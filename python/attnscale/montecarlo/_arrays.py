@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .._seeds import RNG
 
-__all__ = ["laplace", "normal", "sphere", "truncated_normal", "uniform"]
-
 
 def normal(
     shape: int | Sequence[int] | None = None,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["averaging_error"]
-
 
 def _exact(grid: Grid) -> dict[str, Any]:
     """The expectation of both quantities is the concentration of a row."""

@@ -19,18 +19,6 @@ from ._limits import check_count
 if TYPE_CHECKING:
     from ..laws import Law
 
-__all__ = [
-    "Axis",
-    "LawAxis",
-    "axis",
-    "beta_of",
-    "distinct",
-    "fraction",
-    "integer_axis",
-    "law_axis",
-    "product",
-]
-
 #: One or several of what attnscale.laws.get takes; a number is the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
 

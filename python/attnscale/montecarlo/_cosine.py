@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["max_cosine"]
-
 
 def _exact(grid: Grid) -> dict[str, Any]:
     """The expected largest cosine: the order statistic of n cosines."""

@@ -18,8 +18,6 @@ from .._tables.text import duration
 from ._experiment import Draws, Prepared
 from ._tally import Tally
 
-__all__ = ["Announce", "announcement", "check_announce"]
-
 #: A function that is told a line of text.
 Announce = Callable[[str], Any]
 

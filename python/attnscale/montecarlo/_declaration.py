@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DECLARATIONS", "Declaration", "Grid", "Quantity", "declare", "exact"]
-
 
 class Quantity(NamedTuple):
     """A quantity that an experiment estimates."""

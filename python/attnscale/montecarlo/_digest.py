@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["describe_array"]
-
 
 def describe_array(array: NDArray[Any]) -> str:
     """Type, shape and the beginning of the SHA-256 of the contents.

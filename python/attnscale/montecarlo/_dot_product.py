@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["DISTRIBUTIONS", "dot_product_variance"]
-
 _Array = NDArray[np.float64]
 
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")

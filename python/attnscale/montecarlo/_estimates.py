@@ -12,8 +12,6 @@ from .._core import mc_means_and_shares
 from .._core import share_error as core_share_error
 from ._tally import Tally
 
-__all__ = ["means_and_shares", "share_error"]
-
 _Array = NDArray[np.float64]
 
 

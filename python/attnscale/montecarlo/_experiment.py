@@ -16,8 +16,6 @@ from ._declaration import Declaration
 from ._estimates import means_and_shares
 from ._tally import Tally
 
-__all__ = ["Draws", "Estimator", "Prepared", "RowSource"]
-
 #: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
 #: Each row depends on the key and its index alone; shape (count, *inner axes, columns), float64.
 RowSource: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["entropy_vs_length"]
-
 
 def _exact(grid: Grid) -> dict[str, Any]:
     """Expectations for random keys on a sphere, or for independent normal scores."""

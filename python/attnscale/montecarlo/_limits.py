@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from .._memory import amount, machine_memory
 
-__all__ = ["STREAMED", "check_count", "check_memory"]
-
 #: Bytes for each key of a row that the core walks through: sums for each 2^18 of them.
 STREAMED = 128 / 2**18
 

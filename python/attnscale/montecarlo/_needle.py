@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["head_dimension", "needle_dilution"]
-
 
 def _exact_needle(grid: Grid) -> dict[str, Any]:
     return {"needle_weight": _exact_weight(grid), "needle_is_top": _chance_of_the_top(grid)}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["KINDS", "jl_distortion"]
-
 KINDS = ("gaussian", "sign", "sparse")
 _DECLARED = declare(
     "jl_distortion",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["rank_and_sparsity"]
-
 _Array = NDArray[np.float64]
 _DECLARED = declare(
     "rank_and_sparsity",

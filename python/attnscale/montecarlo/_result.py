@@ -23,8 +23,6 @@ from ._tally import Tally
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Estimate", "ExperimentResult"]
-
 _KIND = "attnscale mc"
 
 

@@ -30,8 +30,6 @@ from ._limits import check_count
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
 
-__all__ = ["MOST_SAMPLES", "RunOptions", "num_threads_of", "run"]
-
 #: The most samples that a target error draws for a case, unless told otherwise.
 MOST_SAMPLES = 1_000_000
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["softmax_saturation"]
-
 _DECLARED = declare(
     "softmax_saturation",
     "saturated rows and Jacobians, scaled and not",

@@ -14,8 +14,6 @@ from ._experiment import Draws, Prepared
 from ._limits import STREAMED, check_memory
 from ._scores import RealHeads, model_rows
 
-__all__ = ["score_experiment"]
-
 
 def score_experiment(
     declared: Declaration,

@@ -15,16 +15,6 @@ from ..attention import attention_statistics
 from ._digest import describe_array
 from ._experiment import RowSource
 
-__all__ = [
-    "MODELS",
-    "RealHeads",
-    "least_head_dim",
-    "model_rows",
-    "read_correlation",
-    "read_heads",
-    "read_model",
-]
-
 #: The quantities that a row of real heads has.
 _COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
 MODELS = ("sphere", "gaussian", "correlated")

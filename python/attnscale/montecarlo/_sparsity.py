@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .._seeds import RNG
     from ._result import ExperimentResult
 
-__all__ = ["sparsity"]
-
 _Array = NDArray[np.float64]
 _MODELS = ("gaussian", "sphere")
 _DECLARED = declare(

@@ -13,8 +13,6 @@ from .._provenance import Provenance
 from .._seeds import seed_from_json, seed_to_json
 from ._tally import Tally
 
-__all__ = ["as_stored", "from_stored"]
-
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
     """What a file keeps of the fields of an ExperimentResult."""

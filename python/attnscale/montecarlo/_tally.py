@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from .._core import tally_add, tally_covariance, tally_mean, tally_standard_error
 from .._grid.fields import Field, Fields
 
-__all__ = ["Tally"]
-
 _Array = NDArray[np.float64]
 
 

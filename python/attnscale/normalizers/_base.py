@@ -13,8 +13,6 @@ from .._spelling import spell
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Normalizer", "Rows", "Rule"]
-
 
 class Rows(Protocol):
     """What a normalizer asks of a call."""

@@ -13,8 +13,6 @@ from .._core import statistics_of
 from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
 
-__all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
-
 
 def _n_visible(call: Rows) -> Any:
     """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""

@@ -10,8 +10,6 @@ from .._checks import choose, shown
 from .._spelling import check_parameters, read_call
 from ._base import Normalizer
 
-__all__ = ["built_in", "get", "names", "spelling_of"]
-
 _NormalizerType = TypeVar("_NormalizerType", bound=type[Normalizer])
 
 _classes: dict[str, type[Normalizer]] = {}

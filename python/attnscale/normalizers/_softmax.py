@@ -16,8 +16,6 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Sink", "Softmax", "SoftmaxN"]
-
 
 @built_in
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from .._core import statistics_of
 from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
 
-__all__ = ["Entmax", "Sparsemax", "TopK"]
-
 
 @built_in
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ..laws import Law
 
-__all__ = ["calibrated_beta"]
-
 
 class _Calibration(Protocol):
     """The fields of a calibration that are drawn by its method ``plot``."""

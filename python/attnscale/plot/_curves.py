@@ -23,19 +23,6 @@ from ._style import GREY, law_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "AXIS_LABELS",
-    "Curve",
-    "curves_of",
-    "draw_curves",
-    "points_key",
-    "quantity_label",
-    "read_curves",
-    "unchanging",
-    "unit_of",
-    "x_values",
-]
-
 _Array = NDArray[np.float64]
 
 AXIS_LABELS = {

@@ -16,8 +16,6 @@ from ..montecarlo._declaration import Grid, exact
 from ._dense import dense
 from ._style import law_of
 
-__all__ = ["exact_curve"]
-
 _Array = NDArray[np.float64]
 
 

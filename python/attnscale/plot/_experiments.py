@@ -31,8 +31,6 @@ from ._ticks import length_ticks, log_ticks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["experiment", "jl_distortion", "needle", "saturation"]
-
 
 def experiment(
     result: Any,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.image import AxesImage
 
-__all__ = ["draw_head_maps", "head_map"]
-
 
 def head_map(
     values: ArrayLike,

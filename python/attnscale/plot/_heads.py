@@ -20,8 +20,6 @@ from ._style import GREY, MARKERS, law_label, new_axes, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["entropy_by_head"]
-
 _Array = NDArray[np.float64]
 
 

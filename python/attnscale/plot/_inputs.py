@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from .._checks import shown
 
-__all__ = ["check_axes", "increasing", "named_numbers", "numbers", "text_list"]
-
 _Array = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from ._ticks import length_ticks, log_ticks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["jl_dimensions"]
-
 
 def jl_dimensions(
     n: ArrayLike,

@@ -23,8 +23,6 @@ from ._ticks import length_ticks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["entropy_vs_length"]
-
 _Array = NDArray[np.float64]
 
 #: n, entropy of equal weights, and what the line is called.

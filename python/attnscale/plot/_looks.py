@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from ._style import COLOURS, MARKERS, law_of
 
-__all__ = ["Look", "family", "looks"]
-
 _DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.5)),

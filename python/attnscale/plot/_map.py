@@ -17,8 +17,6 @@ from ._style import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["attention_map"]
-
 _MOST_HEADS = 24
 _MOST_LABELS = 64  # on one axis; with more tokens, every second, third, ... has a label
 _COLOUR_BAR = "weight of the key in its row (blank: 0)"

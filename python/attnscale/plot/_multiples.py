@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..laws import Law
 
-__all__ = ["law_comparison", "law_sequence", "multiple_at", "multiplier_vs_length"]
-
 _Array = NDArray[np.float64]
 BETA = r"$\beta$, multiple of $1/\sqrt{d}$"
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-__all__ = ["Named", "key_below", "legend_beside", "name_lines", "subtitle"]
-
 _MOST = 8  # lines with their names beside them; more get a legend
 _GAP = 8.0  # points between a line and its name
 _SIZE = 8

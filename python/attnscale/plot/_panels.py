@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_panels", "panel_axes"]
-
 _ONE_PANEL = 8  # lines that are told apart without panels
 _MOST_LINES = 12
 _MOST_COLUMNS = 4

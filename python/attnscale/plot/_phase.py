@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..laws import Law
     from ._looks import Look
 
-__all__ = ["phase_diagram"]
-
 _Array = NDArray[np.float64]
 _SOLID = {"dash_offset": 0, "dash_list": None}
 

@@ -15,8 +15,6 @@ from ._inputs import check_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "GREY", "LABELS", "MARKERS", "law_label", "law_of", "new_axes", "style"]
-
 #: Okabe and Ito 2008, in the order of use: blue, vermilion, green, orange, sky blue, purple, black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 GREY = "#6E6E6E"

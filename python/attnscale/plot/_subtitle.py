@@ -12,8 +12,6 @@ from .._grid.table import Table
 from .._spelling import as_number
 from ._style import law_label
 
-__all__ = ["describe"]
-
 # In the order of the line; {} is the value.
 _WORDS = {
     "model": "{} model",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
 
-__all__ = ["sweep"]
-
 
 def sweep(
     table: xarray.Dataset,

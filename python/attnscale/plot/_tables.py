@@ -17,8 +17,6 @@ from ..montecarlo._declaration import DECLARATIONS
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["is_table", "read_table"]
-
 
 def is_table(given: Any) -> bool:
     """Whether `given` is a table of results or a Dataset."""

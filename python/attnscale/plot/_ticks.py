@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = ["length_ticks", "log_ticks", "plain"]
-
 _MOST = 8
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .._grid.table import Column
 
-__all__ = ["training"]
-
 _POINTS = "mean over the seeds, one standard error"
 _LETTERS = 50  # letters of labels that have room side by side below an axis
 _MOST_TICKS = 8

@@ -12,22 +12,6 @@ from numpy.typing import NDArray
 from .. import laws
 from ._normalizers import weigh, with_length
 
-__all__ = [
-    "attention",
-    "attention_entropy",
-    "attention_state",
-    "attention_statistics",
-    "attention_weights",
-    "distances",
-    "dot_products",
-    "entropy_curve",
-    "merge_states",
-    "n_of_law",
-    "score_parts",
-    "scores",
-    "visible",
-]
-
 Array = NDArray[Any]
 
 

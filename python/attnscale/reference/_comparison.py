@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._attention import attention_statistics, attention_weights, scores
 
-__all__ = ["attention_divergence", "attention_received"]
-
 Array = NDArray[Any]
 
 

@@ -10,15 +10,6 @@ from numpy.typing import NDArray
 
 from ._attention import visible
 
-__all__ = [
-    "efficient_attention",
-    "efficient_attention_weights",
-    "global_maps",
-    "linformer_attention",
-    "local_global_attention",
-    "relay_attention",
-]
-
 Array = NDArray[Any]
 
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ._attention import _heads_first, _repeat_heads, attention_statistics, score_parts, scores
 from ._normalizers import alpha_gradient, pull_back, with_length
 
-__all__ = ["attention_gradients", "score_gradient"]
-
 Array = NDArray[Any]
 
 

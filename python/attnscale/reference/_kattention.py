@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._attention import attention
 
-__all__ = ["kattention", "kattention_heads", "kattention_scores"]
-
 Array = NDArray[Any]
 
 

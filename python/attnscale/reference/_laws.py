@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from .. import laws
 
-__all__ = ["law_multiplier"]
-
 Array = NDArray[Any]
 
 

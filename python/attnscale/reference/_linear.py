@@ -10,15 +10,6 @@ from numpy.typing import NDArray
 
 from ._attention import visible
 
-__all__ = [
-    "cosformer_attention",
-    "linear_attention",
-    "performer_attention",
-    "selective_scan",
-    "ssd",
-    "weighted_mean",
-]
-
 Array = NDArray[Any]
 
 

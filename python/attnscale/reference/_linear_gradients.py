@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ._attention import attention, visible
 from ._gradients import attention_gradients
 
-__all__ = ["gradients"]
-
 Array = NDArray[Any]
 
 

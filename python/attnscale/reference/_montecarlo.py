@@ -9,15 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "projection_ratios",
-    "random_cosines",
-    "random_rows",
-    "random_scores",
-    "row_measures",
-    "weight_ranks",
-]
-
 Array = NDArray[Any]
 
 

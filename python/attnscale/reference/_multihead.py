@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._attention import attention_statistics
 
-__all__ = ["multi_head_attention"]
-
 Array = NDArray[Any]
 
 

@@ -14,20 +14,6 @@ from numpy.typing import NDArray
 
 from .. import normalizers
 
-__all__ = [
-    "alpha_gradient",
-    "entmax",
-    "pull_back",
-    "relu",
-    "sigmoid",
-    "softmax_beside",
-    "softpick",
-    "sparsemax",
-    "top_k",
-    "weigh",
-    "with_length",
-]
-
 Array = NDArray[Any]
 
 

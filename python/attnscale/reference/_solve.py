@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ._attention import attention_entropy, scores
 
-__all__ = ["calibrate", "held_out_error", "solve_perplexity", "solve_scale"]
-
 Array = NDArray[Any]
 
 

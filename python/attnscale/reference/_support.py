@@ -9,15 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "expected_support",
-    "sparsity_beta",
-    "support_distance_bound",
-    "support_invariant_beta",
-    "support_limit",
-    "support_probabilities",
-]
-
 Array = NDArray[np.float64]
 
 CELLS = 801  # the grid of the sum has steps of 1/800; what is above 1 can be left out

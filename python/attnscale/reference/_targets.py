@@ -11,16 +11,6 @@ import numpy as np
 from ._montecarlo import random_scores
 from ._theory import expected_statistics
 
-__all__ = [
-    "averaging_excess_bound",
-    "needle_weight_bound",
-    "retrieval_beta",
-    "retrieval_length",
-    "retrieval_trade_off",
-    "shared_excess_bound",
-    "variance_invariant_beta",
-]
-
 
 def variance_invariant_beta(n: float, *, n0: float = 512, **model: Any) -> float:
     """The root of E[sum p^2] at n keys less that at n0 keys and beta = 1."""

@@ -9,14 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "critical_limit_beta",
-    "critical_limit_entropy",
-    "expected_max_cosine",
-    "expected_statistics",
-    "sphere_entropy_deficit",
-]
-
 Array = NDArray[Any]
 
 

@@ -8,26 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "critical_gamma",
-    "critical_scale_tail",
-    "cumulant_beta",
-    "expected_overlap",
-    "fold_scale",
-    "least_entropy",
-    "propagated_correlation",
-    "scale_update_residual",
-    "score_cumulants",
-    "score_spectrum",
-    "self_weight",
-    "sink_entropy",
-    "sink_weight",
-    "softcap_for_entropy",
-    "spectrum_entropy",
-    "token_correlation",
-    "top_gap_probability",
-]
-
 Array = NDArray[Any]
 
 

@@ -11,8 +11,6 @@ from .._checks import shown
 from .._grid.case import Axes, labels, short
 from .._grid.describe import function_name
 
-__all__ = ["check_call", "read_constants", "read_grid"]
-
 
 def read_grid(grid: Any) -> Axes:
     """The grid as lists, checked."""

@@ -8,8 +8,6 @@ import numpy as np
 from .._grid.case import Case
 from .._seeds import child_seed
 
-__all__ = ["case_seed"]
-
 
 def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
     """The child of `root` for a case, found from the case's own parameters.

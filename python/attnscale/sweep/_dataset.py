@@ -15,8 +15,6 @@ from .._grid.fields import Field, Fields
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["assemble"]
-
 _Finished = Mapping[Case, Fields]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from .. import laws
 
-__all__ = ["make_known", "registered_laws"]
-
 
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
     """The registered laws that `values` spell, also inside of lists and tuples.

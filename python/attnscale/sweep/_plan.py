@@ -32,8 +32,6 @@ from ._task import FunctionTask
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["IN_PARTIAL", "IN_STORE", "Plan", "make_plan"]
-
 #: Where the results of a sweep without a store are; the command line says it in its own words.
 IN_STORE = "the same call computes the rest"
 IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .._grid.progress import Progress
 
-__all__ = ["sweep"]
-
 
 @hinted
 def sweep(

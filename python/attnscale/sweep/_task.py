@@ -20,8 +20,6 @@ from ..laws import FunctionLaw
 from ._case_seeds import case_seed
 from ._laws import make_known
 
-__all__ = ["FunctionTask"]
-
 
 @dataclass(frozen=True)
 class FunctionTask:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from .._checks import as_array, shown
 
-__all__ = ["at_least", "between", "finite", "plain"]
-
 Array = NDArray[np.float64]
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._finite_n import Averages, Moments, integrate_outer
 
-__all__ = ["Atoms"]
-
 Array = NDArray[np.float64]
 
 # All integrands are analytic within pi/2 of the real line: the trapezoidal rule errs by exp(-pi^2 / h).

@@ -12,14 +12,6 @@ from numpy.typing import ArrayLike
 from .._checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, plain
 
-__all__ = [
-    "entropy_lower_bound",
-    "least_entropy",
-    "softcap_for_entropy",
-    "spectral_entropy_bound",
-    "weight_bounds",
-]
-
 
 def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
     """Least entropy that n keys can have by the variance bound, if their scores lie in a range.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Coordinate", "HalfLine", "Interval", "Line", "StretchedLine"]
-
 Array = NDArray[np.float64]
 
 # Where beta times the distance from an end is one of these, beta s(v) bends.

@@ -13,8 +13,6 @@ from ._arguments import at_least, plain
 from ._densities import Sphere
 from ._finite_n import nodes_between
 
-__all__ = ["expected_max_cosine", "max_cosine"]
-
 
 def max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
     """sqrt(1 - n^(-2/(head_dim - 1))): the usual estimate of the largest cosine with n random keys.

@@ -13,8 +13,6 @@ from ._arguments import at_least, between, plain, together
 from ._densities import gauss_legendre
 from ._finite_n import EULER_GAMMA
 
-__all__ = ["critical_limit_beta", "critical_limit_entropy"]
-
 Array = NDArray[np.float64]
 
 # The outer integral is over ln of a unit exponential number, by the trapezoidal rule.

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from .._checks import answer_infeasible, read_on_infeasible, shown
 from ._arguments import at_least, finite, plain
 
-__all__ = ["cumulant_beta", "score_cumulants"]
-
 _ORDERS = (2, 3, 4)
 
 

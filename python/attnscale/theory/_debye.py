@@ -16,8 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BesselTerms", "bessel_terms"]
-
 Array = NDArray[np.float64]
 
 # The expansion is taken at an order raised by _RAISE; its first neglected term is below 1e-16 there.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from ._coordinates import Coordinate, HalfLine, Interval, Line, StretchedLine
 
-__all__ = ["Density", "Function", "Gaussian", "Sphere", "gauss_legendre"]
-
 Array = NDArray[np.float64]
 
 # ln of the share of a row that keys outside the panels may have.

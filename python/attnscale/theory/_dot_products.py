@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 
 from ._arguments import at_least, finite, plain
 
-__all__ = ["dot_product_kurtosis", "dot_product_variance", "truncated_normal_variance"]
-
 
 def dot_product_variance(
     head_dim: ArrayLike,

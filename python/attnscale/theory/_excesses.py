@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._densities import gauss_legendre
 
-__all__ = ["POINTS", "Excesses", "below_one", "power_nodes"]
-
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 

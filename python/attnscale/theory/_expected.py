@@ -13,15 +13,6 @@ from .._options import hinted
 from ._arguments import at_least, plain, together
 from ._models import row_function
 
-__all__ = [
-    "ExpectedStatistics",
-    "expected_concentration",
-    "expected_entropy",
-    "expected_jacobian_trace",
-    "expected_lse",
-    "expected_statistics",
-]
-
 
 @dataclass(frozen=True)
 class ExpectedStatistics:

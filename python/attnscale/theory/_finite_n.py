@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from ._densities import Density, gauss_legendre
 
-__all__ = ["EULER_GAMMA", "Averages", "Inner", "Points", "integrate_outer", "nodes_between", "row_averages"]
-
 Array = NDArray[np.float64]
 
 EULER_GAMMA = 0.57721566490153286

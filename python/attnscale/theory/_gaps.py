@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 
 from ._arguments import at_least, between, plain
 
-__all__ = ["critical_scale_tail", "top_gap_probability"]
-
 
 def top_gap_probability(n: ArrayLike, gap: ArrayLike) -> Any:
     """P(the two largest of n independent normal scores are nearer than a gap).

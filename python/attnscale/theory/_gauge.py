@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from .._checks import shown
 from ._arguments import at_least, finite, plain
 
-__all__ = ["fold_scale", "scale_update_residual"]
-
 
 def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
     """W_q times the multiple of each head: it gives the same scores as a learned scale for each head.

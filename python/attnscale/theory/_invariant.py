@@ -17,8 +17,6 @@ from ._arguments import at_least, plain
 from ._finite_n import Averages
 from ._models import row_function
 
-__all__ = ["annealed_beta", "invariant_beta", "variance_invariant_beta"]
-
 Array = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from .. import _core
 from .._checks import choose
 from ._arguments import at_least, between, plain
 
-__all__ = ["equivalent_head_dim", "jl_min_dim", "jl_rule_of_thumb"]
-
 
 def jl_min_dim(
     n: ArrayLike,

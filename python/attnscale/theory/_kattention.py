@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from .._checks import number
 from ._arguments import finite, plain
 
-__all__ = ["kattention_log_normalizer"]
-
 
 def kattention_log_normalizer(
     point: ArrayLike, k_weight: ArrayLike | None = None, *, scale: float = 1.0

@@ -14,8 +14,6 @@ from ._atoms import Atoms
 from ._densities import Density, Function, Gaussian, Sphere
 from ._finite_n import Averages, row_averages
 
-__all__ = ["MODELS", "row_function"]
-
 MODELS = ("sphere", "gaussian")
 
 # At larger beta only beta itself still changes: H, E[sum p^2] and lse / beta have their limits.

@@ -14,8 +14,6 @@ from ._arguments import at_least, between, plain
 from ._densities import Sphere
 from ._finite_n import Inner, Points
 
-__all__ = ["needle_beta", "needle_weight"]
-
 # The integrand is analytic within pi/2 of the real line; see _atoms.
 _STEP = 0.35
 

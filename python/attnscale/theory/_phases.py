@@ -13,8 +13,6 @@ from ._arguments import at_least, between, plain
 from ._models import MODELS
 from ._sphere import sphere_entropy_deficit
 
-__all__ = ["annealed_entropy", "condensed_concentration", "condensed_entropy", "critical_beta"]
-
 
 def annealed_entropy(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: str = "sphere"

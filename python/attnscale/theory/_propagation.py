@@ -14,8 +14,6 @@ from .._checks import shown
 from ._arguments import at_least, between, plain
 from ._expected import expected_concentration
 
-__all__ = ["expected_overlap", "propagated_correlation"]
-
 _NEAR_ONE = 0.999
 
 

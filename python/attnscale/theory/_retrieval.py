@@ -15,8 +15,6 @@ from ._arguments import at_least, between, plain
 from ._expected import expected_concentration
 from ._needle import needle_weight
 
-__all__ = ["RetrievalTradeOff", "retrieval_beta", "retrieval_length", "retrieval_trade_off"]
-
 
 def retrieval_beta(
     n: ArrayLike, *, gap: ArrayLike, weight: ArrayLike = 0.5, on_infeasible: str = "warn"

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from ._arguments import at_least, between, plain, together
 
-__all__ = ["sink_entropy", "sink_weight"]
-
 
 def sink_entropy(weight: ArrayLike, rest: ArrayLike) -> Any:
     """The entropy of a row with a key apart: ``h(w) + (1 - w) H'``.

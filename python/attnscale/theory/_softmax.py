@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ._arguments import finite, plain
 
-__all__ = ["jacobian_norm", "jacobian_trace", "smooth_maximum", "smooth_maximum_bounds"]
-
 Array = NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ._arguments import at_least, finite, plain
 from ._expected import expected_entropy
 
-__all__ = ["score_spectrum", "spectrum_entropy"]
-
 Array = NDArray[np.float64]
 _NODES, _HERMITE, _GRID = 8, 64, 48
 

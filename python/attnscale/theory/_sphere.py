@@ -12,15 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ._arguments import at_least, plain
 from ._debye import BesselTerms, bessel_terms
 
-__all__ = [
-    "GOLDEN_DEFICIT",
-    "GOLDEN_DIMENSION",
-    "sphere_entropy_deficit",
-    "sphere_entropy_deficit_rate",
-    "sphere_log_mgf",
-    "sphere_mean_cosine",
-]
-
 Array = NDArray[np.float64]
 
 #: ln(golden ratio)/2: the deficit per dimension at scale 1 for large head_dim, printed as 0.24.

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ._arguments import at_least, between, plain, together
 from ._excesses import POINTS, Excesses, below_one
 
-__all__ = ["expected_support", "sparsity_beta", "support_invariant_beta", "support_probabilities"]
-
 Array = NDArray[np.float64]
 
 # A probability below exp(-_NEGLECTED) is left out.

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from ._arguments import at_least, between, plain, together
 from ._excesses import POINTS, below_one, power_nodes
 
-__all__ = ["support_distance_bound", "support_limit"]
-
 _FARTHEST = 60.0  # for an exponential number
 
 

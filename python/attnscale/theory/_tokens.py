@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from .._checks import shown
 from ._arguments import at_least, between, finite, plain
 
-__all__ = ["critical_gamma", "self_weight", "token_correlation"]
-
 
 def self_weight(n: ArrayLike, *, gamma: ArrayLike, correlation: ArrayLike) -> Any:
     """Weight of a token on itself among n unit tokens of one pairwise cosine, scores gamma ln(n) x.y.

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 
 from ._arguments import at_least, between, plain, together
 
-__all__ = ["averaging_excess_bound", "needle_weight_bound", "shared_excess_bound"]
-
 
 def needle_weight_bound(n: ArrayLike, *, gap: ArrayLike, beta: ArrayLike) -> Any:
     """A lower bound of the expected weight of one key: ``1 / (1 + n e^(beta^2/2 - beta a))``, a its gap.

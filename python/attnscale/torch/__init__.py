@@ -24,11 +24,12 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
+from .._call.statistics import AttentionStatistics
 from . import nn
 from ._clip import qk_clip_
 from ._composed import differential_attention, relay_attention
 from ._divergence import attention_divergence
-from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
+from ._functional import attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._models.alarm import Alarm
 from ._variants import (

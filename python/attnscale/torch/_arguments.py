@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 
     from .._call.types import QKNorm
 
-__all__ = [
-    "LEARNABLE",
-    "N_TENSORS",
-    "SCHEMA",
-    "Arguments",
-    "TensorOptions",
-    "alignment_of",
-    "read_call",
-    "sink_of_array",
-]
-
 _NUMBERS = (int, float, np.integer, np.floating)
 
 #: Names of the tensors that may require grad; they come first in a call.

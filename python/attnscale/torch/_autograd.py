@@ -13,8 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from ._private import is_transformed
 from ._vmap import by_loop
 
-__all__ = ["Differentiable", "compute_again", "refuse_second_derivative"]
-
 
 def compute_again(function: Callable[..., Any], *arguments: Any, enabled: bool) -> Any:
     """The function's result; where `enabled`, the backward pass keeps its arguments and computes it again."""

@@ -19,8 +19,6 @@ from ._private import has_forward_derivatives
 from ._scores import Scores, rows_of_block
 from ._weigh import Learnt, Weights, weigh
 
-__all__ = ["BlockCall"]
-
 
 class BlockCall(NamedTuple):
     """A call that has been read, with tensors in the type of the arithmetic."""

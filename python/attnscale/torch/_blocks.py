@@ -26,8 +26,6 @@ from ._scores import Scores, at_distances, visible_of, wide_rows
 from ._tensors import common_type, swap_heads
 from ._weigh import Learnt
 
-__all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
-
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, if there is a value, and the statistics that were asked for."""

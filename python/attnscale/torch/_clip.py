@@ -9,8 +9,6 @@ from torch import Tensor
 from .._checks import number
 from ._tensors import check_tensors
 
-__all__ = ["qk_clip_"]
-
 
 def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, threshold: float) -> Tensor:
     r"""Scale the projections of queries and keys of each head whose largest score is above a threshold.

@@ -7,12 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from .._call.statistics import AttentionStatistics
 from .._checks import shown
 from ._device import without_autocast
-from ._functional import AttentionStatistics, attention, attention_statistics
+from ._functional import attention, attention_statistics
 from ._tensors import autocast, check_tensors, common_type, wide_type
-
-__all__ = ["differential_attention", "relay_attention"]
 
 
 def relay_attention(

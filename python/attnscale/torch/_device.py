@@ -14,18 +14,6 @@ from ._arguments import Arguments
 from ._tensors import check_one_device
 from ._triton import _support
 
-__all__ = [
-    "BACKENDS",
-    "DTYPES",
-    "backend_of",
-    "check_no_threads",
-    "device_named",
-    "dtype_named",
-    "kernel_of",
-    "refuse_jit_trace",
-    "without_autocast",
-]
-
 #: Names of what computes attention and its linear families; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
 #: Types of devices whose tensors the kernels in Triton take; ROCm calls its own "cuda", too.

@@ -11,19 +11,18 @@ from torch import Tensor
 
 from .._call.arrays import shape_in
 from .._call.options import check_known, takes
+from .._call.statistics import AttentionStatistics
 from .._checks import errors_of
 from ..laws import Law
 from ._arguments import read_call
 from ._autograd import compute_again
 from ._blocks import scores_of
 from ._device import backend_of
-from ._functional import AttentionStatistics, attention_statistics
+from ._functional import attention_statistics
 from ._learned import Learned
 from ._private import is_traced
 from ._scores import Scores, rows_of_block
 from ._tensors import check_tensors, row_extents, shows, swap_heads
-
-__all__ = ["attention_divergence"]
 
 
 class DivergenceOptions(TypedDict, total=False):

@@ -22,8 +22,6 @@ from ._ops import attend_arrays, differentiate, differentiate_as_operator
 from ._private import is_eager
 from ._tensors import array
 
-__all__ = ["attend_now", "attend_plain", "watchers"]
-
 #: Who sees the calls of attention before they are computed, the last one first: a watch of a model, for that
 #: time. Its ``attend`` takes the arguments of :func:`attend_plain`, and returns what is computed.
 watchers: list[Any] = []

@@ -19,8 +19,6 @@ from ._eager import attend_now, attend_plain
 from ._ops import run
 from ._private import is_eager
 
-__all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
-
 _OPTIONS = frozenset(TensorOptions.__annotations__)
 #: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
 _CORE = (None, "auto", "core")

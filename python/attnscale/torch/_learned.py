@@ -12,8 +12,6 @@ from .. import laws
 from .._checks import shown
 from ..laws._values import check_learnable, open_law, with_values
 
-__all__ = ["Entmax", "Learned", "Scaled", "Sigmoid", "Sink"]
-
 
 class Learned:
     """A law some of whose parameters are tensors, which may require grad.

@@ -22,8 +22,6 @@ from ._autograd import compute_again
 from ._device import without_autocast
 from ._tensors import array, common_type, repeat_heads, stand_in, swap_heads, wide_type
 
-__all__ = ["attend_by_sums"]
-
 #: Keys of a block, and those of a block whose pairs are written out feature by feature.
 _KEYS, _KEYS_OF_FEATURES = 128, 32
 

@@ -11,21 +11,14 @@ import torch
 
 from .._call.arrays import shape_in
 from .._call.gradients import pull_back
+from .._call.homes import tensor
 from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
 from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments
 from ._autograd import Differentiable
-from ._tensors import array, check_on_cpu, tensor
+from ._tensors import array, check_on_cpu
 from ._vmap import attend_backward_rule, attend_rule
-
-__all__ = [
-    "attend_arrays",
-    "differentiate",
-    "differentiate_as_operator",
-    "pull_back_output",
-    "run",
-]
 
 _N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)

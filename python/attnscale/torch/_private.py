@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the package takes of PyTorch beside its public names; PyTorch 2.6 to 2.13 have all of it.
+"""What the package takes of PyTorch beside its public names; PyTorch 2.13 has all of it, and was tried.
 
 No other module reads a private name of PyTorch, and a test says which one a version does not have.
 """
@@ -11,21 +11,8 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils._pytree import tree_leaves, tree_map_only
-
-__all__ = [
-    "DisableTorchFunction",
-    "DisableTorchFunctionSubclass",
-    "flex_scores",
-    "has_forward_derivatives",
-    "is_compiler_loaded",
-    "is_computed_again",
-    "is_eager",
-    "is_traced",
-    "is_transformed",
-    "tree_leaves",
-    "tree_map_only",
-]
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map_only as tree_map_only
 
 #: Contexts in which functions of PyTorch ask no mode and no subclass, or no subclass, what to do.
 DisableTorchFunction = torch._C.DisableTorchFunction

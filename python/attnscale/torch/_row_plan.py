@@ -26,8 +26,6 @@ from ._private import is_traced
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
 from ._tensors import stand_in, wide_type
 
-__all__ = ["RowPlan", "of_distance", "plan_rows"]
-
 
 class RowPlan(NamedTuple):
     """Tensors of the rows of a call, which broadcast to (..., heads, n_queries); None: the call has none.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._call.call import Call
 from .._call.gradients import law_gradients
+from .._call.homes import tensor
 from ..laws import Law
 from ..matrix import attention_weights
 from ..normalizers import Normalizer
@@ -20,9 +21,7 @@ from ._blocks import scales_of_rows, weights_of_rows
 from ._device import backend_of, refuse_jit_trace
 from ._learned import Learned
 from ._ops import pull_back_output
-from ._tensors import check_on_cpu, tensor
-
-__all__ = ["row_scales", "row_weights"]
+from ._tensors import check_on_cpu
 
 _SCHEMA = f"({SCHEMA}) -> Tensor"
 _SCALE = LEARNABLE.index("scale")

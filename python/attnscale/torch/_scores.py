@@ -14,17 +14,6 @@ from .._checks import fit_to
 from ._arguments import Arguments
 from ._tensors import repeat_heads, shows, swap_heads, wide_type
 
-__all__ = [
-    "Scores",
-    "Visible",
-    "at_distances",
-    "key_count",
-    "rows_of",
-    "rows_of_block",
-    "visible_of",
-    "wide_rows",
-]
-
 #: Largest number of scores of a block, over all heads: 128 MiB of float32.
 _PAIRS = 2**25
 

@@ -10,24 +10,7 @@ from typing import Any
 import torch
 
 from .._call.arrays import shape_in
-from .._call.homes import tensor
 from .._checks import bfloat16_tensor, shown
-
-__all__ = [
-    "array",
-    "autocast",
-    "check_on_cpu",
-    "check_one_device",
-    "check_tensors",
-    "common_type",
-    "repeat_heads",
-    "row_extents",
-    "shows",
-    "stand_in",
-    "swap_heads",
-    "tensor",
-    "wide_type",
-]
 
 _BFLOAT16 = torch.bfloat16  # found faster than the name of PyTorch, which a small call would notice
 

@@ -12,29 +12,14 @@ from torch import Tensor
 
 from .. import variants
 from .._call.arrays import shape_in
+from .._call.homes import tensor
 from .._call.options import check_known, takes
 from .._checks import number, shown
 from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads
 from ._linear_blocks import attend_by_sums
-from ._tensors import (
-    array,
-    autocast,
-    check_on_cpu,
-    check_one_device,
-    check_tensors,
-    row_extents,
-    tensor,
-)
-
-__all__ = [
-    "cosformer_attention",
-    "efficient_attention",
-    "linear_attention",
-    "performer_attention",
-    "ssd",
-]
+from ._tensors import array, autocast, check_on_cpu, check_one_device, check_tensors, row_extents
 
 _SCHEMA = (
     "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "

@@ -12,8 +12,6 @@ from torch import Tensor
 from .._call.options import AXES
 from ._arguments import Arguments
 
-__all__ = ["attend_backward_rule", "attend_rule", "by_loop"]
-
 _ARRAYS = ("query", "key", "value")
 #: Tensors of heads: if each sample has its own, one call has no axis for them.
 _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")

@@ -12,8 +12,6 @@ from torch import Tensor
 from .. import normalizers
 from ..normalizers import Normalizer
 
-__all__ = ["Learnt", "Weights", "entmax", "weigh"]
-
 
 class Learnt(NamedTuple):
     """Parameters of a normalizer that are tensors and broadcast to (..., heads, n_queries, 1)."""

@@ -13,8 +13,6 @@ from .._checks import as_array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["common_type", "floats", "matrix", "reals", "vectors", "wide_type", "widened"]
-
 
 def floats(name: str, value: Any) -> NDArray[Any]:
     """`value` as an array of a float type, in native byte order."""

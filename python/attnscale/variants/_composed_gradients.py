@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Pair = tuple[NDArray[Any], NDArray[Any]]
 
-__all__ = ["VariantGradients", "differential_gradients", "relay_gradients", "sum_to"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VariantGradients:

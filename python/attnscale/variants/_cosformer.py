@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .._call.types import Layout
     from ._linear_form import KeySums
 
-__all__ = ["CosformerState", "cosformer_attention"]
-
 
 def _check_length(form: LinearForm, length: int) -> None:
     """Refuse more than max_length positions: the cosine, and with it the weight, would be negative."""

@@ -16,8 +16,6 @@ from ._heads import read_layout
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["differential_attention"]
-
 
 def differential_attention(
     query1: ArrayLike,

@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
     from .._call.types import Causal, Layout
 
-__all__ = [
-    "EfficientState",
-    "GlobalMaps",
-    "efficient_attention",
-    "efficient_attention_weights",
-    "global_maps",
-]
-
 _NORMALIZATIONS = ("softmax", "scaling")
 
 

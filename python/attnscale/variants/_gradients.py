@@ -28,8 +28,6 @@ from ._ssd import SSD_FORM, read_decay, ssd
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["VariantGradients", "decay_of", "form_of", "gradients"]
-
 _SHARED = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
 
 

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
 
     from .._call.types import FormOptions
 
-__all__ = [
-    "Whole",
-    "offset_of",
-    "read_call",
-    "read_layout",
-    "read_whole",
-    "refuse_causal",
-]
-
 
 class Whole(Inputs):
     """Inputs of a call that has a value."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Kind: TypeAlias = str | Callable[..., NDArray[Any]]
 
-__all__ = ["hybrid"]
-
 _KINDS: dict[str, Callable[..., Any]] = {
     "exact": attention,
     "efficient": efficient_attention,

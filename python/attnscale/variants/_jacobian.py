@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["attention_jacobian_norms"]
-
 _BLOCK = 2**21  # float64 numbers in an array of a block of rows: 16 MiB
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from .._call.types import Scale
 
-__all__ = ["kattention", "kattention_heads", "kattention_statistics"]
-
 
 def kattention(
     x: ArrayLike,

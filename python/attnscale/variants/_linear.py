@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     FeatureMap: TypeAlias = str | Callable[[NDArray[Any]], NDArray[Any]] | tuple[ArrayLike, ArrayLike]
 
-__all__ = ["LinearState", "linear_attention"]
-
 _MAPS = ("elu", "relu")
 
 

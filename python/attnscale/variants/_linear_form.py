@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
-__all__ = [
-    "LinearCall",
-    "LinearForm",
-    "LinearGradientCall",
-    "attend",
-    "attend_in",
-    "check_features",
-    "empty_sums",
-    "read_sums",
-    "sum_keys",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .._call.types import Scale
 
-__all__ = ["linformer_attention"]
-
 
 @hinted
 @takes(VariantOptions)

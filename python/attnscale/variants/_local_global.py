@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .._call.types import Scale
 
-__all__ = ["local_global_attention"]
-
 
 @hinted
 @takes(VariantOptions)

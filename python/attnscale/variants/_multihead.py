@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .._call.types import QKNorm, Scale
     from ..normalizers import Normalizer
 
-__all__ = ["MultiHeadAttention"]
-
 _WEIGHTS = ("query_weight", "key_weight", "value_weight", "output_weight")
 _BIASES = ("query_bias", "key_bias", "value_bias", "output_bias")
 # Their weights are exp(score) over a sum, so that leaving keys out changes nothing but this sum.

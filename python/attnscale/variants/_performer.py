@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .._call.types import Layout
     from ._heads import Whole
 
-__all__ = ["PerformerState", "performer_attention", "performer_projection", "positive_features"]
-
 
 def performer_projection(
     features: int,

@@ -15,8 +15,6 @@ from ._arrays import reals, vectors
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["RelayState", "relay_attention", "relay_energy", "relay_energy_gradient", "relay_message"]
-
 _ENERGIES = ("bilinear", "residual")
 _GRADIENTS = ("bilinear", "residual", "ked")
 

@@ -13,8 +13,6 @@ from ._arrays import floats, vectors, wide_type
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["apply_rotary", "rotary_bound", "rotary_decay", "rotary_frequencies", "rotary_score"]
-
 
 def rotary_frequencies(rotary_dim: int, *, base: float = 10000.0) -> NDArray[np.float64]:
     """base^(-2 c / rotary_dim) for the pairs of channels c = 0, 1, ...: radians for each position.

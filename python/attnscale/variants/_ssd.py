@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .._call.types import Layout
     from ._linear_form import KeySums
 
-__all__ = ["SsdState", "ssd"]
-
 SSD_FORM = LinearForm("given", "none")
 
 

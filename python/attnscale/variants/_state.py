@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of keys and values, without their number
 
-__all__ = ["State"]
-
 #: Fields of a form that decide what its sums are of, by the options that they come from.
 _OPTIONS = {
     "norm": "normalization",

@@ -15,8 +15,6 @@ import numpy as np
 from ..._checks import shown
 from .source import ConfigError
 
-__all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
-
 #: Keys of each half of an encoder-decoder in their common config: the common name, and the half's own.
 _DECODER_KEYS = (
     ("num_attention_heads", "decoder_attention_heads"),

@@ -12,8 +12,6 @@ from typing import Any
 from ..._checks import shown
 from ..._io import InputError
 
-__all__ = ["ConfigError", "read_config"]
-
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.
 _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from .config import Keys
 
-__all__ = ["SUSPICIOUS", "not_understood"]
-
 #: Names that could belong to the scale of attention.
 SUSPICIOUS = re.compile(
     r"scal|multiplier|soft_?cap|temper|logn|log_n|mscale|qk_|query_pre|sink|logit_cap"

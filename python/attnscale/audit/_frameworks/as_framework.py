@@ -10,8 +10,6 @@ from .._plan.plan import ScalePlan
 from .defect import Defect, Framework, version_of
 from .records import FRAMEWORKS
 
-__all__ = ["as_framework", "framework_named"]
-
 
 def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, ...]]:
     """The plan as a framework is on record to have computed it, and the defects that change it.

@@ -13,19 +13,6 @@ from .._plan.layer import LayerPlan, Term
 from .._plan.plan import ScalePlan
 from .defect import Change
 
-__all__ = [
-    "in_order",
-    "mla_yarn_by_mscale",
-    "of_types",
-    "plain_yarn",
-    "standard_base",
-    "with_base",
-    "with_yarn_factor",
-    "without",
-    "without_sink",
-    "without_softcap",
-]
-
 
 def by_term(change: Callable[[LayerPlan, Term], Term | None]) -> Change:
     """A change of each factor on top of the base; a factor of which `change` makes None is left out."""

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from .._plan.layer import LayerPlan
 from .._plan.plan import ScalePlan
 
-__all__ = ["Change", "Defect", "Framework", "version_of"]
-
 #: (plan, layer) to the layer as the framework computes it; the same layer if it is not concerned.
 Change: TypeAlias = Callable[[ScalePlan, LayerPlan], LayerPlan]
 

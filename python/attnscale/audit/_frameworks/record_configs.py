@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CONFIGS"]
-
 
 def _model(kind: str, hidden: int, heads: int, layers: int, **keys: Any) -> dict[str, Any]:
     sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}

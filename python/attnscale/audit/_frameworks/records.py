@@ -21,8 +21,6 @@ from .changes import (
 from .defect import Change, Defect, Framework
 from .record_configs import CONFIGS
 
-__all__ = ["FRAMEWORKS"]
-
 
 def _defect(what: str, thread: str, shown_by: str, change: Change, **versions: str) -> Defect:
     """A defect on record; `thread` and `mended` are places on GitHub, such as "owner/name/pull/1"."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 from .difference import Differences
 from .plan import ScalePlan
 
-__all__ = ["compare"]
-
 
 def compare(plan: ScalePlan, other: ScalePlan, *, up_to: int | None = None) -> Differences:
     """What differs between two plans; also ``plan.differences(other)``.

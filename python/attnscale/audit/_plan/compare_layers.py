@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from .difference import Difference, Differences
 from .layer import Channels, LayerPlan, Term
 
-__all__ = ["both_sides", "compare_layers"]
-
 _TOLERANCE = 1e-9  # relative; multipliers are float64
 _CHUNK = 1 << 16
 

@@ -12,8 +12,6 @@ import numpy as np
 from ..._tables.tabled import Labelled, Sheet, Tabled
 from .text import named, ranges
 
-__all__ = ["Difference", "Differences"]
-
 _CHANNELS = ("rotated", "unrotated")
 
 

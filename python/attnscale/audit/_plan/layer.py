@@ -15,8 +15,6 @@ from ...laws import Law
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Channels", "LayerPlan", "PlanError", "Term", "spelling"]
-
 Channels = Literal["rotated", "unrotated"]
 
 

@@ -21,8 +21,6 @@ from .text import explain, layer_columns, layer_dict, layer_table
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ScalePlan"]
-
 _LONGEST = 1 << 24  # the most positions that are compared
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._config.config import ConfigError
+from .._config.source import ConfigError
 from .layer import LayerPlan
-
-__all__ = ["impossible"]
 
 #: Positions at which a multiplier is looked at: the first ones, and far behind any training length.
 _POSITIONS = np.array([0, 1, 4096, 2**20, 2**31 - 1])

@@ -15,8 +15,6 @@ from ..._spelling import as_number
 from ..._tables.text import to_text
 from .layer import LayerPlan, Term, spelling
 
-__all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "named", "ranges"]
-
 _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink")
 
 

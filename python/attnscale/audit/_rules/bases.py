@@ -27,7 +27,8 @@ from ...laws import (
     Standard,
     Unscaled,
 )
-from .._config.config import ConfigError, check_number
+from .._config.config import check_number
+from .._config.source import ConfigError
 from .._plan.layer import Term
 from .family import Layer, Rope
 from .heads import is_latent, sliding_key, stage_width

@@ -20,9 +20,6 @@ from .family import Family
 from .plain import PLAIN, family, refused
 from .remote import REMOTE
 
-__all__ = ["FAMILIES", "UNKNOWN", "family_of", "has_row"]
-
-
 _LATENT: dict[str, Any] = {
     "head_dim": heads.latent,
     "rotated": heads.latent_rotated,

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 from .._config.config import Keys, check_number
 from .._plan.layer import Term
 
-__all__ = ["ALL_KEYS", "Family", "Layer", "QKNorm", "Rope", "Window"]
-
 QKNorm = Literal["none", "before rotation", "after rotation"]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from .._config.config import ConfigError, check_size
+from .._config.config import check_size
+from .._config.source import ConfigError
 from .family import Layer, QKNorm
 from .kinds import check_list, entry, first_dense, rotates_at
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._checks import shown
-from .._config.config import ConfigError, Keys, check_size
+from .._config.config import Keys, check_size
+from .._config.source import ConfigError
 from .family import Family
 
 #: Kinds of layers that have no softmax over keys.

@@ -14,8 +14,6 @@ from . import windows as windows
 from .family import Family, Layer
 from .rope import partial_rotary_factor
 
-__all__ = ["PLAIN", "family", "refused"]
-
 
 def _share_of_channels(layer: Layer, head_dim: int) -> int:
     """The number of rotated channels by partial_rotary_factor, for the families whose code reads it."""

@@ -15,8 +15,6 @@ from . import kinds as kinds
 from .family import Family
 from .plain import family
 
-__all__ = ["REMOTE", "Remote"]
-
 
 class Remote(NamedTuple):
     """A row of the table of remote code.

@@ -12,12 +12,11 @@ from typing import Any
 
 from ..._checks import shown
 from ...laws import Law, LongRoPE, YaRN
-from .._config.config import ConfigError, Keys, check_number
+from .._config.config import Keys, check_number
+from .._config.source import ConfigError
 from .._plan.layer import Term
 from .family import Family, Layer, Rope
 from .rope_spelling import Spelled, check_share, share_beside, spelled
-
-__all__ = ["SCALED", "partial_rotary_factor", "rope_of", "rope_terms", "spelling_of"]
 
 _RULES = "transformers modeling_rope_utils.py"
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..._checks import shown
-from .._config.config import ConfigError, Keys, check_number, check_size, check_table
+from .._config.config import Keys, check_number, check_size, check_table
+from .._config.source import ConfigError
 from .family import Family
-
-__all__ = ["LAYER_LABELS", "Spelled", "check_share", "share_beside", "spelled"]
 
 #: Names of the entries where parameters are given by kind of layer.
 LAYER_LABELS = frozenset(

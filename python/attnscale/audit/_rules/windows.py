@@ -11,8 +11,6 @@ from .._config.config import check_size
 from .family import ALL_KEYS, Layer, Window
 from .kinds import check_list
 
-__all__ = ["both_sides", "by_kind", "embedding_gemma", "local", "longformer", "modernbert", "neomme"]
-
 _SLIDING = frozenset(("sliding_attention", "hybrid_sliding"))
 _COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_attention"))
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Alarm", "Limits", "told"]
-
 _MOST = 3  # alarms that a warning spells out
 
 

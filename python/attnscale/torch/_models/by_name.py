@@ -14,8 +14,6 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ByName", "LoggedCall", "Rows", "differing", "layer_numbers", "towers_of"]
-
 _Value = TypeVar("_Value")
 
 

@@ -17,8 +17,6 @@ from .._learned import Sink
 from .._tensors import shows
 from .readings import Product, with_causal
 
-__all__ = ["Call", "Place"]
-
 #: Options that say something of a row by its place among all rows.
 _OF_PLACES = ("key_lengths", "document_ids", "distance_scale", "distance_bias")
 

@@ -18,8 +18,6 @@ from .._tensors import array, shows
 from .by_name import LoggedCall
 from .calls import Call
 
-__all__ = ["groups_of", "kept_rows", "on_host"]
-
 
 def on_host(option: Any) -> Any:
     """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""

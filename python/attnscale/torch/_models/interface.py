@@ -15,8 +15,6 @@ from ..nn._dropout import Dropout, attend_with_dropout
 from ..nn._masks import hidden_by
 from .masks import PatternMask, make_mask
 
-__all__ = ["NAME", "call_options", "register"]
-
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...laws import Law
     from .calls import Call
 
-__all__ = ["AttentionLog"]
-
 
 class AttentionLog(Tabled):
     """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.

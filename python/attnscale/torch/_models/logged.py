@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...laws import Law
     from .calls import Call
 
-__all__ = ["Logged", "mean_of_texts", "measured"]
-
 
 class Logged(NamedTuple):
     """One call in the memory of the CPU."""

@@ -12,8 +12,6 @@ from transformers import masking_utils
 
 from .._private import DisableTorchFunctionSubclass, tree_leaves, tree_map_only
 
-__all__ = ["PatternMask", "make_mask"]
-
 #: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
 _HARMLESS = ("device", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
 #: Functions of a mask of numbers: that add it, put it beside numbers that are added, or pad it with some.

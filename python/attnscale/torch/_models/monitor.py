@@ -26,8 +26,6 @@ from .watch import Watch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Monitor"]
-
 
 class Monitor(Tabled):
     """Statistics of a few rows of every head of a model, at some of the steps of its training.

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["FOLLOWED", "Scores", "Weights", "follow", "watching"]
-
 _NOTE = "_attnscale_note"
 #: What a parameter has become in another type.
 _LEARNED = "_attnscale_learned"

@@ -18,19 +18,6 @@ from .._tensors import shows
 from ..nn._masks import hidden_by, visible_by_place
 from .products import Scores
 
-__all__ = [
-    "Product",
-    "Reading",
-    "key_heads",
-    "of_flex",
-    "of_own",
-    "of_scores",
-    "of_sdpa",
-    "of_weights",
-    "unpacked",
-    "with_causal",
-]
-
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _FLEX = (
     "query",

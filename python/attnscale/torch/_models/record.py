@@ -16,8 +16,6 @@ from ...laws import Law
 from .log import AttentionLog
 from .watch import Watch
 
-__all__ = ["record"]
-
 
 @contextmanager
 def record(

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Context", "Running", "context_of", "is_one_row"]
-
 #: Names of parameters that are no rows of a sequence: masks, positions, what is added to scores, caches.
 _NO_ROWS = re.compile(
     r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|object_queries|point|past|cache"

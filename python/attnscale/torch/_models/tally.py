@@ -12,8 +12,6 @@ import torch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EXTREMES", "Tally"]
-
 #: Statistics of which the extreme counts, not the mean, and what combines them.
 EXTREMES = {"max_score": torch.maximum, "min_score": torch.minimum}
 #: What rows that do not count have instead of the extreme.

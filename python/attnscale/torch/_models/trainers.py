@@ -11,8 +11,6 @@ from typing import Any
 
 from ..._checks import shown
 
-__all__ = ["attach"]
-
 _LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 
 

@@ -24,8 +24,6 @@ from .products import FOLLOWED, follow, watching
 from .readings import Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
 from .rows import Running, context_of, is_one_row
 
-__all__ = ["Watch"]
-
 _T = TypeVar("_T")
 
 #: Names under which modules keep how many heads of queries they have.

@@ -20,8 +20,6 @@ from ._problem import Problem, pairs, rows
 from ._query_kernel import gradients_of_queries, products_with_output
 from ._row_terms import needed_rows, row_terms, sink_gradient
 
-__all__ = ["backward"]
-
 
 def backward(
     problem: Problem,

@@ -13,8 +13,6 @@ import torch
 from ._launch import Configuration, sizes_of
 from ._problem import Problem
 
-__all__ = ["configurations"]
-
 _Choices = tuple[Configuration, ...]
 
 #: By kernel and by the padded width of rows, which is at most 64, 128 or 256. Queries, keys, warps, stages.

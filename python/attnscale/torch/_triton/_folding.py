@@ -11,8 +11,6 @@ from torch import Tensor
 from ..._call.arrays import shape_in
 from .._arguments import Arguments
 
-__all__ = ["Folding"]
-
 
 class Folding(NamedTuple):
     """The axes of the rows of a call, (..., heads, n_queries), and the layout of its arrays."""

@@ -15,8 +15,6 @@ from ._forward_kernel import Found, attend_rows
 from ._launch import launch, sizes_of
 from ._problem import Problem, rows
 
-__all__ = ["forward"]
-
 #: Statistics that the kernel writes itself; the others follow from them.
 _WRITTEN = Found._fields[1:]
 #: What else a statistic is made of.

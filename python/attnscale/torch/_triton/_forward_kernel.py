@@ -42,8 +42,6 @@ from ._tiles import (
     two_sum,
 )
 
-__all__ = ["Found", "attend_rows"]
-
 
 class Found(NamedTuple):
     """Addresses of results, each of (batch, heads, n_queries); None: not asked for."""

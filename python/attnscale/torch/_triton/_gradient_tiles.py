@@ -17,8 +17,6 @@ import triton.language as tl
 
 from ._tiles import LN2, LOG2E, added_by, cap, load_mask, load_vector, shows
 
-__all__ = ["Sight", "Terms", "gradient_of_scores", "seen_of", "terms_across", "terms_along", "terms_of"]
-
 
 class Terms(NamedTuple):
     """Numbers of rows of (batch, heads, n_queries); None for curve: no statistic needs the last four."""

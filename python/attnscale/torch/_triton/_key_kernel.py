@@ -28,8 +28,6 @@ from ._tiles import (
     tiles_of,
 )
 
-__all__ = ["gradients_of_keys"]
-
 
 class Block(NamedTuple):
     """What the tiles of a block of keys and one head have in common."""

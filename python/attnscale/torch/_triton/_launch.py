@@ -15,8 +15,6 @@ import triton
 
 from ._problem import Problem
 
-__all__ = ["INTERPRETED", "Configuration", "launch", "sizes_of"]
-
 #: Whether Triton interprets the kernels: on tensors of the CPU, with NumPy.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 

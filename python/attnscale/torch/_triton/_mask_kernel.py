@@ -9,8 +9,6 @@ import triton.language as tl
 from ._gradient_tiles import gradient_of_scores, seen_of, terms_along, terms_of
 from ._tiles import interval_of, load_rows, pairs_of_head, product, rows_of_head
 
-__all__ = ["gradients_of_mask"]
-
 
 @triton.jit
 def _of_tile(

@@ -28,8 +28,6 @@ from ._folding import Folding
 from ._forward import forward
 from ._problem import Problem
 
-__all__ = ["attend", "differentiate", "register", "registered"]
-
 #: Types of devices for which the kernels are those of the operators.
 registered: set[str] = set()
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["packed_intervals"]
-
 
 def packed_intervals(
     cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, n_queries: int, *, causal: bool

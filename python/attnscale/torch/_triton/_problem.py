@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ._tiles import Pairs, Rows
 
-__all__ = ["Problem", "pairs", "rows"]
-
 
 def rows(x: Tensor | None) -> Rows | None:
     """Rows of (batch, heads, n, dim), or numbers of (batch, heads, n), for a kernel."""

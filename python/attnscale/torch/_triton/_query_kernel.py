@@ -24,8 +24,6 @@ from ._tiles import (
     tiles_of,
 )
 
-__all__ = ["gradients_of_queries", "products_with_output"]
-
 
 class Block(NamedTuple):
     """What the tiles of a block of queries have in common."""

@@ -26,8 +26,6 @@ from torch import Tensor
 from ._gradient_tiles import Terms
 from ._problem import Problem
 
-__all__ = ["needed_rows", "row_terms", "sink_gradient"]
-
 _NEEDED = {
     "entropy": ("entropy",),
     "mean_score": ("entropy",),

@@ -14,8 +14,6 @@ from .._arguments import Arguments
 from .._row_plan import of_distance
 from .._scores import key_count
 
-__all__ = ["missing", "obstacle", "supports"]
-
 #: The oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
 _OLDEST = (3, 4)
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -8,36 +8,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-__all__ = [
-    "HIDDEN",
-    "LN2",
-    "LOG2E",
-    "Capped",
-    "Pairs",
-    "Rows",
-    "Span",
-    "add_product",
-    "added_by",
-    "cap",
-    "clean",
-    "count_partial",
-    "has_bias",
-    "head_of",
-    "interval_of",
-    "load_mask",
-    "load_rows",
-    "load_vector",
-    "next_start",
-    "pairs_of_head",
-    "product",
-    "rows_of_head",
-    "shows",
-    "store_rows",
-    "store_vector",
-    "tiles_of",
-    "two_sum",
-]
-
 #: What stands for the score of a hidden key: finite, so that a weight of 0 times it is 0.
 HIDDEN: tl.constexpr = tl.constexpr(-1e38)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)

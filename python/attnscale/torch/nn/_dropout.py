@@ -15,19 +15,18 @@ import torch
 from torch import Tensor
 
 from ..._call.rows import read_causal
+from ..._call.statistics import AttentionStatistics
 from ...laws import Law
 from ...normalizers import Sink, Softmax, SoftmaxN
 from .._arguments import TensorOptions
 from .._autograd import compute_again
 from .._eager import watchers
-from .._functional import AttentionStatistics, attention_statistics
+from .._functional import attention_statistics
 from .._learned import Sink as LearnedSink
 from .._rows import row_scales, row_weights
 from .._scores import Visible
 from .._vmap import by_loop
 from ._masks import hidden_by, visible_by_place
-
-__all__ = ["Dropout", "attend_with_dropout"]
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
 _PAIRS = 2**22

@@ -14,8 +14,6 @@ from .._row_plan import plan_rows
 from .._scores import Visible
 from .._tensors import shows
 
-__all__ = ["check_inputs", "check_masks", "hidden_by", "join_masks", "visible_by_place"]
-
 
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], *, batch_first: bool

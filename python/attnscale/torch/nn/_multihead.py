@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ... import laws, normalizers
+from ..._call.statistics import AttentionStatistics
 from ..._checks import choose, shown
 from ..._results import statistic_names
 from ...laws._values import check_learnable, takes_one_a_head
 from .._device import BACKENDS
-from .._functional import AttentionStatistics, attention_statistics
+from .._functional import attention_statistics
 from .._learned import Learned
 from .._rows import row_weights
 from .._tensors import check_tensors
@@ -24,8 +25,6 @@ from ._dropout import Dropout, attend_with_dropout
 from ._masks import check_inputs, check_masks, join_masks
 from ._nested import by_padding
 from ._rotary import rotate
-
-__all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["by_padding"]
-
 #: A function of padded query, key and value and the padding of the keys that gives output and weights.
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 

@@ -11,8 +11,6 @@ from torch.nn import Module
 from ..._checks import shown
 from ._multihead import MultiheadAttention
 
-__all__ = ["replace_attention"]
-
 
 def replace_attention(model: Module, **options: Any) -> Module:
     """Put :class:`attnscale.torch.nn.MultiheadAttention` in place of every PyTorch one in a model.

@@ -6,8 +6,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["rotate"]
-
 
 def rotate(x: Tensor, base: float) -> Tensor:
     """Rows (..., n, head_dim) turned by their index: channel c of the first half with c of the second.

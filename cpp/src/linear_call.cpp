@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "attnscale/linear_gradient_problem.hpp"
+#include "attnscale/linear_problem.hpp"
 #include "attnscale/performer_projection.hpp"
 #include "attnscale/refuse.hpp"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/linear_gradient_problem.hpp"
+#include "attnscale/linear_problem.hpp"
 #include "linear_walk.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"

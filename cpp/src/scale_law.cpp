@@ -151,18 +151,18 @@ std::vector<std::string_view> scale_law::names() {
   return found;
 }
 
-std::string_view scale_law::name() const { return record_of(law_).name; }
+std::string_view scale_law::name() const { return record_of(*law_).name; }
 
 n_means scale_law::meaning() const {
-  const auto* const table = std::get_if<laws::table>(&law_);
-  return table ? table->meaning : record_of(law_).meaning;
+  const auto* const table = std::get_if<laws::table>(law_.get());
+  return table ? table->meaning : record_of(*law_).meaning;
 }
 
 std::string scale_law::spelling() const {
-  if (std::holds_alternative<laws::table>(law_))
+  if (std::holds_alternative<laws::table>(*law_))
     throw std::logic_error("a table of multipliers has no spelling");
-  if (const auto* given = std::get_if<laws::constant>(&law_)) return as_literal(given->value);
-  return spell(record_of(law_), struct_of(law_));
+  if (const auto* given = std::get_if<laws::constant>(law_.get())) return as_literal(given->value);
+  return spell(record_of(*law_), struct_of(*law_));
 }
 
 std::int64_t scale_law::least_n() const { return about(meaning()).least; }
@@ -170,8 +170,9 @@ std::int64_t scale_law::least_n() const { return about(meaning()).least; }
 bool scale_law::counts() const { return about(meaning()).is_count; }
 
 bool scale_law::acts_on_some_channels() const {
-  return std::holds_alternative<laws::yarn>(law_) || std::holds_alternative<laws::longrope>(law_) ||
-         std::holds_alternative<laws::latent_scale>(law_);
+  return std::holds_alternative<laws::yarn>(*law_) ||
+         std::holds_alternative<laws::longrope>(*law_) ||
+         std::holds_alternative<laws::latent_scale>(*law_);
 }
 
 double scale_law::multiplier(double n, std::int64_t head_dim) const {
@@ -195,7 +196,7 @@ void scale_law::multipliers(std::span<const double> n, std::int64_t head_dim,
           return std::fill(out.begin(), out.end(), beta(law, 1, d));
         for (std::size_t i = 0; i < n.size(); ++i) out[i] = beta(law, n[i], d);
       },
-      law_);
+      *law_);
 }
 
 void scale_law::scales(std::span<const double> n, std::int64_t head_dim,
@@ -204,9 +205,9 @@ void scale_law::scales(std::span<const double> n, std::int64_t head_dim,
   const auto d = static_cast<double>(head_dim);
   // Exact where beta would be multiplied by a root of head_dim that is then divided by.
   const auto fill = [&](double scale) { std::fill(out.begin(), out.end(), scale); };
-  if (const auto* given = std::get_if<laws::constant>(&law_)) return fill(given->value);
-  if (std::holds_alternative<laws::unscaled>(law_)) return fill(1);
-  if (std::holds_alternative<laws::mup>(law_)) return fill(1 / d);
+  if (const auto* given = std::get_if<laws::constant>(law_.get())) return fill(given->value);
+  if (std::holds_alternative<laws::unscaled>(*law_)) return fill(1);
+  if (std::holds_alternative<laws::mup>(*law_)) return fill(1 / d);
   for (double& each : out) each /= std::sqrt(d);
 }
 
@@ -222,12 +223,12 @@ double scale_law::n_of_position(std::int64_t position) const {
 }
 
 void scale_law::check() const {
-  check_parameters(record_of(law_), struct_of(law_));
-  if (const auto* table = std::get_if<laws::table>(&law_)) {
+  check_parameters(record_of(*law_), struct_of(*law_));
+  if (const auto* table = std::get_if<laws::table>(law_.get())) {
     about(table->meaning);
     for (const double each : table->multipliers) check_finite("multipliers", each);
   }
-  if (const auto* law = std::get_if<laws::sparsity_invariant>(&law_);
+  if (const auto* law = std::get_if<laws::sparsity_invariant>(law_.get());
       law && law->n0 <= 2 * law->keys)
     refuse("n0 must be greater than " + text_of(2 * law->keys) + ", got " + text_of(law->n0));
 }
@@ -244,7 +245,7 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
       refuse("n must be at least " + text_of(least) + ", got " + text_of(each));
     if (counts()) check_finite("n", each);  // gaps of rows whose top scores tie are infinite
   }
-  if (const auto* table = std::get_if<laws::table>(&law_)) check_places(*table, n);
+  if (const auto* table = std::get_if<laws::table>(law_.get())) check_places(*table, n);
 }
 
 void require_one_scale_a_row(const scale_law& law) {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "attnscale/linear_gradient_problem.hpp"
 #include "attnscale/linear_problem.hpp"
 #include "compare.hpp"
 

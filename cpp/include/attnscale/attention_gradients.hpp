@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -136,7 +137,8 @@ void differentiate(call_description& call, const strided_array& query, const str
   dense_array<double> of_alpha;
   if (traits.solves_threshold) out.alpha = (of_alpha = result.scale).data();
   const score_tables<row_array<double>> tables = run_backward(call, query, key, in, out);
-  if (out.alpha) result.alpha = xt::sum(of_alpha)();
+  if (out.alpha)
+    result.alpha = std::accumulate(of_alpha.data(), of_alpha.data() + of_alpha.size(), 0.0);
   if (d_mask) result.attn_mask = xt::cast<double>(*d_mask);
   if (out.tables.distance_scale) result.distance_scale = dense<double>(tables.distance_scale);
   if (out.tables.distance_bias) result.distance_bias = dense<double>(tables.distance_bias);

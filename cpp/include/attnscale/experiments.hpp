@@ -118,7 +118,7 @@ struct dot_product_options {
 /// Rows of n random keys, of a model of score_rows_problem, under laws.
 struct entropy_options {
   std::int64_t n = 0;  ///< at least 1; has to be given; also the n of the laws
-  std::vector<law_or_scale> law = {laws::standard{}};
+  std::vector<law_or_scale> law = {"standard"};
   std::int64_t head_dim = 64;  ///< at least 2 on the sphere
   score_model model = score_model::sphere;
   /// Of the correlated model: from 0 to 1, 0.5 where it is not given. Of no other.
@@ -129,13 +129,13 @@ struct entropy_options {
 struct saturation_options {
   std::int64_t head_dim = 0;  ///< at least 1; has to be given
   std::int64_t n = 512;       ///< at least 1
-  std::vector<law_or_scale> law = {laws::standard{}, laws::unscaled{}};
+  std::vector<law_or_scale> law = {"standard", "unscaled"};
 };
 
 /// Rows of n keys on the sphere, one of which has a given cosine with the query.
 struct needle_options {
   std::int64_t n = 0;  ///< at least 1, the needle among them; has to be given
-  std::vector<law_or_scale> law = {laws::standard{}};
+  std::vector<law_or_scale> law = {"standard"};
   std::int64_t head_dim = 64;                                ///< at least 2
   double cosine = std::numeric_limits<double>::quiet_NaN();  ///< from -1 to 1; has to be given
 };
@@ -143,7 +143,7 @@ struct needle_options {
 /// Rows of n keys on the sphere.
 struct averaging_options {
   std::int64_t n = 0;  ///< at least 1; has to be given
-  std::vector<law_or_scale> law = {laws::standard{}};
+  std::vector<law_or_scale> law = {"standard"};
   std::int64_t head_dim = 64;  ///< at least 2
 };
 
@@ -152,13 +152,13 @@ struct head_dimension_options {
   std::int64_t head_dim = 0;  ///< at least 2; has to be given
   std::int64_t n = 512;       ///< at least 1, the right key among them
   double cosine = 0.5;        ///< from -1 to 1
-  std::vector<law_or_scale> law = {laws::standard{}};
+  std::vector<law_or_scale> law = {"standard"};
 };
 
 /// Rows of n keys under laws and normalizers; entry law * normalizers + normalizer of the result.
 struct sparsity_options {
   std::int64_t n = 0;  ///< at least 1; has to be given
-  std::vector<law_or_scale> law = {laws::standard{}};
+  std::vector<law_or_scale> law = {"standard"};
   /// Whose rows have a support and an entropy. Their numbers of a row are single numbers.
   std::vector<normalizer_choice> normalizer = {normalizers::sparsemax()};
   std::int64_t head_dim = 64;

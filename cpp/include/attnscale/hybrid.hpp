@@ -57,7 +57,8 @@ dense_array<T> rows_of_head(const A& array, std::size_t head, std::size_t heads)
 }
 
 /// What all heads share is hybrid_options' to say: a kind that says it, too, would not be heard.
-inline void check_kind(const attention_kind& kind, std::size_t head) {
+template <class Kind>
+void check_kind(const Kind& kind, std::size_t head) {
   std::visit(
       [head](const auto& own) {
         const char* const said = own.is_causal                          ? "is_causal"

@@ -62,7 +62,7 @@ ATTNSCALE_EXPORT double equivalent_head_dim(double n, double head_dim, double n0
 template <class E>
 dense_array<std::int64_t> jl_min_dim(const xt::xexpression<E>& n, const jl_options& options) {
   const dense_array<double> counts = n;
-  dense_array<std::int64_t> found = xt::zeros<std::int64_t>(counts.shape());
+  auto found = dense_array<std::int64_t>::from_shape(counts.shape());
   for (std::size_t i = 0; i < counts.size(); ++i)
     found.flat(i) = jl_min_dim(counts.flat(i), options);
   return found;

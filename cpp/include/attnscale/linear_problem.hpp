@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A call of linear attention: heads, which keys a query sees, and sums that outlive the call.
+// Calls of linear attention and of its gradients: heads, which keys a query sees, and sums that
+// outlive the call.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,20 @@ struct linear_problem : linear_sequence {
   std::int64_t n_summed;  ///< keys of linear_head::sums
 };
 
+/// One (batch, head): gradients are its own, also where heads share keys.
+struct linear_gradient_head : linear_inputs_of_head {
+  const void* grad;
+  void *query_out, *key_out, *value_out;
+  double* decay_out;
+};
+
+struct linear_gradient_problem : linear_sequence {
+  matrix_layout grad, query_out, key_out, value_out;
+  std::vector<linear_gradient_head> heads;
+};
+
 /// Results are bit-identical for any number of threads. Throws std::bad_alloc and interrupted.
 ATTNSCALE_EXPORT void run(const linear_problem& problem, const execution& how);
+ATTNSCALE_EXPORT void run(const linear_gradient_problem& problem, const execution& how);
 
 }  // namespace attnscale::detail

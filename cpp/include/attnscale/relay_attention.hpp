@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -91,8 +92,9 @@ template <detail::array_argument X, detail::array_argument C, detail::array_argu
 dense_array<double> relay_message(const X& x, const C& centres, const G& gradient,
                                   const relay_attention_options& options = {}) {
   detail::require_float_arrays<X, C, G>();
-  const dense_array<double> rows = xt::cast<double>(x), mu = xt::cast<double>(centres),
-                            g = xt::cast<double>(gradient);
+  using wide = std::common_type_t<double, typename X::value_type>;  // double, for every X
+  const dense_array<wide> rows = xt::cast<double>(x), mu = xt::cast<double>(centres),
+                          g = xt::cast<double>(gradient);
   const auto state = relay_attention(rows, mu, options);
   return detail::dense<double>(relay_message_of({rows, 2}, {mu, 2}, {g, 2}, {state.output, 2},
                                                 state.lse.data(), detail::execution_of(options)));

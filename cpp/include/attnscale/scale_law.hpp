@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -159,7 +160,18 @@ struct table {
 
 }  // namespace laws
 
-/// A law with its parameters: a value, small to copy but for laws::table.
+namespace detail {
+
+/// Whether L is one of the types of a variant, or the variant; it is not looked into.
+template <class L, class Any>
+inline constexpr bool is_law = std::is_same_v<L, Any>;
+template <class L, class... Laws>
+inline constexpr bool is_law<L, std::variant<Laws...>> = std::is_same_v<L, std::variant<Laws...>> ||
+                                                         (std::is_same_v<L, Laws> || ...);
+
+}  // namespace detail
+
+/// A law with its parameters: a value, small to copy.
 class ATTNSCALE_EXPORT scale_law {
  public:
   using any = std::variant<
@@ -174,7 +186,9 @@ class ATTNSCALE_EXPORT scale_law {
 
   /// From a law's type; refuses parameters out of range, and those that have to be given.
   template <class L>
-  requires std::is_constructible_v<any, L> scale_law(L law) : law_(std::move(law)) { check(); }
+  requires detail::is_law<L, any> scale_law(L law) : law_(std::make_shared<any>(std::move(law))) {
+    check();
+  }
 
   /// NAME, NAME(parameter=value, ...), or a number, which is the scale: as Python's Law.spelling.
   static scale_law parse(std::string_view text);
@@ -222,13 +236,13 @@ class ATTNSCALE_EXPORT scale_law {
   double n_of_position(std::int64_t position) const;
 
   /// The law by its type: std::get_if<laws::log_n>(&law.alternatives()).
-  const any& alternatives() const { return law_; }
+  const any& alternatives() const { return *law_; }
 
  private:
   void check() const;
   void check(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
 
-  any law_;
+  std::shared_ptr<const any> law_;
 };
 
 /// Refuses a law that is no scale of whole rows, of all channels and all keys alike, known before

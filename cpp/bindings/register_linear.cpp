@@ -43,12 +43,12 @@ struct state_arrays {
 
 /// The arrays of a LinearCall: query and out, key and value, or all four; sums go with a call that
 /// lacks one of the pairs.
-struct call_arrays {
+struct linear_forward_arrays {
   numpy_array query, key, value, out, decay;
   state_arrays sums;
   bool reads, adds;
 
-  explicit call_arrays(const record& call)
+  explicit linear_forward_arrays(const record& call)
       : query(call["query"], 2),
         key(call["key"], 2),
         value(call["value"], 2),
@@ -83,7 +83,7 @@ struct call_arrays {
 
 void linear(const py::object& given) {
   const record call(given);
-  call_arrays x(call);
+  linear_forward_arrays x(call);
   linear_problem p{};
   x.describe(p, call);
   read_positions(p, call, x.reads, x.adds);

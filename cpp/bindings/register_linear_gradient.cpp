@@ -26,10 +26,10 @@ void require_shape(const numpy_array& out, const extents& shape) {
 
 /// The arrays of a LinearGradientCall. Every head has gradients of its own, (..., rows, dim), also
 /// of keys that heads share.
-struct gradient_arrays {
+struct linear_backward_arrays {
   numpy_array query, key, value, grad, query_out, key_out, value_out, decay, decay_out;
 
-  explicit gradient_arrays(const record& call)
+  explicit linear_backward_arrays(const record& call)
       : query(call["query"], 2),
         key(call["key"], 2),
         value(call["value"], 2),
@@ -61,7 +61,7 @@ struct gradient_arrays {
 
 void linear_gradient(const py::object& given) {
   const record call(given);
-  gradient_arrays x(call);
+  linear_backward_arrays x(call);
   linear_gradient_problem p{};
   x.describe(p, call);
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();

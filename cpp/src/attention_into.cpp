@@ -97,7 +97,10 @@ class memory_of_call {
     const places here(array);
     for (const auto& [other, there] : taken_)
       if (!here.apart_from(there))
-        refuse(name + " must not overlap " + other + " in memory, but it does");
+        refuse(std::string(name)
+                   .append(" must not overlap ")
+                   .append(other)
+                   .append(" in memory, but it does"));
     taken_.emplace_back(name, here);
   }
 

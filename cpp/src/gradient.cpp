@@ -181,7 +181,7 @@ class gradient_run {
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     row_statistics row = empty ? row_statistics{} : forward_.row(at);
     term_sums sum;
-    for (const statistic_gradient& each : statistic_gradients) each.add(row, sum);
+    for (const statistic_gradient& each : detail::statistic_gradients) each.add(row, sum);
     given.constant[r] = sum.constant;
     given.linear[r] = ln2 * sum.linear;  // the kernels have u in base 2
     given.square[r] = ln2 * ln2 * sum.square;

@@ -36,7 +36,7 @@ row_array<double> directions_of(const performer_attention_options& options, std:
       draw_projection(options.features, head_dim, {.from = options.from}, drawn.numbers.data());
     return drawn;
   }
-  const row_array<double> given = detail::plain<double>(*options.projection);
+  row_array<double> given = detail::plain<double>(*options.projection);
   const std::vector<std::int64_t>& shape = given.extents;
   if (shape.size() != 2 || shape[1] != head_dim || shape[0] == 0)
     refuse("projection must have the shape (features, head_dim) with head_dim = " +

@@ -199,8 +199,8 @@ class shared_scales {
 };
 
 /// Searches the scale of each row, for one target a row.
-void solve_rows(const call_description& call, const std::vector<double>& targets, double tolerance,
-                solve_problem& problem) {
+void search_rows(const call_description& call, const std::vector<double>& targets, double tolerance,
+                 solve_problem& problem) {
   call.fill(problem);
   problem.tolerance = tolerance;
   problem.scale_row = 1;
@@ -227,8 +227,8 @@ void solve_groups(const call_description& call, const std::vector<double>& targe
   limits.converged = converged.get();
   limits.feasible = feasible.get();
   limits.iterations = iterations.data();
-  solve_rows(call, std::vector<double>(n, std::numeric_limits<double>::infinity()), tolerance,
-             limits);
+  search_rows(call, std::vector<double>(n, std::numeric_limits<double>::infinity()), tolerance,
+              limits);
   shared_scales<T> groups(call, targets.size());
   std::vector<mean_search> searches;
   for (std::size_t g = 0; g < targets.size(); ++g)
@@ -263,7 +263,7 @@ void run_solve(const call_description& call, const solve_request& request, solve
   check_no_bias(call.arrays());
   const double tolerance = tolerance_of(call, request.tolerance);
   if (!request.per)
-    solve_rows(call, targets, tolerance, into);
+    search_rows(call, targets, tolerance, into);
   else if (call.arrays().compute == element_type::float64)
     solve_groups<double>(call, targets, tolerance, into);
   else

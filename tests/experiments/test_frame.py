@@ -300,10 +300,10 @@ def test_a_file_has_the_study_that_is_asked_for(tmp_path, monkeypatch):
     assert find(HERE / "tiny.py") is Tiny
     for text, said in {
         str(two): r"one class of attnscale.experiments.Study, got 2: One, Other; write .*:CLASS",
-        f"{two}:Othe": "did you mean 'Other'",
+        f"{two}:Otherr": "did you mean 'Other'",
         str(none): "with one class of attnscale.experiments.Study, got 0$",
         str(tmp_path / "absent.py"): "study must be a file, got '.*absent.py', which there is not",
-        "recal": "did you mean 'recall'",
+        "recalls": "did you mean 'recall'",
     }.items():
         with pytest.raises(ValueError, match=said):
             find(text)

@@ -32,6 +32,7 @@ class output_array {
  public:
   output_array() = default;  ///< not asked for
 
+  // NOLINTBEGIN(bugprone-forwarding-reference-overload): an output_array is no container
   /// Results that go into a container without a name are lost.
   template <class A>
   requires detail::owns_elements<A> output_array(A&& temporary)
@@ -55,6 +56,7 @@ class output_array {
                : std::same_as<element, float16>    ? "float16"
                                                    : "bfloat16";
   }
+  // NOLINTEND(bugprone-forwarding-reference-overload)
 
   explicit operator bool() const { return static_cast<bool>(array_); }
   /// The name of the type of its elements.

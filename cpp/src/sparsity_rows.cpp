@@ -21,7 +21,7 @@ std::string name_of(const normalizer_choice& choice) {
   if (choice.rule == normalizer::top_k) return name + "(k=" + text_of(choice.numbers.k) + ")";
   if (choice.number)
     return name + "(" + std::string(attnscale::name_of(traits.number)) + "=" +
-           text_of(choice.number.values().flat(0)) + ")";
+           text_of(choice.number.rows().numbers[0]) + ")";
   return name;
 }
 
@@ -33,10 +33,10 @@ void check(const normalizer_choice& choice) {
       refuse("normalizer must give its rows support, entropy, concentration, max_weight; " + name +
              " has no " + std::string(attnscale::name_of(each)));
   if (!choice.number) return;
-  const dense_array<double>& numbers = choice.number.values();
+  const std::vector<double>& numbers = choice.number.rows().numbers;
   if (numbers.size() != 1)
     refuse("the numbers of the normalizer must be one number, got " + text_of(numbers.size()));
-  check_finite("the number of the normalizer", numbers.flat(0));
+  check_finite("the number of the normalizer", numbers[0]);
 }
 
 /// Rows of `scores` as keys of one channel, one head at each multiplier, whose query is the
@@ -88,7 +88,7 @@ void sparsity_rows::draw(std::uint64_t key, std::int64_t first, std::int64_t cou
     const normalizer_choice& choice = normalizers_[k];
     problem.rule = choice.rule;
     problem.numbers = choice.numbers;
-    const double* const number = choice.number ? choice.number.values().data() : nullptr;
+    const double* const number = choice.number ? choice.number.rows().numbers.data() : nullptr;
     for (attention_head& head : problem.heads) head.number = number;
     run(problem, how);
     for (std::size_t i = 0; i < heads; ++i) {

@@ -20,7 +20,11 @@ IMPORT = re.compile(r"from (torch[\w.]*) import \(?([\w, ]+)")
 
 def private_names(source: str) -> set[str]:
     """Dotted private names of PyTorch, those that are imported too."""
-    imported = (f"{module}.{x.strip()}" for module, names in IMPORT.findall(source) for x in names.split(","))
+    imported = (
+        f"{module}.{name.split(' as ')[0].strip()}"
+        for module, names in IMPORT.findall(source)
+        for name in names.split(",")
+    )
     found = {name.replace("forward_ad.", "torch.autograd.forward_ad.") for name in NAME.findall(source)}
     return found | {name for name in imported if "._" in name}
 

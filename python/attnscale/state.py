@@ -11,12 +11,12 @@ import numpy as np
 
 from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
-from ._call.homes import apply_at_home, home_of
 from ._call.options import takes
 from ._call.scale import read_law
 from ._call.types import StateOptions
 from ._call.weights import require_softmax
 from ._checks import as_array, choose, shown
+from ._homes import apply_at_home, home_of
 from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary

@@ -11,9 +11,9 @@ import torch
 
 from .._call.arrays import shape_in
 from .._call.gradients import pull_back
-from .._call.homes import tensor
 from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
+from .._homes import tensor
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
 from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments
 from ._autograd import Differentiable

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._call.call import Call
 from .._call.gradients import law_gradients
-from .._call.homes import tensor
+from .._homes import tensor
 from ..laws import Law
 from ..matrix import attention_weights
 from ..normalizers import Normalizer

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from .. import variants
 from .._call.arrays import shape_in
-from .._call.homes import tensor
 from .._call.options import check_known, takes
 from .._checks import number, shown
+from .._homes import tensor
 from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads

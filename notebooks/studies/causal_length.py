@@ -27,7 +27,7 @@ from torch import Tensor
 from .data.corpus import split_and_encode
 from .data.held_out import HeldOut, corpus_facts, held_out_texts, streams_of
 from .data.prose import DOCSTRINGS, prose_files
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.causal import POSITIONS, SCALES, CausalModel, in_short_windows, row_factor
 from .models.transformer import token_loss
 
@@ -55,7 +55,7 @@ _WINDOWS = {"windows": 1, "windows / 8": 8}  # by what the training length is di
 
 
 @dataclass(frozen=True)
-class CausalLength(Study):
+class CausalLength(Trained, Study):
     """What a causal language model loses beyond its training length, and what a law gives back (T15).
 
     A causal transformer without positions, with ALiBi or with rotary positions, or a usual one with rotary
@@ -91,10 +91,8 @@ class CausalLength(Study):
     shared : int
         A run of so many tokens that stands in a file of the training too, or in another held-out file, is
         part of no text that is read.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -118,9 +116,6 @@ class CausalLength(Study):
     windows: int = 32
     clip: int = 128
     shared: int = 32
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "batch", "steps", "windows", "clip", "shared"):
@@ -139,7 +134,7 @@ class CausalLength(Study):
                 f"length must be train_length={self.train_length} times a power of two, "
                 f"got {shown(self.length)}"
             )
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> CausalLength:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .data.tags import tagged
-from .models.attention import BACKENDS, attend_rows, check_implementation
+from .models.attention import BACKENDS, Trained, attend_rows
 from .models.spectral import reparametrise
 from .models.transformer import Transformer, rotate, token_loss
 
@@ -28,7 +28,7 @@ _SHARP = 0.1  # a row has collapsed if its entropy is below this share of an eve
 
 
 @dataclass(frozen=True)
-class Collapse(Study):
+class Collapse(Trained, Study):
     """Collapse of entropy under large learning rates, without a guard and with three of them.
 
     A causal transformer learns the next token of Python source, with a learning rate that is constant, has no
@@ -50,10 +50,8 @@ class Collapse(Study):
         Rows below this share of the entropy of an even row are penalised.
     floor_weight : float
         Weight of the penalty, per nat, in the loss.
-    attention, device : str
-        Backend of attention, "attnscale" or "torch", and the device of models.
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "collapse"
@@ -72,9 +70,6 @@ class Collapse(Study):
     test: int = 64
     floor: float = 0.3
     floor_weight: float = 1.0
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for each in self.guards:
@@ -88,7 +83,7 @@ class Collapse(Study):
             raise ValueError(f"width must be a multiple of 2 * heads = {2 * self.heads}, got {self.width}")
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor must be at least 0 and below 1, got {self.floor}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> Self:

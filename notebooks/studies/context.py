@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .data.graph_data import CLASSES, FEATURES, Questions, class_means, questions
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.reader import Reader
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
-class Context(Study):
+class Context(Trained, Study):
     """Does a scale that grows with log n harm where a context is to be averaged? (T17)
 
     A node's class is to be found from noisy features of itself and of sampled neighbours, or of the
@@ -71,10 +71,8 @@ class Context(Study):
     apart : bool
         Whether shuffled and equal weights are read as well, which tell a tilt of the average from its
         variance. There are none for graphs, where a token has other neighbours for each query.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T17"
@@ -93,9 +91,6 @@ class Context(Study):
     train_lengths: tuple[int, ...] = ()
     laws: tuple[str, ...] = _LAWS
     apart: bool = False
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "steps", "width", "tests"):
@@ -113,7 +108,7 @@ class Context(Study):
             raise ValueError(f"train_lengths must be at least 8, got {shown(self.train_lengths)}")
         if self.apart and "graph" in self.tasks:
             raise ValueError(f"apart must be False where tasks has 'graph', got True and {shown(self.tasks)}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def many_lengths(cls) -> Context:

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .data.held_out import corpus_facts, corpus_streams, held_out_texts
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
 from .models.transformer import Transformer, token_loss
 
@@ -39,7 +39,7 @@ _AT_ONCE = 16  # texts that are read at once, at most
 
 
 @dataclass(frozen=True)
-class Hybrids(Study):
+class Hybrids(Trained, Study):
     """Does a language model with efficient heads learn as well, and does one dot-product head suffice? (T27)
 
     A causal transformer learns the standard library's source with all heads of one family (dot products,
@@ -65,10 +65,8 @@ class Hybrids(Study):
         part of no text that is read.
     most_bytes : int or None
         How much of the source is used; None is all of it.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T27"
@@ -93,9 +91,6 @@ class Hybrids(Study):
     windows: int = 256
     shared: int = 32
     most_bytes: int | None = None
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows", "shared"):
@@ -110,7 +105,7 @@ class Hybrids(Study):
                         f"variants must have a number of heads that divides the width {width}, "
                         f"got {shown(variant)} with {heads}"
                     )
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def sizes(cls) -> Hybrids:

@@ -15,12 +15,12 @@ from attnscale.matrix import attention_weights
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .models.attention import check_implementation
+from .models.attention import Computed
 from .models.encoder import LAYERS, Encoder, load, tokenized
 
 
 @dataclass(frozen=True)
-class Layers(Study):
+class Layers(Computed, Study):
     """Which outputs of other layers a layer of MiniLM accepts: claim T34.
 
     Layer l of six gets, in place of its own input, the state after layer m (0 is the embedding). Compared
@@ -34,8 +34,8 @@ class Layers(Study):
         "trained", and "untrained": the same model class with initial weights.
     texts, n : int
         Pieces of text of a seed, and tokens of each.
-    attention, device : str
-        Backend of attention, "attnscale" or "torch", and the device of models.
+    attention, device
+        As of ``Computed`` in models/attention.py.
     """
 
     claim = "T34"
@@ -44,8 +44,6 @@ class Layers(Study):
     models: tuple[str, ...] = ("trained", "untrained")
     texts: int = 8
     n: int = 32
-    attention: str = "attnscale"
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if not self.models or not set(self.models) <= {"trained", "untrained"}:
@@ -54,7 +52,7 @@ class Layers(Study):
             raise ValueError(f"texts must be at least 2, their mean is taken off, got {self.texts}")
         if not 3 <= self.n <= 512:
             raise ValueError(f"n must be 3 to 512, the positions that the model has, got {self.n}")
-        check_implementation(self.attention)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> Self:

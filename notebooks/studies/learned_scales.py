@@ -25,7 +25,7 @@ from attnscale.experiments import (
 )
 
 from .data.scale_tasks import OUTPUTS, Recall, ScaleTask, Tagging
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.scaled_heads import SCALES, Heads
 
 _TASKS = ("recall", "tagging")
@@ -55,7 +55,7 @@ _POINTS = 40  # points of a stored curve
 
 
 @dataclass(frozen=True)
-class LearnedScales(Study):
+class LearnedScales(Trained, Study):
     """What models do with a scale that they learn: claim T5.
 
     Two tasks, each with a sharp and a broad half: *recall*, where half of the answer is the value of the one
@@ -83,10 +83,8 @@ class LearnedScales(Study):
     batch, test : int
         Sequences of a step, and of the test.
     learning_rate : float
-    attention, device : str
-        Backend of attention, "attnscale" or "torch", and the device of models.
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T5"
@@ -104,9 +102,6 @@ class LearnedScales(Study):
     batch: int = 32
     test: int = 2000
     learning_rate: float = 0.01
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name, known in (("tasks", _TASKS), ("models", tuple(_KNOWN))):
@@ -117,7 +112,7 @@ class LearnedScales(Study):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.steps < _FIRST:
             raise ValueError(f"steps must be at least {_FIRST}, got {self.steps}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def normalised(cls) -> Self:

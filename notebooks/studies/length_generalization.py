@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .data.held_out import corpus_facts, corpus_streams, held_out_texts, other_texts
 from .models.at_lengths import BY_HEAD, READINGS, read_at_lengths
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.masked import masked_texts, train_masked
 from .models.readings import LAWS
 
@@ -37,7 +37,7 @@ _PARTS = 50  # of the training; the mean loss of each is kept
 
 
 @dataclass(frozen=True)
-class LengthGeneralization(Study):
+class LengthGeneralization(Trained, Study):
     """Does a scale that grows with log n make a masked language model read longer texts? (T15)
 
     A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, and is
@@ -74,10 +74,8 @@ class LengthGeneralization(Study):
         part of no text that is read.
     most_bytes : int or None
         How much of the source is used; None is all of it.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -101,9 +99,6 @@ class LengthGeneralization(Study):
     calibration_windows: int = 4
     shared: int = 32
     most_bytes: int | None = None
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in (
@@ -136,7 +131,7 @@ class LengthGeneralization(Study):
             )
         if self.laws[:1] != ("standard",):
             raise ValueError(f"laws must begin with 'standard', got {shown(self.laws)}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def paired(cls) -> LengthGeneralization:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .data.tasks import TASKS
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.reader import Reader, answer_loss, answers
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
-class LengthTasks(Study):
+class LengthTasks(Trained, Study):
     """Where only the length changes, which law or normalizer keeps what was learned? (T15)
 
     One query reads a set of tokens: one of them has the answer (needle), the first has it (FIRST of Chiang &
@@ -62,10 +62,8 @@ class LengthTasks(Study):
         Lengths at which a model is read.
     tests : int
         Rows that are read at each length.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -81,9 +79,6 @@ class LengthTasks(Study):
     learning_rate: float = 3e-3
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096)
     tests: int = 400
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "width", "heads", "tests"):
@@ -98,7 +93,7 @@ class LengthTasks(Study):
             )
         if list(self.stages) != sorted({*self.stages, 0} - {0}) or not self.stages:
             raise ValueError(f"stages must be growing positive integers, got {shown(self.stages)}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> LengthTasks:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .data.tasks import TASKS
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.multiples import at_length, check_multiples, labels, shape_claims
 from .models.reader import Reader, answer_loss, answers
 
@@ -28,7 +28,7 @@ _AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
-class NeedleMultiples(Study):
+class NeedleMultiples(Trained, Study):
     """Which multiple of the trained scale finds one key best at each length? (T15)
 
     The needle of :func:`length_tasks`, trained under 1/sqrt(d) with up to 16 tokens, is read with up to 4096
@@ -51,10 +51,8 @@ class NeedleMultiples(Study):
         Multiples of the trained scale, growing, 1 among them.
     constants : tuple of float
         The multiple that log n is compared with at all lengths: one of ``multiples``.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -70,9 +68,6 @@ class NeedleMultiples(Study):
     tests: int = 800
     multiples: tuple[float, ...] = (0.5, 0.65, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.5)
     constants: tuple[float, ...] = (1.6,)
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "steps", "width", "heads", "tests"):
@@ -83,7 +78,7 @@ class NeedleMultiples(Study):
                 f"got {shown(self.lengths)}"
             )
         check_multiples(self.multiples, self.constants)
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> NeedleMultiples:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recall(Study):
+class Recall(Trained, Study):
     """How many pairs do heads of linear time recall, and is one head of dot products enough? (T27)
 
     P pairs of a key and a value are shown, and the value of one key is asked for, by one layer whose heads
@@ -42,10 +42,8 @@ class Recall(Study):
         How many keys and how many values there are.
     width, batch, steps, tests : int
     learning_rate : float
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T27"
@@ -67,9 +65,6 @@ class Recall(Study):
     steps: int = 1500
     tests: int = 2000
     learning_rate: float = 3e-3
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("head_dim", "symbols", "width", "batch", "steps", "tests"):
@@ -80,7 +75,7 @@ class Recall(Study):
                 raise ValueError(f"width must be a multiple of the heads, got {self.width} and {variant!r}")
         if not all(2 <= pairs <= self.symbols for pairs in self.pairs):
             raise ValueError(f"pairs must be between 2 and symbols={self.symbols}, got {shown(self.pairs)}")
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> Recall:

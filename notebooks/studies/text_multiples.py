@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .data.held_out import corpus_facts, corpus_streams, one_text_a_file
 from .models.at_lengths import READINGS
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.masked import Texts, masked_texts, read_texts, train_masked
 from .models.multiples import GRID, at_length, check_multiples, labels, shape_claims
 from .models.readings import Reading
@@ -30,7 +30,7 @@ _DECIMALS = 3  # of the loss of one text, so that a stored result stays small
 
 
 @dataclass(frozen=True)
-class TextMultiples(Study):
+class TextMultiples(Trained, Study):
     """Which multiple of the trained scale reads text best at each length? (T15)
 
     A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, under
@@ -64,10 +64,8 @@ class TextMultiples(Study):
         part of no text that is read.
     most_bytes : int or None
         How much of the source is used; None is all of it.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -89,9 +87,6 @@ class TextMultiples(Study):
     constants: tuple[float, ...] = (1.15, 1.3)
     shared: int = 32
     most_bytes: int | None = None
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         sizes = ("layers", "width", "heads", "train_length", "batch", "steps", "masked", "files", "clip")
@@ -106,7 +101,7 @@ class TextMultiples(Study):
                 f"got {shown(self.lengths)}"
             )
         check_multiples(self.multiples, self.constants, len(READINGS))
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> TextMultiples:

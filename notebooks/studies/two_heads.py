@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .data.tasks import CODE, LABELS, Mixture, mixture
-from .models.attention import check_implementation
+from .models.attention import Trained
 from .models.two_scales import TwoScales
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SPARE = 1024  # new tokens, over which the scores of a row have their mean and 
 
 
 @dataclass(frozen=True)
-class TwoHeads(Study):
+class TwoHeads(Trained, Study):
     """Asked for a needle and a majority at once, do two scales answer where no law of one head does? (A12)
 
     One query reads a set of tokens, and has to give two answers: the label of the one token whose code it is,
@@ -69,10 +69,8 @@ class TwoHeads(Study):
         Lengths at which a model is read.
     tests : int
         Rows that are read at each length.
-    attention : {"attnscale", "torch"}
-    device : str
-    dtype : {"float32", "bfloat16"}
-        Type of the products in training; weights, sums and measurements are in float32.
+    attention, device, dtype
+        As of ``Trained`` in models/attention.py.
     """
 
     claim = "A12"
@@ -90,9 +88,6 @@ class TwoHeads(Study):
     learning_rate: float = 5e-3
     lengths: tuple[int, ...] = (16, 64, 256, 1024)
     tests: int = 400
-    attention: str = "attnscale"
-    device: str = "cpu"
-    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "steps", "width", "tests"):
@@ -106,7 +101,7 @@ class TwoHeads(Study):
                 f"train_length must be at least 2 and lengths at least 3, got {self.train_length} and "
                 f"{shown(self.lengths)}"
             )
-        check_implementation(self.attention, self.dtype)
+        super().__post_init__()
 
     @classmethod
     def reduced(cls) -> TwoHeads:

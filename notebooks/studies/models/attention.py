@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from attnscale._checks import choose
@@ -12,14 +13,42 @@ from torch import Tensor
 #: The ``backend`` of :func:`attnscale.torch.attention` for each value of a study's field ``attention``.
 #: "attnscale" is what this package has for the device; "torch" are plain operations of PyTorch on any device.
 BACKENDS = {"attnscale": "auto", "torch": "torch"}
-#: Types of the products in training.
-DTYPES = ("float32", "bfloat16")
 
 
-def check_implementation(attention: Any, dtype: Any = "float32") -> None:
-    """Refuse values of the fields `attention` and `dtype` of a study that there are not."""
-    choose("attention", attention, tuple(BACKENDS))
-    choose("dtype", dtype, DTYPES)
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """The fields of a study that say how its models are computed.
+
+    Attributes
+    ----------
+    attention : {"attnscale", "torch"}
+        What computes attention: this package, or plain operations of PyTorch.
+    device : str
+        The device of models.
+    """
+
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        choose("attention", self.attention, tuple(BACKENDS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(Computed):
+    """The fields of a study that say how its models are trained and computed.
+
+    Attributes
+    ----------
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
+    """
+
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("dtype", self.dtype, ("float32", "bfloat16"))
 
 
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:

@@ -53,12 +53,12 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
             raise ValueError(f"study must be a file, got {str(path)!r}, which there is not")
     else:
         path = _folder() / f"{choose('study', file, names())}.py"
-    found = {
+    module = _module(path.resolve())
+    own = {
         name: each
-        for name, each in vars(_module(path.resolve())).items()
-        if inspect.isclass(each) and issubclass(each, Study) and not inspect.isabstract(each)
+        for name, each in vars(module).items()
+        if inspect.isclass(each) and issubclass(each, Study) and each.__module__ == module.__name__
     }
-    own = {name: each for name, each in found.items() if Path(inspect.getfile(each)) == path.resolve()}
     if wanted:
         return own[choose(f"study of {path}", wanted, [*own])]
     if len(own) != 1:

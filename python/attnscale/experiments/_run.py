@@ -87,17 +87,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
-    """Train and measure the units that are wanted and not stored; the result has all units that are there.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or the store holds another study.
-    SweepError
-        After all other units are finished, if some raised; its ``partial`` is the result of the others.
-    SweepInterrupted
-        At Ctrl-C where no unit is finished (a KeyboardInterrupt); otherwise the result is ``interrupted``.
-    """
+    """Train and measure the units that are wanted and not stored, as :meth:`Study.run` says."""
     check_options(study.name, options, _DEFAULTS, ("seeds",))
     chosen = {**_DEFAULTS, **options}
     axes, cases = units(study, seeds)

@@ -35,8 +35,8 @@ LEARNABLE = (
 )
 
 
-class TensorOptions(TypedDict, total=False):
-    """Options of :func:`attnscale.torch.attention`."""
+class ScoreOptions(TypedDict, total=False):
+    """Options of every function of queries and keys: their scores, who sees whom, and what computes it."""
 
     scale: float | Tensor | str | Law | Learned | None
     is_causal: bool
@@ -45,15 +45,20 @@ class TensorOptions(TypedDict, total=False):
     window: tuple[int | None, int | None] | None
     key_lengths: int | Tensor | None
     document_ids: Tensor | None
-    distance_scale: Tensor | None
-    distance_bias: Tensor | None
     enable_gqa: bool
     softcap: float | None
+    layout: str
+    backend: str | None
+
+
+class TensorOptions(ScoreOptions, total=False):
+    """Options of :func:`attnscale.torch.attention`."""
+
+    distance_scale: Tensor | None
+    distance_bias: Tensor | None
     normalizer: str | Normalizer | Sink | Sigmoid | Entmax
     qk_norm: QKNorm | None
-    layout: str
     num_threads: int | None
-    backend: str | None
 
 
 class Arguments(NamedTuple):

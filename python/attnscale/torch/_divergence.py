@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from .._call.options import check_known, takes
 from .._call.statistics import AttentionStatistics
 from .._checks import errors_of
 from ..laws import Law
-from ._arguments import read_call
+from ._arguments import ScoreOptions, read_call
 from ._autograd import compute_again
 from ._blocks import scores_of
 from ._device import backend_of
@@ -24,29 +24,12 @@ from ._private import is_traced
 from ._scores import Scores, rows_of_block
 from ._tensors import check_tensors, row_extents, shows, swap_heads
 
-
-class DivergenceOptions(TypedDict, total=False):
-    """Options of :func:`attention_divergence`, of both attentions or of the first."""
-
-    scale: float | Tensor | str | Law | Learned | None
-    is_causal: bool
-    causal: str | int | None
-    attn_mask: Tensor | None
-    window: tuple[int | None, int | None] | None
-    key_lengths: int | Tensor | None
-    document_ids: Tensor | None
-    enable_gqa: bool
-    softcap: float | None
-    layout: str
-    backend: str | None
-
-
-_OPTIONS = frozenset(DivergenceOptions.__annotations__)
+_OPTIONS = frozenset(ScoreOptions.__annotations__)
 #: Those that the two attentions may have each of their own, and that which says what computes them.
 _OF_ONE = ("scale", "attn_mask", "softcap", "backend")
 
 
-@takes(DivergenceOptions)
+@takes(ScoreOptions)
 def attention_divergence(
     query: Tensor,
     key: Tensor,
@@ -56,7 +39,7 @@ def attention_divergence(
     other_scale: float | Tensor | str | Law | Learned | None = None,
     other_attn_mask: Tensor | None = None,
     other_softcap: float | None = None,
-    **options: Unpack[DivergenceOptions],
+    **options: Unpack[ScoreOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
 

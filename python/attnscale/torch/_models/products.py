@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 
 _NOTE = "_attnscale_note"
-#: What a parameter has become in another type.
-_LEARNED = "_attnscale_learned"
 
 
 def _named(text: str) -> frozenset[str]:

@@ -45,16 +45,11 @@ void check_no_bias(const call_arrays& call) {
 std::vector<double> read_targets(const number_or_array<double>& target, const extents& shape,
                                  const char* axes) {
   if (!target) refuse("target_entropy must be a number or an array, got none");
-  const strided_array given(target.rows(), 0);
-  check_broadcast("target_entropy", given, shape, axes);
+  check_broadcast("target_entropy", strided_array(target.rows(), 0), shape, axes);
   for (const double x : target.rows().numbers)
     if (!(x >= 0) || std::isinf(x))
       refuse("target_entropy must be finite and at least 0, got " + text_of(x));
-  std::vector<double> targets;
-  for_each_index(shape, [&](const extents& index) {
-    targets.push_back(*static_cast<const double*>(given.at(index, shape)));
-  });
-  return targets;
+  return broadcast_rows(target.rows(), shape).numbers;
 }
 
 /// The tolerance of a search; 0 stands for the default.

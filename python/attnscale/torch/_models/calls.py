@@ -194,10 +194,13 @@ class Call:
         places = torch.arange(n_queries, device=device) if real is None else real[0].nonzero()[:, 0]
         if rows < len(places):
             places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
+        measured, product = self.measured.of_rows(text, places), None
+        if self.product is not None:  # most often one with what is measured
+            product = measured if self.product is self.measured else self.product.of_rows(text, places)
         return replace(
             self,
-            measured=self.measured.of_rows(text, places),
-            product=None if self.product is None else self.product.of_rows(text, places),
+            measured=measured,
+            product=product,
             real=None if real is None else real[:, places],
             documents=None if self.documents is None else self.documents[text : text + 1],
         )

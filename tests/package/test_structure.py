@@ -75,7 +75,7 @@ def test_parts_import_their_siblings_not_the_face_of_the_package() -> None:
 
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module or "attnscale")
 def test_files_and_functions_are_short(module: str) -> None:
-    assert FILES[module].read_text(encoding="utf-8").count("\n") <= 400
+    assert FILES[module].read_text(encoding="utf-8").count("\n") <= 600
     long = {
         node.name: lines
         for node in ast.walk(tree(module))

@@ -199,10 +199,10 @@ _PACKING = (
     ),
     Fault(
         "the fuzzer's limit is a thousand times too wide",
-        "tests/fuzz/compare.py",
+        "tools/fuzz/compare.py",
         "(difference <= limit) & finite | overflow",
         "(difference <= 1000 * limit) & finite | overflow",
-        pytest("tests/fuzz/test_fuzz.py", k="planted_fault and errors"),
+        pytest("tests/promises/test_fuzz.py", k="planted_fault and errors"),
     ),
 )
 

@@ -65,8 +65,8 @@ _SCALES = (
     Fault(
         "every piece of an experiment draws the rows of the first one",
         f"{_PACKAGE}/montecarlo/_run.py",
-        "draws.rows(key, tally.rows, min(piece, goal - tally.rows))",
-        "draws.rows(key, 0, min(piece, goal - tally.rows))",
+        "draws.rows(key=key, first=tally.rows, count=min(piece, goal - tally.rows))",
+        "draws.rows(key=key, first=0, count=min(piece, goal - tally.rows))",
         pytest("tests/montecarlo/test_montecarlo_run.py"),
     ),
 )

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> Answer:
     return Answer(
         "\n\n".join(parts),
         report.to_rows(),
-        report.to_dict(),
+        report=report.to_dict(),
         ends=None if before is None else _verdict(report, before),
         interrupted=report.interrupted,
     )

@@ -17,8 +17,7 @@ from typing import Any
 import attnscale_bench as bench
 from attnscale._grid.progress import progress_line
 from attnscale._tables.text import to_text
-from attnscale.cli._figure import Drawing
-from attnscale.cli._output import Answer, OutputError, check_outputs, emit
+from attnscale.cli._output import Answer, Drawing, OutputError, check_outputs, emit
 from attnscale_bench import VariantCost
 
 _LEGEND = """\

@@ -24,8 +24,7 @@ from attnscale import attention
 from attnscale import variants as av
 from attnscale._grid.progress import progress_line
 from attnscale._tables.text import to_text
-from attnscale.cli._figure import Drawing
-from attnscale.cli._output import Answer, OutputError, check_outputs, emit
+from attnscale.cli._output import Answer, Drawing, OutputError, check_outputs, emit
 from attnscale.datasets import minilm_qk
 from attnscale_bench import draw_weights
 from attnscale_bench._measures import measure_weights, weights_of

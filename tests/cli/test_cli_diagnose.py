@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from attnscale import plot
 from attnscale.cli import main
-from attnscale.cli._diagnose_figure import Measured, draw
-from attnscale.cli._reader import Reader
-from attnscale.cli.diagnose import _table, measure
+from attnscale.cli._model import Reader
+from attnscale.cli.diagnose import Measured, _table, draw, measure
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -14,9 +14,16 @@ import jsonschema
 import numpy as np
 import pytest
 from attnscale.cli import main
-from attnscale.cli._budget import Budget, bits_by_head, mean_renyi2, read_budget, tokens_by_head
-from attnscale.cli._per_head import head_rows, head_table
-from attnscale.cli._reader import Reader
+from attnscale.cli._model import Reader
+from attnscale.cli._per_head import (
+    Budget,
+    bits_by_head,
+    head_rows,
+    head_table,
+    mean_renyi2,
+    read_budget,
+    tokens_by_head,
+)
 from attnscale.cli.diagnose import measure
 
 torch = pytest.importorskip("torch")

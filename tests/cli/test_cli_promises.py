@@ -21,8 +21,7 @@ from attnscale import cli, laws
 from attnscale._io import InputError
 from attnscale.cli import entropy as entropy_command
 from attnscale.cli import main
-from attnscale.cli._figure import Drawing
-from attnscale.cli._output import Answer, emit
+from attnscale.cli._output import Answer, Drawing, emit
 from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
 
 HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")

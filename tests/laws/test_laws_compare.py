@@ -12,14 +12,15 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws
-from attnscale.cli import _compare_laws, main
+from attnscale.cli import laws as command
+from attnscale.cli import main
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _heads_are_measured_once():
     """The entropy of the shipped heads under a law is most of a call's time, and the same in every test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_compare_laws, "_heads_entropy", functools.cache(_compare_laws._heads_entropy))
+        patch.setattr(command, "_heads_entropy", functools.cache(command._heads_entropy))
         yield
 
 

@@ -101,7 +101,7 @@ def test_a_label_of_a_figure_tells_bases_apart() -> None:
 
 def test_the_parameters_of_a_grid_are_not_rounded() -> None:
     xarray = pytest.importorskip("xarray")
-    from attnscale.cli._sweep_table import table_text
+    from attnscale.cli.sweep import table_text
 
     values = [TWELFTH, NEXT, math.inf]
     table = xarray.Dataset({"y": ("x", [1.0, 2.0, 3.0])}, {"x": values})

@@ -7,6 +7,7 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import attnscale
 import numpy as np
@@ -85,6 +86,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"auto_map": {"AutoTokenizer": ["code.X", None]}})
     )
+    given = SimpleNamespace(text=[text], decoder_text=None, images=None, device=None, dtype=None)
     with pytest.raises(InputError, match="MODEL"):
-        load(str(folder), [text])
+        load(str(folder), given)
     assert not trap.exists()

@@ -94,9 +94,8 @@ def test_sinks_of_heads_and_of_rows() -> None:
 
 def test_the_entropy_over_the_keys_alone() -> None:
     """What the documentation of the log says about the sink's share; diagnose says where there is one."""
-    from attnscale.cli._model import plan_of
-    from attnscale.cli._reader import Reader
-    from attnscale.cli.diagnose import _report, _table, measure
+    from attnscale.cli._model import Reader
+    from attnscale.cli.diagnose import _rows, _table, measure
 
     model, _ = oracle.build("gpt_oss", sliding_window=16)
     weights = torch.stack(eager(model, input_ids=IDS).attentions)
@@ -109,9 +108,7 @@ def test_the_entropy_over_the_keys_alone() -> None:
     found = measure(Reader(model, IDS.tolist()), [20], {"standard": at.laws.get("standard")})
     layers = ", ".join(map(str, log.layers))
     assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], found)
-    options = SimpleNamespace(model="tiny", text=["text.txt"])
-    report = _report(options, plan_of(model), [20], found)
-    assert all(row["entropy_counts_sink"] for row in report["rows"])
+    assert all(row["entropy_counts_sink"] for row in _rows([20], found))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -9,7 +9,8 @@ import io
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 
@@ -38,6 +39,20 @@ def counted(number: int | str, noun: str, several: str = "") -> str:
     ('1 head', '64, 512 tokens', '2 queries')
     """
     return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
+
+
+def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[Mapping[str, Any]]]:
+    """Rows by what they have in a column, or in several, in the order in which that comes first.
+
+    Examples
+    --------
+    >>> grouped([{"n": 8, "law": "a"}, {"n": 9, "law": "a"}, {"n": 8, "law": "b"}], "n")
+    {8: [{'n': 8, 'law': 'a'}, {'n': 8, 'law': 'b'}], 9: [{'n': 9, 'law': 'a'}]}
+    """
+    found: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(itemgetter(*names)(row), []).append(row)
+    return found
 
 
 def number_cell(value: float, form: str = ".6g") -> str:

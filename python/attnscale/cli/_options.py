@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from .. import laws
 from .._checks import meant, shown
 from .._io import InputError
-from ._spelling import LAW_HELP
+from ..laws._registry import with_length
 
+LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
 
@@ -283,3 +285,29 @@ def in_option_words(message: str, options: argparse.Namespace) -> str:
     first = r"^(did you mean '[^']*'\? |[^\s:]+: )?(\w+)(?= (?:must|needs|and|exclude)\b)"
     message = re.sub(first, lambda found: f"{found[1] or ''}{flag(found[2])}", message)
     return re.sub(r"(?<![\w'(-])[a-z]\w*_\w+(?![\w'(=])", lambda found: flag(found[0]), message)
+
+
+def read_law(text: str, train_length: float | None = None) -> laws.Law:
+    """The law of a spelling, with `train_length` where the spelling leaves a training length open.
+
+    Examples
+    --------
+    >>> read_law("log_n(base=1024)")
+    LogN(base=1024.0, floor=1.0)
+    """
+    try:
+        return laws.get(text) if train_length is None else with_length(text, train_length)
+    except (ValueError, TypeError) as error:
+        said = str(error)
+        raise InputError(said if "law" in said else f"law {text!r}: {said}") from None
+
+
+def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:
+    """Laws by their spelling, as tables and files name them; a law that is given twice is there once.
+
+    Examples
+    --------
+    >>> list(read_laws(["log_n(base=512)", "log_n", "log_n(base=1e3)"]))
+    ['log_n', 'log_n(base=1000)']
+    """
+    return {law.spelling: law for law in (read_law(text, train_length) for text in texts)}

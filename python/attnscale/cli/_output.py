@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._io import InputError
 from .._tables.text import to_csv, to_json
-from ._figure import Drawing, checked_format
 
 # The options that name what a command writes; every other path is one that it reads.
 _WRITTEN = ("csv", "plot", "store", "keep", "register")
@@ -90,6 +89,49 @@ def check_folder(what: str, path: Path) -> None:
         raise InputError(f"{what}: cannot be written here")
 
 
+class Drawing(NamedTuple):
+    """How a figure is drawn: on axes, on an array of axes for several `panels`, on the figure for None."""
+
+    draw: Callable[[Any], Any]
+    size: tuple[float, float] | None = None
+    panels: tuple[int, int] | None = (1, 1)
+
+    def save(self, path: Path) -> None:
+        """Draw on the axes of a new figure and save it."""
+        from matplotlib.figure import Figure
+
+        from .. import plot
+
+        # A Figure of its own, not pyplot: no window, no backend, nothing left open.
+        with plot.style():
+            figure = Figure(figsize=self.size)
+            self.draw(figure if self.panels is None else figure.subplots(*self.panels))
+            figure.savefig(path)
+
+
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn here."""
+    try:
+        from matplotlib.figure import Figure as Figure
+    except ImportError:
+        return False
+    return True
+
+
+def checked_format(path: Path) -> Path:
+    """The file to write, .png by default; bad input if matplotlib is missing or does not know the format."""
+    if not has_matplotlib():
+        raise InputError("--plot needs matplotlib: pip install matplotlib")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if not path.suffix:
+        return path.with_name(f"{path.name}.png")
+    if path.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
+        known = ".png, .pdf, .svg or another that matplotlib knows"
+        raise InputError(f"--plot {path}: the suffix must be {known}, got {path.suffix}")
+    return path
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command answers, in all the forms that the options may ask for.
@@ -99,10 +141,12 @@ class Answer:
     text : str
         The answer for people.
     rows : sequence of dict, optional
-        The rows of CSV, and of JSON where there is no report; None: nothing has rows here.
-    report : object
-        The content of JSON.
+        The rows of CSV; None: nothing has rows here.
+    about : dict, optional
+        What JSON has before the rows; the rows alone without it.
     drawing : Drawing, optional
+    report : object
+        The content of JSON, where that is something else.
     remarks : sequence of str
         Lines of standard error that follow the text.
     ends : Exception, optional
@@ -113,11 +157,19 @@ class Answer:
 
     text: str
     rows: Sequence[Mapping[str, Any]] | None = None
-    report: Any = None
+    about: Mapping[str, Any] | None = None
     drawing: Drawing | None = None
+    report: Any = None
     remarks: Sequence[str] = ()
     ends: BaseException | None = None
     interrupted: bool = False
+
+    @property
+    def content(self) -> Any:
+        """The content of JSON; None: nothing of the answer has one."""
+        if self.report is not None or self.about is None:
+            return self.rows if self.report is None else self.report
+        return {**self.about, "rows": self.rows}
 
 
 def emit(options: argparse.Namespace, answer: Answer) -> None:
@@ -127,9 +179,9 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
     """
     rows, drawing = answer.rows or (), answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
-    there = {"csv": answer.rows, "plot": drawing, "json": answer.rows if answer.report is None else 1}
+    there = {"csv": answer.rows, "plot": drawing, "json": answer.content}
     left_out(options, "this answer", [name for name, form in there.items() if form is None])
-    shown = to_csv(rows) if csv == "-" else f"{_json(answer) if as_json else answer.text}\n"
+    shown = to_csv(rows) if csv == "-" else f"{to_json(answer.content) if as_json else answer.text}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
         steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
@@ -160,10 +212,6 @@ def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
         raise OutputError("; ".join(f"{what}: {why}" for what, why in failed.items()))
     if gone:
         raise BrokenPipeError
-
-
-def _json(answer: Answer) -> str:
-    return to_json(answer.rows if answer.report is None else answer.report)
 
 
 def _print(text: str) -> None:

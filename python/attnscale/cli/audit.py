@@ -77,7 +77,7 @@ def _one(options: argparse.Namespace) -> Answer:
     if content["report"] == "differences" and content["differences"]:
         found = counted(len(content["differences"]), "difference")
     ends = FoundError(f"{found} (--strict)") if options.strict and found else None
-    return Answer(text, rows, {"schema": audit.SCHEMA, **content}, ends=ends)
+    return Answer(text, rows, report={"schema": audit.SCHEMA, **content}, ends=ends)
 
 
 def _several(options: argparse.Namespace) -> Answer:
@@ -100,7 +100,7 @@ def _several(options: argparse.Namespace) -> Answer:
         ends = InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
     elif options.strict and (found := _found(models)):
         ends = FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
-    return Answer(text, _lines(reports), content, ends=ends)
+    return Answer(text, _lines(reports), report=content, ends=ends)
 
 
 def _found(models: Sequence[Model]) -> int:

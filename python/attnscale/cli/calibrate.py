@@ -16,10 +16,9 @@ from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
-from ._figure import Drawing
 from ._interrupt import watched
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input
+from ._output import Answer, Drawing, bad_input
 
 _ONE_KEY = 0.05  # nats: a mean entropy below it is that of rows with one key of weight
 
@@ -54,123 +53,45 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Calibrate the laws on the stored heads, and return the table."""
     heads = _read(options)
+    given = {"laws": options.laws, "is_causal": options.causal}
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
     # The lengths may be wrong, or a law may give the keys of a row different scales.
     with bad_input(), watched() as watch:
         found = calibrate(
-            *(heads.query, heads.key, options.n0, options.n),
-            laws=options.laws,
-            is_causal=options.causal,
-            enable_gqa=gqa,
-            progress=watch,
+            heads.query, heads.key, options.n0, options.n, enable_gqa=gqa, progress=watch, **given
         )
-    drawing = Drawing(lambda ax: _draw(found, ax))
-    return Answer(_text(found, heads, options.unit), _rows(found, heads), _report(found, heads), drawing)
-
-
-def _draw(found: Calibration, ax: Any) -> None:
-    from .. import plot
-
-    plot.calibrated_beta(found, ax=ax)
-
-
-def _rows(found: Calibration, heads: StoredHeads) -> list[dict[str, Any]]:
-    """One row for every head and length."""
-    return [
+    report = _report(found, heads)
+    rows = [
         {
-            "head": name,
+            "head": each["head"],
             "n0": found.n0,
-            "target": float(found.target[i]),
-            "n": int(n),
-            "beta": float(found.beta[i, j]),
-            "best": _best(found, i),
+            "target": each["target"],
+            "n": n,
+            "beta": beta,
+            "best": each["best"] or "undetermined",
         }
-        for i, name in enumerate(heads.names)
-        for j, n in enumerate(found.lengths)
+        for each in report["heads"]
+        for n, beta in zip(report["lengths"], each["beta"], strict=True)
     ]
+    text = _text(found, report["heads"], options.unit)
+    return Answer(text, rows, drawing=Drawing(lambda ax: found.plot(ax=ax)), report=report)
 
 
 def _read(options: argparse.Namespace) -> StoredHeads:
+    """The heads of the files or of the package; those of all batch entries beside each other."""
     if options.demo == bool(options.files) or len(options.files) > 2:
         raise InputError("give one FILE, two .npy FILEs, or --demo")
-    if not options.demo:
-        heads = read_heads(options.files, layout=options.layout)
-        return _apart(heads)
-    data = minilm_qk()
-    labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
-    return StoredHeads(data.query, data.key, tuple(labels))
-
-
-def _apart(heads: StoredHeads) -> StoredHeads:
-    """The heads of all batch entries beside each other, each with a name of its own."""
+    if options.demo:
+        data = minilm_qk()
+        labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
+        return StoredHeads(data.query, data.key, tuple(labels))
+    heads = read_heads(options.files, layout=options.layout)
     batch = heads.query.shape[:-3]
     if not batch:
         return heads
     named = [f"{', '.join(map(str, entry))}, {name}" for entry in np.ndindex(*batch) for name in heads.names]
     query, key = (array.reshape(-1, *array.shape[-2:]) for array in (heads.query, heads.key))
     return StoredHeads(query, key, tuple(named))
-
-
-def _best(found: Calibration, head: int) -> str:
-    index = int(found.best[head])
-    return "undetermined" if index < 0 else found.laws[index].spelling
-
-
-def _text(found: Calibration, heads: StoredHeads, unit: Unit) -> str:
-    nats = nats_per(unit)
-    header = [
-        "head",
-        f"entropy ({unit}) at {found.n0}",
-        *(f"beta at {n}" for n in found.lengths),
-        "best law",
-        "constant",
-        "misses by",
-    ]
-    rows = [
-        [
-            name,
-            f"{found.target[i] / nats:.3f}",
-            *(_cell(beta) for beta in found.beta[i]),
-            _best(found, i),
-            *_of_best(found, i, nats),
-        ]
-        for i, name in enumerate(heads.names)
-    ]
-    told = [textwrap.fill(describe(found, unit), 98), *_to_paste(found), *_remarks(found)]
-    return "\n\n".join([to_text(header, rows), *told])
-
-
-def _remarks(found: Calibration) -> list[str]:
-    """What the signs in the table mean, those that are there."""
-    told = []
-    if not np.isfinite(found.beta).all():
-        told.append(f"'-': no beta gives the head the entropy of {found.n0} keys there.")
-    if (found.target < _ONE_KEY).any():
-        told.append("'*': the head attends to one key, and almost any large constant keeps it so.")
-    return ["\n".join(told)] if told else []
-
-
-def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
-    """The amplitude of the head's best law, and by how much it misses."""
-    best = found.best[head]
-    if best < 0:
-        return "-", "-"
-    flag = "*" if found.target[head] < _ONE_KEY else ""
-    return f"{_cell(found.amplitude[best, head])}{flag}", _cell(found.entropy_error[best, head] / nats)
-
-
-def _cell(value: float) -> str:
-    return f"{value:.3f}" if np.isfinite(value) else "-"
-
-
-def _to_paste(found: Calibration) -> list[str]:
-    """The fitted law as text that scale= and --laws take; JSON has the law with a constant a head."""
-    if not found.determined.any():
-        return []
-    return [
-        f"For all heads:  {found.median_law.spelling}\n"
-        "A constant a head:  --json has it as fitted_law, Python as calibrate(...).fitted_law"
-    ]
 
 
 def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
@@ -181,7 +102,7 @@ def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
             "target": float(found.target[i]),
             "beta": found.beta[i].tolist(),
             "determined": bool(found.determined[i]),
-            "best": _best(found, i) if found.best[i] >= 0 else None,
+            "best": found.laws[int(found.best[i])].spelling if found.best[i] >= 0 else None,
             "equal_scores": bool(found.equal_scores[i]),
         }
         for i, name in enumerate(heads.names)
@@ -198,3 +119,44 @@ def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
         "median_error": found.median_error,
         "recommendation": found.recommendation,
     }
+
+
+def _text(found: Calibration, heads: list[dict[str, Any]], unit: Unit) -> str:
+    nats = nats_per(unit)
+    betas = (f"beta at {n}" for n in found.lengths)
+    header = ["head", f"entropy ({unit}) at {found.n0}", *betas, "best law", "constant", "misses by"]
+    rows = [
+        [
+            each["head"],
+            f"{each['target'] / nats:.3f}",
+            *(_cell(beta) for beta in each["beta"]),
+            each["best"] or "undetermined",
+            *_of_best(found, i, nats),
+        ]
+        for i, each in enumerate(heads)
+    ]
+    told = [to_text(header, rows), textwrap.fill(describe(found, unit), 98)]
+    if found.determined.any():  # JSON has the law with a constant a head
+        told.append(
+            f"For all heads:  {found.median_law.spelling}\n"
+            "A constant a head:  --json has it as fitted_law, Python as calibrate(...).fitted_law"
+        )
+    signs = []
+    if not np.isfinite(found.beta).all():
+        signs.append(f"'-': no beta gives the head the entropy of {found.n0} keys there.")
+    if (found.target < _ONE_KEY).any():
+        signs.append("'*': the head attends to one key, and almost any large constant keeps it so.")
+    return "\n\n".join([*told, *(["\n".join(signs)] if signs else [])])
+
+
+def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
+    """The amplitude of the head's best law, and by how much it misses."""
+    best = found.best[head]
+    if best < 0:
+        return "-", "-"
+    flag = "*" if found.target[head] < _ONE_KEY else ""
+    return f"{_cell(found.amplitude[best, head])}{flag}", _cell(found.entropy_error[best, head] / nats)
+
+
+def _cell(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "-"

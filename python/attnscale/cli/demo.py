@@ -4,25 +4,28 @@
 from __future__ import annotations
 
 import argparse
+import json
+import time
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import datasets, laws
-from .._core import __version__
+from .._core import __version__, run_fma
 from .._report.growth import growth_per_doubling
-from .._runtime import show_config
+from .._runtime import get_num_threads, show_config
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import counted, to_text
+from ..attention import attention_entropy
 from ..datasets import HeadActivations
-from ._export import export
-from ._figure import Drawing, has_matplotlib
-from ._measure import mean_entropy
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, check_folder, check_outputs, left_out
-from ._pace import Pace, entropy_pace
+from ._output import Answer, Drawing, check_folder, check_outputs, has_matplotlib, left_out
+from .entropy import mean_entropy
 
 LENGTHS = (64, 128, 256, 512)
 COLUMNS = {
@@ -32,6 +35,37 @@ COLUMNS = {
     "entropy_invariant": "entropy-invariant",
 }
 FIGURE = Path("attnscale-demo.png")
+
+_ROUNDS = 7
+# Multiply-adds in registers for about 5 ms: 64 tasks a thread, short enough to share the cores evenly.
+_TASKS, _STEPS = 64, 40_000
+
+#: The shape of Mistral's Ministral 3 8B: a config as its config.json has it, with all that the audit reads.
+_CONFIG = {
+    "model_type": "ministral3",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 34,
+    "head_dim": 128,
+    "max_position_embeddings": 262144,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1000000.0,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16384,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    },
+}
+
+_NEXT = """Try there:
+  attnscale entropy heads.npz --laws standard log_n
+  attnscale calibrate heads.npz
+  attnscale audit config.json --at 0 8192 131072"""
 
 
 def add(commands: Any) -> None:
@@ -50,7 +84,7 @@ def run(options: argparse.Namespace) -> Answer:
     if options.export is not None:
         left_out(options, "--export", ("json", "csv", "plot"))
         check_folder(f"--export {options.export}", options.export)
-        return Answer(export(options.export))
+        return Answer(_export(options.export))
     if options.plot is None and has_matplotlib():
         options.plot = FIGURE
         check_outputs(options)
@@ -58,11 +92,15 @@ def run(options: argparse.Namespace) -> Answer:
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: float(growth_per_doubling(LENGTHS, values)) for law, values in mean.items()}
-    pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
+    pace = _entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
     figure = None if options.plot is None else str(options.plot)
     report = _report(data, by_head, mean, growth, pace, figure)
     drawing = Drawing(lambda parts: _draw(parts, data, by_head, options.unit), (8.6, 4.0), panels=None)
-    return Answer(_text(options, data, mean, growth, pace), _rows(mean), report, drawing)
+    rows = [
+        {"n": n, **{law: float(values[index]) for law, values in mean.items()}}
+        for index, n in enumerate(LENGTHS)
+    ]
+    return Answer(_text(options, data, mean, growth, pace), rows, drawing=drawing, report=report)
 
 
 def _text(
@@ -70,7 +108,7 @@ def _text(
     data: HeadActivations,
     mean: dict[str, Any],
     growth: dict[str, float],
-    pace: Pace,
+    pace: _Pace,
 ) -> str:
     config, unit, nats = show_config(), options.unit, nats_per(options.unit)
     n_heads, n_tokens, _ = data.query.shape
@@ -135,19 +173,12 @@ def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.floa
     right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
 
 
-def _rows(mean: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
-    return [
-        {"n": n, **{law: float(values[index]) for law, values in mean.items()}}
-        for index, n in enumerate(LENGTHS)
-    ]
-
-
 def _report(
     data: HeadActivations,
     by_head: dict[str, NDArray[np.float64]],
     mean: dict[str, NDArray[np.float64]],
     growth: dict[str, float],
-    pace: Pace,
+    pace: _Pace,
     figure: str | None,
 ) -> dict[str, Any]:
     return {
@@ -163,3 +194,74 @@ def _report(
         "share_of_peak": pace.share_of_peak,
         "figure": figure,
     }
+
+
+class _Pace(NamedTuple):
+    """Seconds of a call, and its multiplications and additions a second over those of the cores."""
+
+    seconds: float
+    share_of_peak: float
+
+
+class _Time(NamedTuple):
+    wall: float
+    cpu: float
+
+
+def _entropy_pace(query: NDArray[np.float32], key: NDArray[np.float32]) -> _Pace:
+    """Time the entropy of every row in turns with the peak of the same level and number of threads.
+
+    2 * head_dim operations are counted for each query and key: not the exponentials.
+    """
+    threads = get_num_threads()
+    flops = 2.0 * query.size * key.shape[-2]
+    peak_flops = _peak(threads)
+    attention_entropy(query, key)  # the first call touches new pages and starts threads
+    pairs = [
+        (_timed(lambda: _peak(threads)), _timed(lambda: attention_entropy(query, key)))
+        for _ in range(_ROUNDS)
+    ]
+    # Where other processes took part of the cores, the time of the CPUs is the fair one.
+    disturbed = median(peak.cpu / peak.wall for peak, _ in pairs) < 0.95 * threads
+    ratios = [peak.cpu / call.cpu if disturbed else peak.wall / call.wall for peak, call in pairs if call.cpu]
+    return _Pace(median(call.wall for _, call in pairs), flops / peak_flops * median(ratios or [0.0]))
+
+
+def _peak(threads: int) -> float:
+    """Run multiply-adds in registers on all threads, and return how many operations that were."""
+    return run_fma(_TASKS * threads, _STEPS, False, threads)
+
+
+def _timed(call: Callable[[], object]) -> _Time:
+    time.sleep(0.02)
+    cpu, wall = time.process_time(), time.perf_counter()
+    call()
+    return _Time(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _export(folder: Path) -> str:
+    """Write files that the commands of the documentation read into the folder, and say which they are.
+
+    The folder is made. A file that was there is replaced, and its size told.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # The words are those of the heads, word pieces put together again, in lower case as the model read them.
+    words = " ".join(datasets.minilm_qk().tokens[1:-1]).replace(" ##", "") + "\n"
+    contents = {
+        "heads.npz": (
+            (files("attnscale") / "data" / "minilm_qk.npz").read_bytes(),
+            "queries and keys of 18 heads of all-MiniLM-L6-v2 (Apache-2.0)",
+        ),
+        "config.json": (
+            f"{json.dumps(_CONFIG, indent=2)}\n".encode(),
+            "the config of a model with YaRN and a temperature",
+        ),
+        "text.txt": (words.encode(), "the text that the heads read (PSF-2.0)"),
+    }
+    lines = [f"Written to {folder}:"]
+    for name, (content, meaning) in contents.items():
+        path = folder / name
+        said = f" (replaced: it had {path.stat().st_size} bytes)" if path.exists() else ""
+        path.write_bytes(content)
+        lines.append(f"  {name:12} {meaning}{said}")
+    return "\n".join([*lines, _NEXT])

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +14,26 @@ from numpy.typing import NDArray
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
-from ._budget import read_budget
-from ._diagnose_figure import Measured, draw
-from ._figure import Drawing
 from ._interrupt import finished
-from ._measure import KEYS
-from ._model import Plan, load, plan_of
-from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input
-from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined, side_by_side
-from ._reader import Reader, add_reading, check_lengths, chosen_of
-from ._spelling import read_law, read_laws
+from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
+from ._options import add_option, add_outputs, add_unit, read_law, read_laws
+from ._output import Answer, Drawing, bad_input
+from ._per_head import (
+    SCHEMA,
+    STATISTICS,
+    Heads,
+    head_rows,
+    head_table,
+    heads_of,
+    joined,
+    read_budget,
+    side_by_side,
+)
+from .entropy import KEYS
 
-if TYPE_CHECKING:
-    pass
-
+_MOST_MAPS = 4  # side by side
+_SIDE = 0.14  # inches of a field of a map
+_LINES = 3.2  # inches of the axes with lines
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
@@ -44,6 +49,39 @@ MODEL is a directory, or a name that transformers knows. Nothing is downloaded f
 and a decoder the encoder reads the text, and the decoder its start token or --decoder-text; where a model has
 several towers, --kind and --modules choose among them.
 """
+
+
+class Measured(NamedTuple):
+    """What the layers did at each length."""
+
+    entropy: dict[
+        str, NDArray[np.float64]
+    ]  # under each law, shape (lengths, layers, heads); NaN: no such head
+    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
+    sinks: tuple[int, ...]  # layers whose entropy counts a sink
+    modules: list[str]  # the name of each layer's attention in the model
+    kinds: list[str]  # "self" or "cross" attention, of each layer
+    padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
+    heads: Heads | None = None  # more of every head, where it was asked for
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """A number for each layer, that in the names of the modules where it tells them apart."""
+        from ..torch._models.by_name import layer_numbers
+
+        return layer_numbers(self.modules)
+
+    @property
+    def groups(self) -> dict[tuple[str, str], list[int]]:
+        """The layers of each tower and kind, by both; "" where there is one tower, or one kind."""
+        from ..torch._models.by_name import towers_of
+
+        towers = towers_of(self.modules)
+        several = len(set(self.kinds)) > 1
+        found: dict[tuple[str, str], list[int]] = {}
+        for layer, (name, kind) in enumerate(zip(self.modules, self.kinds, strict=True)):
+            found.setdefault((towers[name], kind if several else ""), []).append(layer)
+        return found if len(found) > 1 else {("", ""): [*range(len(self.modules))]}
 
 
 def add(commands: Any) -> None:
@@ -70,39 +108,52 @@ def run(options: argparse.Namespace) -> Answer:
     laws = read_laws(options.laws)
     budget = read_budget(options.budget or ())
     by_head = options.per_head or options.budget is not None
-    reader = load(
-        *(options.model, options.text or [], options.device, options.dtype),
-        decoder_text=options.decoder_text,
-        images=options.images,
-    )
+    reader = load(options.model, options)
     plan = plan_of(reader.model)
-    asked = _read_lengths(options, reader) if reader.texts else [0]
     chosen = _Chosen(options.kind, options.modules)
     measured, interrupted = finished(
-        asked,
-        lambda n: measure(reader, [n], laws, by_head=by_head, chosen=chosen),
+        _read_lengths(options, reader) if reader.texts else [0],
+        lambda n: _at_length(reader, n, laws, chosen, by_head=by_head),
         work=lambda n: max(n, 1),
         name=lambda n: f"n = {n}",
     )
     lengths, found = list(measured), _joined(list(measured.values()))
-    report = _report(options, plan, lengths, found)
-    rows, table = _flat_rows(report["rows"]), _table(lengths, found, options.unit)
-    if by_head:
+    report = {
+        "schema": SCHEMA,
+        "model": options.model,
+        "text": ", ".join(map(str, options.text or ())),
+        "unit": "nat",
+        "plan": plan.content,
+        "rows": _rows(lengths, found),
+    }
+    if found.heads is not None:
         others = [name for name, law in laws.items() if law != read_law("standard")]
         rows = head_rows(lengths, found, found.heads, others, budget)
         table = head_table(rows, options.unit, budget, named=len(found.groups) > 1)
         shared = {name: value for name, value in budget._asdict().items() if value is not None}
         report |= {"heads": rows, "budget": shared}
-    if options.plot is not None and len(found.groups) > 1:
-        said = "the figure has no line of means, since towers or kinds differ: --kind and --modules choose"
-        reader.notes.append(said)
-    notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_said_of_padding(found))]
+    else:
+        rows, table = _flat_rows(report["rows"]), _table(lengths, found, options.unit)
+    notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_notes(options, found))]
     text = "\n".join([plan.text, "", *notes, *([""] if notes else []), table])
-    names = [each.replace("$", r"\$") for each in (Path(options.model).name, *_names(options))]
+    names = [Path(each).name.replace("$", r"\$") for each in (options.model, *(options.text or ()))]
     about = f"{names[0]}, first $n$ tokens of {', '.join(names[1:])}" if options.text else names[0]
-    labels = _labels(laws)
+    # In the figure a law multiplies the model's own scale, whatever that is.
+    own = read_law("standard")
+    labels = {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
     drawing = Drawing(lambda figure: draw(found, lengths, figure, options.unit, labels, about), panels=None)
-    return Answer(text, rows, report, drawing, interrupted=interrupted)
+    return Answer(text, rows, drawing=drawing, report=report, interrupted=interrupted)
+
+
+def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
+    """What is left out of the figure, and of the numbers."""
+    notes = []
+    if options.plot is not None and len(found.groups) > 1:
+        notes.append(
+            "the figure has no line of means, since towers or kinds differ: --kind and --modules choose"
+        )
+    left_out, rows = found.padding
+    return notes + ([f"{left_out} of {rows} rows are padding, and no part of any number"] if left_out else [])
 
 
 class _Chosen(NamedTuple):
@@ -113,53 +164,43 @@ class _Chosen(NamedTuple):
 
 
 def measure(
-    reader: Reader,
-    lengths: list[int],
-    laws: dict[str, Law],
-    *,
-    by_head: bool = False,
-    chosen: _Chosen | None = None,
+    reader: Reader, lengths: Sequence[int], laws: Mapping[str, Law], *, by_head: bool = False
 ) -> Measured:
     """Run the model on each prefix of its texts; more is measured where each head has a row."""
+    return _joined([_at_length(reader, n, laws, _Chosen(), by_head=by_head) for n in lengths])
+
+
+def _at_length(
+    reader: Reader, n: int, laws: Mapping[str, Law], chosen: _Chosen, *, by_head: bool
+) -> Measured:
     from ..torch import record
 
-    found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in laws}
-    equal, heads = [], []
     statistics = STATISTICS if by_head else ("entropy", "n_visible")
     others = {name: law for name, law in laws.items() if law != read_law("standard")}
-    for n in lengths:
-        refused = bad_input(f"MODEL {type(reader.model).__name__}", NotImplementedError)
-        with refused, record(reader.model, statistics=statistics, laws=others) as whole:
-            reader.run(n)
-        log = chosen_of(whole, *(chosen or _Chosen()))
-        for name in laws:
-            found[name].append(
-                side_by_side(log.means(f"entropy under {name}" if name in others else "entropy"))
-            )
-        visible = log.means("n_visible", lambda rows: np.log(np.maximum(rows, 1)))
-        equal.append(np.array([each.mean() for each in visible.values()]))
-        heads += [heads_of(log)] if by_head else []
-    entropy = {name: np.stack(values) for name, values in found.items()}
+    refused = bad_input(f"MODEL {type(reader.model).__name__}", NotImplementedError)
+    with refused, record(reader.model, statistics=statistics, laws=others) as whole:
+        reader.run(n)
+    log = chosen_of(whole, *chosen)
+    named = {name: f"entropy under {name}" if name in others else "entropy" for name in laws}
+    visible = log.means("n_visible", lambda rows: np.log(np.maximum(rows, 1)))
     rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]
-    padding = int((~rows[0]).sum()), rows[0].size
-    parts = log.sink_layers, list(log.modules), list(log.kinds.values()), padding
-    return Measured(entropy, np.stack(equal), *parts, joined(heads) if heads else None)
+    return Measured(
+        entropy={name: side_by_side(log.means(each))[None] for name, each in named.items()},
+        equal=np.array([[each.mean() for each in visible.values()]]),
+        sinks=log.sink_layers,
+        modules=list(log.modules),
+        kinds=list(log.kinds.values()),
+        padding=(int((~rows[0]).sum()), rows[0].size),
+        heads=heads_of(log) if by_head else None,
+    )
 
 
-def _said_of_padding(found: Measured) -> list[str]:
-    left_out, rows = found.padding
-    return [f"{left_out} of {rows} rows are padding, and no part of any number"] if left_out else []
-
-
-def _names(options: argparse.Namespace) -> list[str]:
-    return [each.name for each in options.text or ()]
-
-
-def _joined(parts: list[Measured]) -> Measured:
+def _joined(parts: Sequence[Measured]) -> Measured:
     """The measurements of several lengths, one length after another."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
-    heads = None if parts[0].heads is None else joined([part.heads for part in parts])
-    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[-1][2:-1], heads)
+    heads = [part.heads for part in parts if part.heads is not None]
+    equal = np.concatenate([part.equal for part in parts])
+    return parts[-1]._replace(entropy=entropy, equal=equal, heads=joined(heads) if heads else None)
 
 
 def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
@@ -197,35 +238,24 @@ def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
     return f"{note}\n\n{to_text(header, rows)}"
 
 
-def _report(
-    options: argparse.Namespace,
-    plan: Plan,
-    lengths: list[int],
-    found: Measured,
-) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "model": options.model,
-        "text": ", ".join(map(str, options.text or ())),
-        "unit": "nat",
-        "plan": plan.content,
-        "rows": [
-            {
-                "n": n,
-                "layer": found.layers[layer],
-                "module": found.modules[layer],
-                "kind": found.kinds[layer],
-                "law": law,
-                "entropy_counts_sink": found.layers[layer] in found.sinks,
-                "entropy_by_head": values[index, layer][~np.isnan(values[index, layer])].tolist(),
-                "entropy": float(np.nanmean(values[index, layer])),
-                "uniform_entropy": float(found.equal[index, layer]),
-            }
-            for index, n in enumerate(lengths)
-            for law, values in found.entropy.items()
-            for layer in range(values.shape[1])
-        ],
-    }
+def _rows(lengths: Sequence[int], found: Measured) -> list[dict[str, Any]]:
+    """One row for each length, law and layer, with the entropies of its heads."""
+    return [
+        {
+            "n": n,
+            "layer": found.layers[layer],
+            "module": found.modules[layer],
+            "kind": found.kinds[layer],
+            "law": law,
+            "entropy_counts_sink": found.layers[layer] in found.sinks,
+            "entropy_by_head": values[index, layer][~np.isnan(values[index, layer])].tolist(),
+            "entropy": float(np.nanmean(values[index, layer])),
+            "uniform_entropy": float(found.equal[index, layer]),
+        }
+        for index, n in enumerate(lengths)
+        for law, values in found.entropy.items()
+        for layer in range(values.shape[1])
+    ]
 
 
 def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -238,7 +268,39 @@ def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _labels(laws: dict[str, Law]) -> dict[str, str]:
-    """Names of the laws in the figure: a law multiplies the model's own scale, whatever that is."""
-    own = read_law("standard")
-    return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
+def draw(
+    found: Measured,
+    lengths: Sequence[int],
+    figure: Any,
+    unit: Unit = "nats",
+    labels: Mapping[str, str] | None = None,
+    about: str = "",
+) -> None:
+    """Draw the mean entropy against length, and below it each head of each layer.
+
+    Where layers are of several towers or kinds, or there is no text, a map of the heads is all.
+    """
+    from .. import plot
+    from ..plot._head_map import draw_head_maps
+    from ..plot._names import subtitle
+
+    shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
+    maps = {(labels or {}).get(law, law): values[shown] for law, values in found.entropy.items()}
+    n_layers, n_heads = found.entropy[next(iter(found.entropy))].shape[1:]
+    height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.75
+    width = max(4.6, 1.6 + len(shown) * (0.25 + max(_SIDE * n_heads, 0.8)))
+    has_lines = len(found.groups) == 1 and 0 not in lengths
+    figure.set_size_inches(width, _LINES * has_lines + height)
+    below = figure
+    if has_lines:
+        top, below = figure.subfigures(2, 1, height_ratios=[_LINES, height])
+        ax = top.subplots()
+        there = ~np.isnan(found.entropy[next(iter(found.entropy))]).all(axis=0)
+        heads = {law: values[:, there] for law, values in found.entropy.items()}
+        equal = np.nanmean(found.equal, axis=1)
+        plot.entropy_vs_length(heads, lengths, ax=ax, uniform=equal, labels=labels, unit=unit)
+        ax.set_xlabel("tokens, $n$")
+        subtitle(ax, about)
+    titles = [f"$n = {lengths[index]}$" if lengths[index] else about for index in shown]
+    most = float(np.nanmax(found.equal))
+    draw_head_maps(below, maps, titles, most=most, modules=found.modules, unit=unit)

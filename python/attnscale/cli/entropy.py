@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,20 @@ from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
 from .._tables.tabled import nats_per
-from .._tables.text import counted, to_text
+from .._tables.text import counted, grouped, to_text
+from ..attention import attention_entropy
 from ..laws import Law
-from ._figure import Drawing
 from ._interrupt import finished
-from ._measure import KEYS, mean_entropy, mean_uniform_entropy, seconds_a_pair
-from ._options import add_option, add_outputs, add_unit
-from ._output import Answer
-from ._spelling import read_laws
+from ._options import add_option, add_outputs, add_unit, read_laws
+from ._output import Answer, Drawing, bad_input
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
+#: How a table's effective keys come from its entropies.
+KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
+
+# Queries and keys of the trial that tells how fast a call is, and how many of each pair are too few to ask.
+_TRIAL = (64, 4096)
+_FEW = 2**26
 
 _DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
@@ -52,48 +58,22 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> Answer:
     """Measure the entropy of the stored heads, and return the table."""
-    heads = read_heads(_files(options), layout=options.layout)
+    files = _files(options)
+    heads = read_heads(files, layout=options.layout)
     lengths = _check_lengths(options.n, heads)
     laws = read_laws(options.laws)
-    lengths, entropy, interrupted = _measure(options, heads, lengths, laws)
-    rows = _rows(heads, lengths, entropy, is_causal=options.causal)
-    report = {**_settings(options, heads, laws), "rows": rows}
-    drawing = _drawing(options, heads, lengths, entropy)
-    text = _text(options, heads, lengths, entropy)
-    return Answer(text, rows, report, drawing, interrupted=interrupted)
-
-
-def _measure(
-    options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None, laws: dict[str, Law]
-) -> tuple[list[int] | None, dict[str, NDArray[np.float64]], bool]:
-    """The lengths, under each law the mean entropy of each head at them, and whether Ctrl-C came.
-
-    After Ctrl-C these are the lengths that all laws have; at the first length, the laws that are finished.
-    """
-    sizes: list[int | None] = [None] if lengths is None else [*lengths]
-
-    def measure(case: tuple[int | None, str]) -> NDArray[np.float64]:
-        n, law = case
-        cuts = None if n is None else [n]
-        return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
-
-    cases = [(n, law) for n in sizes for law in laws]
-    pairs = dict(zip(sizes, (float(a * b) for a, b in _sizes(heads, lengths)), strict=True))
-    found, interrupted = finished(
-        cases,
-        measure,
-        work=lambda case: pairs[case[0]],
-        name=lambda case: case[1] if case[0] is None else f"n = {case[0]}, {case[1]}",
-        expected=seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases),
-    )
-    there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
-    measured = {
-        law: np.concatenate([found[n, law] for n in there])
-        for law in laws
-        if all((n, law) in found for n in there)
+    rows, interrupted = _measure(options, heads, lengths, laws)
+    about = {
+        "files": [str(path) for path in files],
+        "query_shape": list(heads.query.shape),
+        "key_shape": list(heads.key.shape),
+        "dtype": str(heads.query.dtype),
+        "causal": options.causal,
+        "laws": {text: repr(law) for text, law in laws.items()},
+        "unit": "nat",
     }
-    kept = None if lengths is None else [n for n in there if n is not None]
-    return kept, measured, interrupted
+    drawing = _drawing(options, rows, " and ".join(path.name for path in files))
+    return Answer(_text(options, rows), rows, about, drawing, interrupted=interrupted)
 
 
 def _files(options: argparse.Namespace) -> list[Path]:
@@ -103,115 +83,149 @@ def _files(options: argparse.Namespace) -> list[Path]:
     return pair or list(options.files)
 
 
-def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int] | None:
+def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int | None]:
+    """The numbers of queries and keys to measure, in order; None is all of both."""
     if lengths is None:
-        return None
-    n_queries, n_keys = heads.query.shape[-2], heads.key.shape[-2]
+        return [None]
+    most = min(heads.query.shape[-2], heads.key.shape[-2])
     for n in lengths:
-        if not 1 <= n <= min(n_queries, n_keys):
-            raise InputError(
-                f"--n must be between 1 and {min(n_queries, n_keys)}, the tokens in the file, got {n}"
-            )
-    return sorted(set(lengths))
+        if not 1 <= n <= most:
+            raise InputError(f"--n must be between 1 and {most}, the tokens in the file, got {n}")
+    return [*sorted(set(lengths))]
 
 
-def _sizes(heads: StoredHeads, lengths: list[int] | None) -> list[tuple[int, int]]:
-    """(n_queries, n_keys) of every row of the result."""
-    return [(n, n) for n in lengths] if lengths else [(heads.query.shape[-2], heads.key.shape[-2])]
+def _measure(
+    options: argparse.Namespace, heads: StoredHeads, lengths: Sequence[int | None], laws: dict[str, Law]
+) -> tuple[list[dict[str, Any]], bool]:
+    """One row for every length, head and law, and whether Ctrl-C came.
 
+    After Ctrl-C there are the lengths that all laws have; at the first length, the laws that are finished.
+    """
+    sizes = {n: (n, n) if n else (heads.query.shape[-2], heads.key.shape[-2]) for n in lengths}
+    pairs = {n: float(n_queries * n_keys) for n, (n_queries, n_keys) in sizes.items()}
+    cases = [(n, law) for n in lengths for law in laws]
 
-def _rows(
-    heads: StoredHeads, lengths: list[int] | None, entropy: dict[str, NDArray[np.float64]], *, is_causal: bool
-) -> list[dict[str, Any]]:
-    """One entry for every length, head and law."""
+    def measure(case: tuple[int | None, str]) -> NDArray[np.float64]:
+        cuts = None if case[0] is None else [case[0]]
+        (means,) = mean_entropy(heads.query, heads.key, laws[case[1]], cuts, is_causal=options.causal)
+        return np.asarray(means)
+
+    found, interrupted = finished(
+        cases,
+        measure,
+        work=lambda case: pairs[case[0]],
+        name=lambda case: case[1] if case[0] is None else f"n = {case[0]}, {case[1]}",
+        expected=_seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases),
+    )
+    there = [n for n in lengths if all((n, law) in found for law in laws)] or lengths[:1]
     rows = []
-    for index, (n_queries, n_keys) in enumerate(_sizes(heads, lengths)):
-        uniform = mean_uniform_entropy(n_queries, n_keys, is_causal=is_causal)
+    for n in there:
+        uniform = _mean_uniform_entropy(*sizes[n], is_causal=options.causal)
         for head, name in enumerate(heads.names):
-            for law, values in entropy.items():
-                mean = float(values[index, head])
+            for law in (law for law in laws if all((each, law) in found for each in there)):
+                mean = float(found[n, law][head])
                 rows.append(
-                    {"head": name, "n_queries": n_queries, "n_keys": n_keys, "law": law}
+                    {"head": name, "n_queries": sizes[n][0], "n_keys": sizes[n][1], "law": law}
                     | {"entropy": mean, "effective_keys": float(np.exp(mean)), "uniform_entropy": uniform}
                 )
-    return rows
+    return rows, interrupted
 
 
-def _settings(options: argparse.Namespace, heads: StoredHeads, laws: dict[str, Law]) -> dict[str, Any]:
-    return {
-        "files": [str(path) for path in _files(options)],
-        "query_shape": list(heads.query.shape),
-        "key_shape": list(heads.key.shape),
-        "dtype": str(heads.query.dtype),
-        "causal": options.causal,
-        "laws": {text: repr(law) for text, law in laws.items()},
-        "unit": "nat",
-    }
+def mean_entropy(
+    query: NDArray[np.floating],
+    key: NDArray[np.floating],
+    law: Law,
+    lengths: Sequence[int] | None,
+    *,
+    is_causal: bool = False,
+) -> NDArray[np.float64]:
+    """Mean entropy of each head, shape (n_lengths, heads).
+
+    At length n the first n queries see the first n keys; None is one entry with everything. The
+    mean is over the queries and over the axes before the heads.
+    """
+    cuts = [(query, key)] if lengths is None else [(query[..., :n, :], key[..., :n, :]) for n in lengths]
+    gqa = query.shape[-3] != key.shape[-3]
+    means = []
+    for q, k in cuts:
+        with bad_input():  # the law may be for another number of heads
+            entropy = attention_entropy(q, k, scale=law, is_causal=is_causal, enable_gqa=gqa)
+        by_head = np.moveaxis(entropy.astype(np.float64), -2, 0)
+        means.append(by_head.reshape(by_head.shape[0], -1).mean(axis=1))
+    return np.stack(means)
 
 
-def _text(
-    options: argparse.Namespace,
-    heads: StoredHeads,
-    lengths: list[int] | None,
-    entropy: dict[str, NDArray[np.float64]],
-) -> str:
-    several = lengths is not None and len(lengths) > 1
-    nats = nats_per(options.unit)
-    header = [*(["n"] if several else []), "head"]
-    for law in entropy:
-        header += [law, "keys"]
-    table = []
-    for index, (_, n_keys) in enumerate(_sizes(heads, lengths)):
-        start = [str(n_keys)] if several else []
-        for head, name in enumerate(heads.names):
-            table.append([*start, name, *_cells([values[index, head] for values in entropy.values()], nats)])
-        if len(heads.names) > 1:
-            means = [values[index].mean() for values in entropy.values()]
-            table.append([*start, "mean", *_cells(means, nats)])
-    mean = "\n\nThe keys of a row mean are those of its entropy, not the mean of the column."
-    about = mean if len(heads.names) > 1 else ""
-    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}{about}"
+def _mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool) -> float:
+    """Mean over the queries of ln of the keys each sees: the entropy of equal weights."""
+    visible = np.minimum(np.arange(1, n_queries + 1), n_keys) if is_causal else np.full(n_queries, n_keys)
+    return float(np.log(visible).mean())
 
 
-def _cells(entropies: list[np.float64], nats: float) -> list[str]:
-    return [cell for mean in entropies for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
+def _seconds_a_pair(query: NDArray[np.floating], key: NDArray[np.floating]) -> float:
+    """Seconds that the entropy takes for one query and key of every head, by a trial; 0 for short rows."""
+    if query[..., 0].size * key.shape[-2] < _FEW:
+        return 0.0
+    q, k = query[..., : _TRIAL[0], :], key[..., : _TRIAL[1], :]
+    start = time.perf_counter()
+    attention_entropy(q, k, enable_gqa=q.shape[-3] != k.shape[-3])
+    return (time.perf_counter() - start) / float(q.shape[-2] * k.shape[-2])
 
 
-def _title(options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None) -> str:
-    sizes = _sizes(heads, lengths)
+def _text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
+    """One line for every length and head, with two columns for each law."""
+    by_length = grouped(rows, "n_keys")
+    several, nats = len(by_length) > 1, nats_per(options.unit)
+    table, notes = [], []
+    for n_keys, of_length in by_length.items():
+        by_law = list(grouped(of_length, "law").values())
+        heads = [(row[0]["head"], [each["entropy"] for each in row]) for row in zip(*by_law, strict=True)]
+        if len(heads) > 1:
+            heads.append(("mean", [np.mean([each["entropy"] for each in of]) for of in by_law]))
+            notes = ["The keys of a row mean are those of its entropy, not the mean of the column."]
+        for name, means in heads:
+            cells = (cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}"))
+            table.append([*([str(n_keys)] if several else []), name, *cells])
+    laws = (title for law in grouped(rows, "law") for title in (law, "keys"))
+    header = [*(["n"] if several else []), "head", *laws]
+    return "\n\n".join([_title(options, rows), to_text(header, table), *notes])
+
+
+def _title(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
+    sizes = grouped(rows, "n_queries", "n_keys")
     queries, keys = (", ".join(str(size[axis]) for size in sizes) for axis in (0, 1))
     seen = counted(queries, "token")
     if queries != keys:
         seen = f"{counted(queries, 'query', 'queries')}, {counted(keys, 'key')}"
-    nats = nats_per(options.unit)
-    limits = [f"{mean_uniform_entropy(*size, is_causal=options.causal) / nats:.3f}" for size in sizes]
     causal = ", causal" if options.causal else ""
+    limits = [f"{of[0]['uniform_entropy'] / nats_per(options.unit):.3f}" for of in sizes.values()]
+    heads = len(rows) // len(sizes) // len(grouped(rows, "law"))
     return (
-        f"Mean entropy ({options.unit}) of {counted(len(heads.names), 'head')}, {seen}{causal}; "
+        f"Mean entropy ({options.unit}) of {counted(heads, 'head')}, {seen}{causal}; "
         f"keys: {KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
     )
 
 
-def _drawing(
-    options: argparse.Namespace,
-    heads: StoredHeads,
-    lengths: list[int] | None,
-    entropy: dict[str, NDArray[np.float64]],
-) -> Drawing:
-    several = lengths is not None and len(lengths) > 1
+def _drawing(options: argparse.Namespace, rows: list[dict[str, Any]], name: str) -> Drawing:
+    sizes, by_law = [*grouped(rows, "n_queries", "n_keys")], grouped(rows, "law")
+    of_law = next(iter(by_law.values()))
+    heads = [row["head"] for row in of_law[: len(of_law) // len(sizes)]]
+    form = {"is_causal": options.causal, "unit": options.unit}
 
     def draw(axes: Any) -> None:
         from .. import plot  # needs matplotlib
         from ..plot._names import subtitle
 
-        if lengths is not None and several:
-            plot.entropy_vs_length(entropy, lengths, ax=axes, is_causal=options.causal, unit=options.unit)
+        entropy = {
+            law: np.array([row["entropy"] for row in of]).reshape(len(sizes), len(heads))
+            for law, of in by_law.items()
+        }
+        if len(sizes) > 1:
+            plot.entropy_vs_length(entropy, [n for n, _ in sizes], ax=axes, **form)
         else:
-            one_size = {law: values[0] for law, values in entropy.items()}
-            n_queries, n_keys = _sizes(heads, lengths)[0]
+            n_queries, n_keys = sizes[0]
             limit = None if options.causal and n_queries != n_keys else n_keys
-            form = {"is_causal": options.causal, "unit": options.unit}
-            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit, **form)
-        subtitle(axes, " and ".join(path.name for path in _files(options)))
+            one_size = {law: values[0] for law, values in entropy.items()}
+            plot.entropy_by_head(one_size, heads, ax=axes, n_keys=limit, **form)
+        subtitle(axes, name)
 
-    return Drawing(draw, (4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))
+    return Drawing(draw, (4.6, 3.2 if len(sizes) > 1 else 1.3 + 0.17 * len(heads)))

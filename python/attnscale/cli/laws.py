@@ -7,17 +7,23 @@ import argparse
 import dataclasses
 import inspect
 import textwrap
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-from .. import laws
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import datasets, laws
+from .._checks import shown
 from .._io import InputError
-from .._tables.text import to_text
+from .._tables.tabled import nats_per
+from .._tables.text import grouped, to_text
+from ..attention import attention_entropy
 from ..laws._described import description
-from ..laws._registry import class_of
-from ._compare_laws import compare
-from ._options import add_option, add_outputs
-from ._output import Answer
-from ._spelling import LAW_HELP, read_law
+from ..laws._registry import class_of, with_length
+from ._interrupt import finished
+from ._options import LAW_HELP, add_option, add_outputs, read_law, read_laws
+from ._output import Answer, Drawing, bad_input
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
 
@@ -45,7 +51,7 @@ def add(commands: Any) -> None:
 def run_laws(options: argparse.Namespace) -> Answer:
     """Print a table of all laws, or compare them at some lengths."""
     if options.n is not None:
-        return compare(options)
+        return _compare(options)
     for option in ("laws", "plot", "head_dim", "train_length", "unit"):
         if getattr(options, option) is not None:
             flag = option.replace("_", "-")
@@ -58,7 +64,7 @@ def run_laws(options: argparse.Namespace) -> Answer:
         | {"spelling": _spelling(row)}
         for row in rows
     ]
-    return Answer(text, flat, rows)
+    return Answer(text, flat, report=rows)
 
 
 def run_explain(options: argparse.Namespace) -> Answer:
@@ -116,3 +122,153 @@ def _spelling(row: dict[str, Any]) -> str:
         if name in row["required"] or (isinstance(value, (int, float)) and not isinstance(value, bool))
     ]
     return f"{row['name']}({', '.join(parameters)})" if parameters else str(row["name"])
+
+
+class _Setting(NamedTuple):
+    """How the laws are compared."""
+
+    lengths: Sequence[int]
+    head_dim: int
+    train_length: int
+    unit: str
+
+
+def _compare(options: argparse.Namespace) -> Answer:
+    """What each law is at each length."""
+    setting = _Setting(sorted(set(options.n)), *_numbers(options), options.unit or "nats")
+    chosen = _laws(options.laws, setting)
+    with bad_input():  # the laws may give a scale that is not finite
+        compared, interrupted = finished(list(chosen), lambda name: _rows(name, chosen[name], setting))
+    rows = [row for each in compared.values() for row in each]
+    text = _text(rows, {name: chosen[name] for name in compared}, setting, every=not options.laws)
+    drawing = Drawing(lambda axes: _draw(setting, chosen, axes), (6.4, 4.4))
+    return Answer(text, rows, drawing=drawing, interrupted=interrupted)
+
+
+def _numbers(options: argparse.Namespace) -> tuple[int, int]:
+    """The components of q and k and the training length, by default 64 and 512; refuse what no law takes."""
+    given = options.train_length
+    found = {"head-dim": options.head_dim or 64, "train-length": given or 512}
+    for name, number in found.items():
+        if number < 2:
+            raise InputError(f"--{name} must be at least 2, got {number}")
+    if given and options.laws and all(read_law(x, given) == read_law(x, given + 1) for x in options.laws):
+        raise InputError(f"--train-length {given}: each of --laws says its length itself, or has none")
+    return found["head-dim"], found["train-length"]
+
+
+def _laws(given: Sequence[str] | None, setting: _Setting) -> dict[str, laws.Law]:
+    """The laws that were asked for, or all that a training length and a factor of extension determine."""
+    if given:
+        return read_laws(given, setting.train_length)
+    factor = max(1.0, setting.lengths[-1] / setting.train_length)
+    found = {}
+    for name in laws.names():
+        # These two laws depend on how far the context is extended, and not on an n.
+        spelling = f"{name}(factor={factor!r})" if name in ("yarn", "longrope") else name
+        try:
+            law = with_length(spelling, setting.train_length)
+        except TypeError:  # a parameter that nothing here determines
+            continue
+        whole = law if law.channels == "all" else dataclasses.replace(cast(Any, law), channels="all")
+        found[law.spelling] = whole
+    return found
+
+
+def _rows(name: str, law: laws.Law, setting: _Setting) -> list[dict[str, Any]]:
+    """A row for each length; NaN where the law has no such number."""
+    from .. import theory
+
+    multiplier = _multipliers(law, setting.lengths, setting.head_dim)
+    known = np.isfinite(multiplier) & (law.channels == "all")
+    sphere = np.full(len(setting.lengths), np.nan)
+    if known.any():
+        lengths = np.array(setting.lengths)[known]
+        sphere[known] = theory.expected_entropy(lengths, np.abs(multiplier[known]), head_dim=setting.head_dim)
+    return [
+        {
+            "law": name,
+            "definition": repr(law),
+            "n_means": law.n_means,
+            "n": n,
+            "multiplier": float(multiplier[index]),
+            "sphere_entropy": float(sphere[index]),
+            "minilm_entropy": _heads_entropy(law, n),
+        }
+        for index, n in enumerate(setting.lengths)
+    ]
+
+
+def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArray[np.float64]:
+    """Multiplier of the last of n causal queries; NaN for a law of distances or of the row's scores."""
+    if law.meaning.at_position is None:
+        return np.full(len(lengths), np.nan)
+    values = np.asarray(law.multiplier_at(lengths, head_dim))
+    if values.ndim > 1:
+        raise InputError(f"one value for all heads is compared, got {shown(law)}")
+    return values
+
+
+def _heads_entropy(law: laws.Law, n: int) -> float:
+    """Mean over the shipped heads and n queries; NaN beyond 512, and for a law of some channels only.
+
+    A law that counts gives all queries the scale of the last one; a law of the row's scores or of distances
+    is given to attention as it is.
+    """
+    data = datasets.minilm_qk()
+    if n > data.query.shape[-2] or law.channels != "all":
+        return float("nan")
+    head_dim = data.query.shape[-1]
+    scale: Any = law
+    if law.meaning.at_position is not None:
+        scale = float(_multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
+    entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
+    return float(np.nanmean(entropy.astype(np.float64)))
+
+
+def _text(
+    rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, laws.Law], setting: _Setting, *, every: bool
+) -> str:
+    lengths, nats = setting.lengths, nats_per(setting.unit)
+    short = [
+        n for n, of in grouped(rows, "n").items() if np.isfinite([x["minilm_entropy"] for x in of]).any()
+    ]
+    header = ["law", "n means", *(f"m({n})" for n in lengths), *(f"H({n})" for n in lengths)]
+    table = [
+        [
+            name,
+            of[0]["n_means"],
+            *(_cell(row["multiplier"], 4) for row in of),
+            *(_cell(row["sphere_entropy"] / nats, 3) for row in of),
+            *(_cell(row["minilm_entropy"] / nats, 3) for row in of if row["n"] in short),
+        ]
+        for name, of in grouped(rows, "law").items()
+    ]
+    lines = [
+        f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {setting.head_dim}.",
+        f"H(n): expected entropy ({setting.unit}) of n keys uniform on a sphere; "
+        f"equal weights: {', '.join(f'{np.log(n) / nats:.3f}' for n in lengths)}.",
+    ]
+    if short:
+        lines.append(
+            "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query."
+        )
+    if any(law.length_parameter is not None for law in chosen.values()):
+        lines.append(f"Laws with a training length have {setting.train_length}, unless they say another.")
+    if every:
+        lines.append("Laws of rotated channels act on all; their factor is the longest n over that length.")
+    return "\n".join([*lines, "", to_text([*header, *(f"heads({n})" for n in short)], table)])
+
+
+def _cell(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+
+
+def _draw(setting: _Setting, chosen: Mapping[str, laws.Law], axes: Any) -> None:
+    from .. import plot  # needs matplotlib
+
+    low, high = setting.lengths[0], max(setting.lengths[-1], setting.lengths[0] + 1)
+    n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
+    curves = {name: _multipliers(law, n.tolist(), setting.head_dim) for name, law in chosen.items()}
+    plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
+    axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {setting.head_dim}$")

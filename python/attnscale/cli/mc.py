@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,8 @@ from .._tables.tabled import nats_per
 from .._tables.text import error_cell, number_cell, to_text
 from ..montecarlo._experiment import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
-from ._figure import Drawing
-from ._options import OPTIONS, add_option, add_outputs, add_unit
-from ._output import Answer, bad_input
-from ._spelling import read_law
+from ._options import OPTIONS, add_option, add_outputs, add_unit, read_law
+from ._output import Answer, Drawing, bad_input
 
 if TYPE_CHECKING:
     from .._tables.tabled import Unit
@@ -53,7 +52,8 @@ def parameters(declared: Declaration) -> list[Parameter]:
             continue
         default = declared.defaults.get(each.name, "") if each.default is None else _in_words(each.default)
         # The n of a projection are points, that of all other experiments keys.
-        flag = "--points" if "points" in known and each.name == "n" else _flag(each.name)
+        named = _FLAGS.get(each.name, f"--{each.name.replace('_', '-')}")
+        flag = "--points" if "points" in known and each.name == "n" else named
         found.append(Parameter(each.name, flag, default))
     heads = [Parameter("heads", "--heads", "")] if declared.arrays else []
     return [*found, *heads]
@@ -63,14 +63,6 @@ def _in_words(default: Any) -> str:
     if isinstance(default, tuple):
         return " ".join(map(_in_words, default))
     return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-def _flag(name: str) -> str:
-    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
-
-
-def _value(options: argparse.Namespace, flag: str) -> Any:
-    return getattr(options, flag[2:].replace("-", "_"))
 
 
 def add(commands: Any) -> None:
@@ -119,11 +111,25 @@ def run(options: argparse.Namespace) -> Answer:
     arguments = _arguments(options)
     with bad_input():
         result = DECLARATIONS[options.experiment].function(**arguments)
-    rows = _rows(result)
-    text = f"{_title(options, result)}\n\n{_table(options, result, rows)}"
-    drawing = Drawing(lambda ax: _draw(options, result, ax))
+    rows = result.rows()
+    for name, values in result.exact().items():  # NAME_exact, where the theory has a value
+        for row, value in zip(rows, np.ravel(values), strict=True):
+            row[f"{name}_exact"] = float(value)
+    about = {
+        "experiment": result.experiment,
+        "quantity": result.quantity,
+        "units": {name: each.unit for name, each in result.estimates.items()},
+        "parameters": result.parameters,
+        "interrupted": result.interrupted,
+        "target_error": result.target_error,
+        "provenance": result.provenance.to_dict(),
+    }
+    unit: Unit = getattr(options, "unit", "nats")  # an experiment without an entropy has no such option
+    quantities = options.quantity or [result.quantity]
+    text = f"{_title(options, result)}\n\n{_table(result, rows, quantities, unit)}"
     remarks = [] if result.interrupted else _remarks(options, result)
-    return Answer(text, rows, _report(result, rows), drawing, remarks=remarks, interrupted=result.interrupted)
+    drawing = Drawing(lambda ax: _draw(result, quantities[0], unit, ax))
+    return Answer(text, rows, about, drawing, remarks=remarks, interrupted=result.interrupted)
 
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
@@ -150,7 +156,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
             given[name] = getattr(options, name)
     declared = DECLARATIONS[options.experiment]
     for parameter in parameters(declared):
-        value = _value(options, parameter.flag)
+        value = getattr(options, parameter.flag[2:].replace("-", "_"))
         if value is None:
             continue
         if parameter.name == "law":
@@ -175,28 +181,6 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
     return {"model": (heads.query, heads.key)}
 
 
-def _rows(result: ExperimentResult) -> list[dict[str, Any]]:
-    """The result's rows, with NAME_exact where the theory has a value."""
-    rows = result.rows()
-    for name, values in result.exact().items():
-        for row, value in zip(rows, np.ravel(values), strict=True):
-            row[f"{name}_exact"] = float(value)
-    return rows
-
-
-def _report(result: ExperimentResult, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "experiment": result.experiment,
-        "quantity": result.quantity,
-        "units": {name: each.unit for name, each in result.estimates.items()},
-        "parameters": result.parameters,
-        "interrupted": result.interrupted,
-        "target_error": result.target_error,
-        "provenance": result.provenance.to_dict(),
-        "rows": rows,
-    }
-
-
 def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
     """The title, with what is the same in all rows; arrays by their files, not by their digests."""
     files = getattr(options, "heads", None) or ()
@@ -208,24 +192,21 @@ def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
     return f"{result.experiment}: {', '.join([*words, seed])}"
 
 
-def _unit(options: argparse.Namespace) -> Unit:
-    """The unit of entropies; an experiment without one has no such option."""
-    return getattr(options, "unit", "nats")
-
-
-def _table(options: argparse.Namespace, result: ExperimentResult, rows: list[dict[str, Any]]) -> str:
-    quantities = options.quantity or [result.quantity]
-    exact = {name for name in quantities if f"{name}_exact" in rows[0]}
-    entropies = {name for name in quantities if result[name].unit == "nat"}
-    nats = {name: nats_per(_unit(options)) if name in entropies else 1.0 for name in quantities}
+def _table(
+    result: ExperimentResult, rows: list[dict[str, Any]], quantities: Sequence[str], unit: Unit
+) -> str:
     header = list(result.axes)
+    sizes = {}
     for name in quantities:
-        unit = _unit(options)[:-1] if name in entropies else result[name].unit
-        header += [f"{name} ({unit})" if unit else name, "error", *(["exact"] if name in exact else [])]
+        is_entropy = result[name].unit == "nat"
+        sizes[name] = nats_per(unit) if is_entropy else 1.0
+        named = unit[:-1] if is_entropy else result[name].unit
+        header += [f"{name} ({named})" if named else name, "error"]
+        header += ["exact"] if f"{name}_exact" in rows[0] else []
     cells = [
         [
             *(str(row[name]) for name in result.axes),
-            *(cell for name in quantities for cell in _cells(row, name, nats[name], known=name in exact)),
+            *(cell for name, size in sizes.items() for cell in _cells(row, name, size)),
             str(row["samples"]),
         ]
         for row in rows
@@ -233,19 +214,20 @@ def _table(options: argparse.Namespace, result: ExperimentResult, rows: list[dic
     return to_text([*header, "samples"], cells)
 
 
-def _cells(row: dict[str, Any], name: str, nats: float, *, known: bool) -> list[str]:
-    """Value, standard error and perhaps the exact value over `nats`, with two digits of the error."""
-    value, error = row[name] / nats, row[f"{name}_standard_error"] / nats
+def _cells(row: dict[str, Any], name: str, size: float) -> list[str]:
+    """Value, standard error and perhaps the exact value over `size`, with two digits of the error."""
+    error = row[f"{name}_standard_error"] / size
     decimals = 4
     if np.isfinite(error) and error > 0:
         decimals = min(max(1 - int(np.floor(np.log10(error))), 0), 12)
     form = f".{decimals}f"
-    cells = [number_cell(value, form), error_cell(error, form)]
-    return [*cells, number_cell(row[f"{name}_exact"] / nats, form)] if known else cells
+    exact = [row[f"{name}_exact"]] if f"{name}_exact" in row else []
+    return [number_cell(row[name] / size, form), error_cell(error, form)] + [
+        number_cell(each / size, form) for each in exact
+    ]
 
 
-def _draw(options: argparse.Namespace, result: ExperimentResult, ax: Any) -> None:
+def _draw(result: ExperimentResult, quantity: str, unit: Unit, ax: Any) -> None:
     from .. import plot
 
-    quantity = options.quantity[0] if options.quantity else None
-    plot.experiment(result, quantity=quantity, ax=ax, unit=_unit(options))
+    plot.experiment(result, quantity=quantity, ax=ax, unit=unit)

@@ -13,11 +13,9 @@ from .._io import InputError, read_heads
 from .._report.make import default_lengths, report
 from .._report.page import check_free
 from .._report.result import Report, ReportPair
-from ._model import load, plan_of
-from ._options import add_option, add_outputs
+from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
+from ._options import add_option, add_outputs, read_laws
 from ._output import Answer, OutputError, bad_input
-from ._reader import Reader, add_reading, check_lengths, chosen_of
-from ._spelling import read_laws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +72,7 @@ def run(options: argparse.Namespace) -> Answer:
     said = [*dict.fromkeys(each.about["note"] for each in reports if "note" in each.about), *said]
     page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
-    return Answer(text, _rows(options.inputs, reports), found.to_dict())
+    return Answer(text, _rows(options.inputs, reports), report=found.to_dict())
 
 
 def _target(options: argparse.Namespace) -> Path:
@@ -130,7 +128,8 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
     tell(f"report: {path}")
     with bad_input(str(path)):
         return report(
-            *(query, key),
+            query,
+            key,
             lengths=options.lengths,
             laws=options.laws,
             is_causal=options.causal,
@@ -142,22 +141,17 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
 
 def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     tell(f"report: loading {name}")
-    reader = load(
-        *(name, options.text or [], options.device, options.dtype),
-        decoder_text=options.decoder_text,
-        images=options.images,
-    )
-    plan = plan_of(reader.model)
+    reader = load(name, options)
     if reader.pixels is not None and len(reader.pixels) > 1:
         reader.pixels = reader.pixels[:1]
         reader.notes.append("the page is of the first image alone")
     if not reader.texts:
         if options.lengths is not None:
             raise InputError("--lengths must be left out: there is no text, of which they would be tokens")
-        return _record(name, reader, [0], options, plan.text, tell)
+        return _record(name, reader, [0], options, tell)
     most, what = reader.most(options.text)
     check_lengths(options.lengths, most, what, "--lengths")
-    return _record(name, reader, options.lengths or default_lengths(most), options, plan.text, tell)
+    return _record(name, reader, options.lengths or default_lengths(most), options, tell)
 
 
 def _record(
@@ -165,7 +159,6 @@ def _record(
     reader: Reader,
     lengths: list[int],
     options: argparse.Namespace,
-    plan: str,
     tell: Callable[[str], object],
 ) -> Report:
     from ..torch import record
@@ -184,6 +177,7 @@ def _record(
         about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": text}
         if reader.notes:
             about["note"] = "; ".join(reader.notes)
+        plan = plan_of(reader.model).text
         return log.report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )

@@ -4,20 +4,34 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import plot
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import laws, plot
+from .._checks import meant, shown
+from .._io import InputError, check_is_file
+from .._spelling import as_number
+from .._tables.tabled import nats_per
+from .._tables.text import error_cell, number_cell, to_text
 from ..sweep import SweepError, SweepInterrupted, sweep
 from ..sweep._plan import IN_PARTIAL, IN_STORE
-from ._figure import Drawing
-from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input, check_folder
-from ._sweep_file import SweepFile, check_laws, read_sweep_file, resolve
-from ._sweep_table import flat_rows, nested_rows, table_text
+from ._options import add_option, add_outputs, add_unit, read_law
+from ._output import Answer, Drawing, bad_input, check_folder
 
 if TYPE_CHECKING:
     import xarray
+
+    from .._tables.tabled import Unit
 
 _DESCRIPTION = """\
 Call a function at every point of a grid. FILE is TOML:
@@ -34,6 +48,31 @@ Call a function at every point of a grid. FILE is TOML:
 
 A function with a parameter rng also takes "rng = 0", the seed, beside n_jobs.
 """
+
+
+# Key: (type, what it is called in a message).
+_KEYS: dict[str, tuple[type, str]] = {
+    "function": (str, "a string, 'module:function'"),
+    "store": (str, "a string, the name of a directory"),
+    "n_jobs": (int, "an integer"),
+    "rng": (int, "an integer, the seed"),
+    "grid": (dict, "a table: [grid]"),
+    "constants": (dict, "a table: [constants]"),
+}
+#: Parameters whose text may be a law with parameters, as on the command line.
+_LAW_PARAMETERS = ("law", "scale")
+
+
+@dataclass(frozen=True)
+class _File:
+    """Arguments of ``sweep`` as a file gives them; None and {} where the file does not give them."""
+
+    function: str
+    grid: dict[str, Any]
+    constants: dict[str, Any]
+    store: str | None
+    n_jobs: int | None
+    rng: int | None
 
 
 def add(commands: Any) -> None:
@@ -53,7 +92,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> Answer:
     """Run the sweep; the cases that are finished are an answer, also if something went wrong."""
-    wanted = read_sweep_file(options.file)
+    wanted = _read_file(options.file)
     try:
         return _answer(options, wanted, _compute(options, wanted))
     except (SweepInterrupted, SweepError) as error:
@@ -66,13 +105,13 @@ def run(options: argparse.Namespace) -> Answer:
         return _answer(options, wanted, error.partial, error)
 
 
-def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
+def _compute(options: argparse.Namespace, wanted: _File) -> xarray.Dataset:
     options.store = store = options.store or wanted.store
     if store is not None:
         check_folder(f"{options.file}: store {store}", Path(store))
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs
-    with resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
-        check_laws(options.file, wanted)
+    with _resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
+        _check_laws(options.file, wanted)
         return sweep(
             function,
             wanted.grid,
@@ -84,10 +123,183 @@ def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
 
 
 def _answer(
-    options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset, ends: BaseException | None = None
+    options: argparse.Namespace, wanted: _File, table: xarray.Dataset, ends: BaseException | None = None
 ) -> Answer:
     axes = list(wanted.grid)
-    rows = flat_rows(table, axes) if options.csv is not None else []
-    report = {**table.attrs, "rows": nested_rows(table, axes)} if options.json else None
+    rows = _flat_rows(table, axes) if options.csv is not None else []
+    report = {**table.attrs, "rows": _nested_rows(table, axes)} if options.json else None
     drawing = Drawing(lambda ax: plot.sweep(table, ax=ax, unit=options.unit))
-    return Answer(table_text(table, axes, options.unit), rows, report, drawing, ends=ends)
+    return Answer(table_text(table, axes, options.unit), rows, drawing=drawing, report=report, ends=ends)
+
+
+def _read_file(path: Path) -> _File:
+    """Read and check a file; InputError names the key, the rule and what was seen."""
+    check_is_file(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML file ({error})") from None
+    for key, value in content.items():
+        if key not in _KEYS:
+            near = meant(key, [*_KEYS])
+            raise InputError(f"{path}: {near}unknown key {key!r}; the keys: {', '.join(_KEYS)}")
+        kind, rule = _KEYS[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InputError(f"{path}: {key} must be {rule}, got {shown(value)}")
+    for key in ("function", "grid"):
+        if key not in content:
+            raise InputError(f"{path}: {key} is missing; it must be {_KEYS[key][1]}")
+    return _File(
+        function=content["function"],
+        grid={name: _with_laws(name, values) for name, values in content["grid"].items()},
+        constants={name: _with_laws(name, value) for name, value in content.get("constants", {}).items()},
+        store=content.get("store"),
+        n_jobs=content.get("n_jobs"),
+        rng=content.get("rng"),
+    )
+
+
+def _with_laws(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_laws(name, entry) for entry in value]
+    return read_law(value) if name in _LAW_PARAMETERS and isinstance(value, str) and "(" in value else value
+
+
+def _check_laws(path: Path, wanted: _File) -> None:
+    """Refuse a name that is no law, before a store is claimed: it would be told of as another sweep.
+
+    The user's own function, which is imported by now with the laws that it registers, may mean something
+    else by a word. There a name is refused that is nearly a law's and stands beside those of laws.
+    """
+    ours = wanted.function.startswith("attnscale.")
+    for name in _LAW_PARAMETERS:
+        given = wanted.grid.get(name, wanted.constants.get(name))
+        texts = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]
+        unknown = {text: error for text in texts if (error := _no_law(text)) is not None}
+        for text, error in unknown.items():
+            if ours or (len(unknown) < len(texts) and meant(text, laws.names())):
+                raise InputError(f"{path}: {error}") from None
+
+
+def _no_law(text: str) -> InputError | None:
+    try:
+        read_law(text)
+    except InputError as error:
+        return error
+    return None
+
+
+@contextmanager
+def _resolve(path: Path, name: str) -> Iterator[Callable[..., Any]]:
+    """The function called `name`, importable while this lasts; modules beside the file are found too."""
+    directory = str(path.resolve().parent)
+    sys.path.insert(0, directory)
+    try:
+        yield _import(path, name)
+    finally:
+        sys.path.remove(directory)
+
+
+def _import(path: Path, name: str) -> Callable[..., Any]:
+    """The function that is spelled ``module:function`` or ``module.function``, imported."""
+    module, colon, attribute = name.partition(":") if ":" in name else name.rpartition(".")
+    problem = f"{path}: function must be an importable 'module:function', got {shown(name)}"
+    if not (module and colon and attribute):
+        raise InputError(problem)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{problem} ({error})") from None
+    if not callable(found):
+        raise InputError(f"{path}: function must be callable, got {shown(name)}, a {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
+    """One mapping for each case: its parameters, then its results, arrays as nested lists."""
+    return [
+        {**place, **{name: _plain(array) for name, array in results.items()}}
+        for place, results in _cases(table, axes)
+    ]
+
+
+def _flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
+    """One mapping for each case, with a column ``name[i,j]`` for every element of an array."""
+    rows = []
+    for place, results in _cases(table, axes):
+        row = dict(place)
+        for name, array in results.items():
+            for index in np.ndindex(array.shape):
+                where = ",".join(map(str, index))
+                row[f"{name}[{where}]" if where else name] = _plain(array[index])
+        rows.append(row)
+    return rows
+
+
+def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
+    """The columns that vary, entropies in `unit`; what is the same in all rows stands once above them.
+
+    An array shows its extents.
+    """
+    nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
+    size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
+    header = [*axes, *(f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items())]
+    cases = _cases(table, axes)
+    rows = [
+        [
+            *(as_number(value) if isinstance(value, float) else str(value) for value in place.values()),
+            *(
+                _cell(name, array / size[name] if size[name] != 1 else array)
+                for name, array in results.items()
+            ),
+        ]
+        for place, results in cases
+    ]
+    columns = zip(*([*place.values(), *results.values()] for place, results in cases), strict=True)
+    vary = [len(cases) == 1 or not all(_same(each, column[0]) for each in column) for column in columns]
+    text = to_text([*compress(header, vary)], [[*compress(row, vary)] for row in rows])
+    if not all(vary):
+        same = [
+            f"{name} {cell}" for name, cell, varies in zip(header, rows[0], vary, strict=True) if not varies
+        ]
+        text = f"In all rows: {', '.join(same)}\n\n{text}"
+    if all(variable.ndim == len(axes) for variable in table.data_vars.values()):
+        return text
+    return f"{text}\n\nArrays are shown by their extents; --json and --csv have the numbers."
+
+
+def _cases(table: xarray.Dataset, axes: list[str]) -> list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
+    labels = {name: table[name].values for name in axes}
+    arrays = {str(name): variable.values for name, variable in table.data_vars.items()}
+    return [
+        (
+            {name: _plain(labels[name][i]) for name, i in zip(axes, index, strict=True)},
+            {name: np.asarray(array[index]) for name, array in arrays.items()},
+        )
+        for index in np.ndindex(*(len(values) for values in labels.values()))
+    ]
+
+
+def _plain(array: Any) -> Any:
+    """Numbers and text as JSON knows them, anything else as text."""
+    if np.asarray(array).dtype.kind in "cmM":
+        array = np.asarray(array).astype(np.str_)
+    return np.asarray(array).tolist()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, or both NaN."""
+    a, b = np.asarray(one), np.asarray(other)
+    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
+def _cell(name: str, array: NDArray[Any]) -> str:
+    if array.ndim:
+        return " x ".join(map(str, array.shape))
+    value = array.item()
+    if not isinstance(value, float):
+        return str(value)
+    return error_cell(value, ".6g") if name.endswith("standard_error") else number_cell(value)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,9 @@ from .._io import InputError
 from .._spelling import as_literal, as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
-from ._figure import Drawing
 from ._interrupt import finished
-from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input
-from ._spelling import read_laws
+from ._options import add_option, add_outputs, add_unit, read_laws
+from ._output import Answer, Drawing, bad_input
 
 _DESCRIPTION = """\
 Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys,
@@ -59,15 +58,14 @@ def run(options: argparse.Namespace) -> Answer:
     """Compute the expectations and return the table."""
     with bad_input():
         rows, interrupted = _rows(options)
-    settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
+    about = {"model": options.model, "head_dim": options.head_dim, "n0": options.n0, "unit": "nat"}
     size = {"entropy": nats_per(options.unit), "lse": nats_per(options.unit)}
     cells = [
         [_cell(row[name] / size[name] if name in size else row[name]) for name in _COLUMNS] for row in rows
     ]
     table = to_text(list(_COLUMNS.values()), cells)
-    report = {**settings, "unit": "nat", "rows": rows}
     drawing = Drawing(lambda ax: _draw(options, ax))
-    return Answer(f"{table}\n\n{_legend(options)}", rows, report, drawing, interrupted=interrupted)
+    return Answer(f"{table}\n\n{_legend(options)}", rows, about, drawing, interrupted=interrupted)
 
 
 def _draw(options: argparse.Namespace, ax: Any) -> None:
@@ -100,12 +98,10 @@ def _rows(options: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     )
     for name, found in statistics.items():
         betas = multiples[name]
-        values = (lengths, betas, found.entropy, found.lse, found.concentration, kept, frozen)
-        names = [each for each in _COLUMNS if each != "at"]
-        for row in zip(*values, strict=True):
-            rows += [{"at": name, **dict(zip(names, map(float, row), strict=True))}]
-    rows = [{each: row[each] for each in _COLUMNS} for row in sorted(rows, key=lambda row: row["n"])]
-    return rows, interrupted
+        values = (betas, found.entropy, found.lse, found.concentration, kept, frozen)
+        for n, *others in zip(lengths, *values, strict=True):
+            rows.append(dict(zip(_COLUMNS, (float(n), name, *map(float, others)), strict=True)))
+    return sorted(rows, key=itemgetter("n")), interrupted
 
 
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from .._checks import meant, shown
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from .._io import InputError
 from .._tables.text import counted, duration, to_text
-from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import Answer, bad_input, left_out
+from ._output import Answer, Drawing, bad_input, left_out
 
 if TYPE_CHECKING:
     from ..experiments import Study, TrainingResult, Verdict
@@ -87,7 +86,10 @@ def run(options: argparse.Namespace) -> Answer:
     if options.keep is not None:
         result.save(options.keep)
     text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
-    return Answer(text, result.rows(), _report(result), _drawing(result), interrupted=result.interrupted)
+    drawing = _drawing(result)
+    return Answer(
+        text, result.rows(), drawing=drawing, report=_report(result), interrupted=result.interrupted
+    )
 
 
 def _drawing(result: TrainingResult) -> Drawing:
@@ -174,7 +176,7 @@ def _list_all(options: argparse.Namespace) -> Answer:
     text = to_text(("study", "question", "a model takes"), rows)
     report = {name: each.question for name, each in found.items()}
     flat = [{"study": name, "question": question} for name, question in report.items()]
-    return Answer(f"{text}\n\n{_LISTED}", flat, report)
+    return Answer(f"{text}\n\n{_LISTED}", flat, report=report)
 
 
 def _announce(study: Study, options: argparse.Namespace) -> None:
@@ -204,7 +206,7 @@ def _judge(run: str, kind: type[Study]) -> Answer:
     is_file = Path(run).is_file()
     result = kind.completed(TrainingResult.load(run)) if is_file else kind.stored(run)
     verdict = result.verdict()
-    return Answer(str(verdict), verdict.rows(), _judged(verdict), _drawing(result))
+    return Answer(str(verdict), verdict.rows(), drawing=_drawing(result), report=_judged(verdict))
 
 
 def _judged(verdict: Verdict) -> dict[str, Any]:
@@ -236,7 +238,7 @@ def _list_models(options: argparse.Namespace, study: Study) -> Answer:
 
     cases = choose(units(study, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
-    return Answer("\n".join(names), [dict(case.parameters) for case in cases], names)
+    return Answer("\n".join(names), [dict(case.parameters) for case in cases], report=names)
 
 
 def _report(result: TrainingResult) -> dict[str, Any]:

@@ -23,7 +23,9 @@ MODULES = sorted(Path(cli.__file__).parent.glob("*.py"))
 
 
 def emitted(capsys: pytest.CaptureFixture[str], *, report: Any = None, **options: Any) -> str:
-    emit(argparse.Namespace(**{"json": False, "csv": None, **options}), Answer("a table", ROWS, report=report))
+    emit(
+        argparse.Namespace(**{"json": False, "csv": None, **options}), Answer("a table", ROWS, report=report)
+    )
     return capsys.readouterr().out
 
 

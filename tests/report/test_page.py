@@ -15,7 +15,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale._report import page
-from attnscale._report.colours import COLOURS
+from attnscale._report.page import COLOURS
 
 
 @pytest.fixture(scope="module")

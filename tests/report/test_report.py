@@ -11,9 +11,8 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale._calibrate.fit import Length
-from attnscale._report.curves import MULTIPLES, OWN
 from attnscale._report.make import Group, report_of
-from attnscale._report.measure import BINS, POSITIONS
+from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
 from attnscale.theory import expected_entropy
 
 LENGTHS = [32, 64, 128]

@@ -16,8 +16,7 @@ from .._call.call import Call
 from .._checks import boolean, shown
 from .._options import hinted
 from .._provenance import provenance
-from .curves import MULTIPLES
-from .measure import measure_heads
+from .measure import MULTIPLES, measure_heads
 from .result import Report
 
 if TYPE_CHECKING:

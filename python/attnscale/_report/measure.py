@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report says of the heads of one layer, from their queries and keys at each length."""
+"""What a report says of the heads of one layer, from their queries and keys at each length.
+
+The page's slider shows the heads at multiples of their own scale, each of them measured. Beside each head
+stands the entropy that random keys would have in its place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._calibrate.fit import Length, counted
 from .._call.rows import shows
+from ..attention import attention_statistics
 from ..calibrate import calibrate_rows
-from .curves import MULTIPLES, at_multiples, at_scale, mean
-from .random_keys import random_entropy
+from ..received import attention_received
+from ..theory import expected_entropy
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
+    from .._results import AttentionStatistics
     from ..laws import Law
 
     Array = NDArray[np.float64]
@@ -25,6 +32,12 @@ if TYPE_CHECKING:
 BINS = 20
 #: Runs of neighbouring queries whose mean entropy is shown along the text.
 POSITIONS = 16
+#: Multiples of the head's own scale, four to a doubling; the slider stops at each of them and nowhere else.
+MULTIPLES: Array = 2.0 ** np.linspace(-2, 2, 17)
+#: The place of the head's own scale among them.
+OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
+
+_KNOTS = 5  # rows whose expectation is computed where rows see different numbers of keys
 
 
 def measure_heads(
@@ -47,20 +60,20 @@ def measure_heads(
 def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
     rows = counted(whole)
     n_rows, head_dim = rows.query.shape[-2:]
-    curves, entropy = at_multiples(whole, n_rows)
-    equal, seen = at_scale(whole, n_rows, 0.0)
+    curves, entropy = _at_multiples(whole, n_rows)
+    equal, seen = _at_scale(whole, n_rows, 0.0)
     visible = seen.n_visible[:, -n_rows:]
-    under = [mean(entropy[:, -n_rows:]), *(rows.law_entropy(law) for law in laws[1:])]
+    under = [_mean(entropy[:, -n_rows:]), *(rows.law_entropy(law) for law in laws[1:])]
     random = [_random_under(law, rows, visible) for law in laws]
     return {
         "entropy": np.stack(under, axis=-1),
         "random_entropy": np.stack(random, axis=-1),
-        "uniform_entropy": mean(np.log(np.maximum(visible, 1))),
+        "uniform_entropy": _mean(np.log(np.maximum(visible, 1))),
         "uniform_first_key": equal["first_key_curve"],
         "uniform_received": equal["received_curve"],
         "histogram": np.stack([_histogram(x, int(visible.max())) for x in entropy[:, -n_rows:]]),
-        "by_position": np.stack([mean(part) for part in np.array_split(entropy, POSITIONS, axis=1)], -1),
-        "random_curve": random_entropy(visible, MULTIPLES, head_dim),
+        "by_position": np.stack([_mean(part) for part in np.array_split(entropy, POSITIONS, axis=1)], -1),
+        "random_curve": _random_entropy(visible, MULTIPLES, head_dim),
         **curves,
     }
 
@@ -71,7 +84,7 @@ def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
         return np.full(len(visible), np.nan)
     head_dim = rows.query.shape[-1]
     beta = np.abs(rows.law_scale(law)) * np.sqrt(head_dim)
-    return random_entropy(visible, beta[..., None], head_dim)[:, 0]
+    return _random_entropy(visible, beta[..., None], head_dim)[:, 0]
 
 
 def _histogram(entropies: NDArray[Any], keys: int) -> Array:
@@ -111,3 +124,101 @@ def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str,
         "best_constant": np.where(known, found.amplitude[best, heads], np.nan),
         "misses": np.where(known[:, None], np.moveaxis(np.asarray(found.entropy_error), 0, -1), np.nan),
     }
+
+
+def _at_multiples(whole: Length, n_rows: int) -> tuple[dict[str, Array], NDArray[Any]]:
+    """What `_at_scale` has at each multiple, the last axis; and the entropies of rows at the own scale."""
+    root = np.sqrt(whole.query.shape[-1])
+    parts, rows = zip(*(_at_scale(whole, n_rows, multiple / root) for multiple in MULTIPLES), strict=True)
+    found = {name: np.stack([part[name] for part in parts], axis=-1) for name in parts[0]}
+    return found, rows[OWN].entropy
+
+
+def _at_scale(whole: Length, n_rows: int, scale: float) -> tuple[dict[str, Array], AttentionStatistics]:
+    """Numbers of each head at one scale, means over the last `n_rows` rows, and the statistics of all rows.
+
+    What a key receives is its share of the weight of all rows.
+    """
+    rows = attention_statistics(
+        *(whole.query, whole.key, _first_key(whole)),
+        statistics=("entropy", "max_weight", "lse", "n_visible"),
+        scale=scale,
+        **whole.options,
+    )
+    assert rows.output is not None
+    received = attention_received(whole.query, whole.key, forward=rows, scale=scale, **whole.options)
+    share = received / whole.query.shape[-2]
+    numbers = {
+        "curve": _mean(rows.entropy[:, -n_rows:]),
+        "max_weight_curve": _mean(rows.max_weight[:, -n_rows:]),
+        "first_key_curve": _mean(rows.output[:, -n_rows:, 0]),
+        "received_curve": share.max(-1).astype(np.float64),
+        "received_by_curve": share.argmax(-1).astype(np.float64),
+    }
+    return numbers, rows
+
+
+def _mean(values: NDArray[Any], axis: int = -1) -> Array:
+    """Mean in float64; NaN of nothing, as of a run of positions that a short text has not."""
+    if not values.shape[axis]:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    return np.asarray(values.mean(axis=axis, dtype=np.float64))
+
+
+def _first_key(whole: Length) -> NDArray[Any]:
+    """Values of which attention makes the weight of the first key."""
+    value = np.zeros((*whole.key.shape[:-1], 1), whole.key.dtype)
+    value[:, 0] = 1
+    return value
+
+
+def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> Array:
+    """Mean over the rows of the expected entropy of as many random keys, shape (heads, betas).
+
+    The keys are independent and uniform on a sphere, with scores of the variance beta^2. `visible` has the
+    shape (heads, rows), and beta is one for all, or (heads, rows, betas). Rows that see different numbers of
+    keys lie between five of them, along the logarithm of the number.
+    """
+    counts = np.maximum(visible, 1)
+    if beta.ndim == 1:  # heads that see the same keys share the answer
+        kinds, which = np.unique(counts, axis=0, return_inverse=True)
+        every = np.broadcast_to(beta, (*kinds.shape, len(beta)))
+        return _each(kinds, every, head_dim)[which.reshape(-1)]
+    return _each(counts, beta, head_dim)
+
+
+def _each(counts: NDArray[np.int64], beta: Array, head_dim: int) -> Array:
+    return np.array(
+        [[_mean_of_random(n, b, head_dim) for b in betas.T] for n, betas in zip(counts, beta, strict=True)]
+    )
+
+
+def _mean_of_random(visible: NDArray[np.int64], beta: Array, head_dim: int) -> float:
+    if not np.isfinite(beta).all():
+        return float("nan")
+    counts, first = np.unique(visible, return_index=True)
+    knots = np.unique(np.linspace(0, len(counts) - 1, _KNOTS).round().astype(int))
+    values = [_expected(int(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
+    return float(np.interp(np.log(visible), np.log(counts[knots]), values).mean())
+
+
+@lru_cache(maxsize=4096)
+def _expected(n: int, beta: float, head_dim: int) -> float:
+    """Heads and layers share their numbers of keys, and the exact expectation takes its time."""
+    return float(expected_entropy(n, beta, head_dim=head_dim))
+
+
+def growth_per_doubling(lengths: ArrayLike, entropy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rise from the first length to the last, for each doubling between them; NaN of one length.
+
+    The lengths are the last axis of `entropy`.
+
+    Examples
+    --------
+    >>> float(growth_per_doubling([64, 128, 256], np.array([2.0, 2.3, 3.0])))
+    0.5
+    """
+    ends = np.asarray(lengths, np.float64)[[0, -1]]
+    with np.errstate(invalid="ignore"):
+        found: NDArray[np.float64] = (entropy[..., -1] - entropy[..., 0]) / np.log2(ends[1] / ends[0])
+    return found

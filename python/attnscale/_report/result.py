@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._checks import shown
 from .._tables.tabled import Labelled, Sheet, Tabled
-from .curves import OWN
-from .growth import growth_per_doubling
+from .measure import OWN, growth_per_doubling
 from .page import Page
-from .schema import json_schema
 from .words import differences, outliers, summary
 
 if TYPE_CHECKING:
@@ -269,7 +269,9 @@ class Report(Page, Tabled):
         >>> at.Report.json_schema()["$defs"]["report"]["properties"]["growth"]["description"]
         '[head], nats a doubling of the length.'
         """
-        return json_schema()
+        schema = (files(__package__) / "schema.json").read_text(encoding="utf-8")
+        content: dict[str, Any] = json.loads(schema)
+        return content
 
     def _repr_html_(self) -> str:
         return Page._repr_html_(self)

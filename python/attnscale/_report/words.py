@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .growth import growth_per_doubling
+from .measure import growth_per_doubling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import datasets, laws
 from .._core import __version__, run_fma
-from .._report.growth import growth_per_doubling
+from .._report.measure import growth_per_doubling
 from .._runtime import get_num_threads, show_config
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import counted, to_text

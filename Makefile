@@ -82,7 +82,7 @@ test-quick: $(STAMPS)/test-tools
 
 mutants: $(STAMPS)/tools $(STAMPS)/system-test
 	$(call say,faults planted one after the other)
-	$(BIN)/python -m tests.mutants $(MUTANTS)
+	$(BIN)/python -m tools.mutants $(MUTANTS)
 
 bench: $(STAMPS)/install
 	$(BIN)/attnscale bench --full
@@ -333,12 +333,12 @@ FUZZ := --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(JOBS)
 
 fuzz: $(STAMPS)/test-tools
 	$(call say,random calls against extended precision)
-	$(BIN)/python -m tests.fuzz $(FUZZ)
+	$(BIN)/python -m tools.fuzz $(FUZZ)
 
 # The same calls on an extension module that watches memory or threads.
 fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
 	$(call say,random calls under the $* sanitizer)
-	scripts/sanitized $(CURDIR)/$(BIN)/python $* -m tests.fuzz $(FUZZ)
+	scripts/sanitized $(CURDIR)/$(BIN)/python $* -m tools.fuzz $(FUZZ)
 
 # Measurements are kept in build/audit-scan, by version of transformers.
 audit-scan: $(STAMPS)/tools

@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 
 import studies
-from attnscale.montecarlo._declaration import DECLARATIONS
+from attnscale.montecarlo._experiment import DECLARATIONS
 
 
 def declared_texts():

@@ -63,37 +63,6 @@ def test_curves_take_the_tables() -> None:
         np.testing.assert_allclose(curve.entropy[..., i], rows.entropy, atol=1e-12)
 
 
-def test_empty_extents() -> None:
-    for shape in ((0, 4, 3), (2, 0, 3), (2, 4, 0)):
-        q = np.zeros(shape)
-        assert at.attention(q, q, q, distance_bias=np.zeros(10), distance_scale=np.ones_like).shape == shape
-    assert (
-        at.attention(np.ones((1, 2, 3)), np.ones((1, 0, 3)), np.ones((1, 0, 3)), distance_bias=[0, 1]).sum()
-        == 0
-    )
-
-
-@pytest.mark.parametrize(
-    ("table", "error", "message"),
-    [
-        (
-            np.ones(9),
-            ValueError,
-            "distance_bias must have an entry for each distance 0 ... 9 on its last axis",
-        ),
-        (1.0, ValueError, r"distance_bias must have an entry .* got shape \(\)"),
-        (np.full(10, np.nan), ValueError, "distance_bias must be finite, got NaN"),
-        (np.ones((5, 10)), ValueError, r"distance_bias must broadcast to \(..., heads\) = \(3,\)"),
-        (lambda t: np.ones(3), ValueError, "distance_bias must return one number for each of 19 distances"),
-        (["a"] * 10, TypeError, "distance_bias must be numbers"),
-    ],
-)
-def test_errors(table: Any, error: type[Exception], message: str) -> None:
-    q = np.ones((3, 10, 4))
-    with pytest.raises(error, match=message):
-        at.attention(q, q, q, distance_bias=table)
-
-
 def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:
     q, k, v = random_inputs(21, heads=None)
     options = {"key_lengths": 20, "causal": "bottom_right", "distance_bias": lambda t: -0.1 * np.abs(t)}

@@ -3,32 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, reference
-from cases import STATISTICS, case, check, mask_cases, random_inputs, remembering
+from cases import STATISTICS, random_inputs
 
 pytestmark = pytest.mark.levels
 
 IDS = np.repeat([3, 1, 7, 2], [9, 1, 17, 6])  # 33 keys
-LAWS = (None, "log_n", "ssmax", laws.MinistralTemperature(0.5, 4), laws.QwenLogN(4), laws.ASEntmax(1, 0.3, 1))
-
-
-@pytest.mark.parametrize("law", LAWS, ids=repr)
-@pytest.mark.parametrize("n_queries", [33, 12])
-def test_under_every_mask(law: Any, n_queries: int) -> None:
-    inputs = random_inputs(1, batch=(2,), n_queries=n_queries)
-    packs = (IDS, np.stack([IDS, np.sort(IDS)]))
-    with remembering():
-        for name, options in mask_cases(2, 2, n_queries, 33).items():
-            if options.get("causal") == 3 and n_queries > 30:
-                continue  # the last queries have no key; see test_more_queries_than_keys
-            for ids in packs:
-                with case(name, f"document_ids of {ids.ndim} axes"):
-                    check(*inputs, **{**options, "scale": law, "document_ids": ids})
 
 
 def test_each_document_is_a_call_of_its_own() -> None:
@@ -67,23 +50,6 @@ def test_decoding_goes_on_with_the_last_document() -> None:
     for n_queries in (1, 6, 7, 20, 33):
         last = at.attention(q[:, -n_queries:], k, v, **options)
         np.testing.assert_allclose(last, whole[:, -n_queries:], rtol=1e-12)
-
-
-@pytest.mark.parametrize("options", [{}, {"enable_gqa": True}, {"layout": "bshd"}], ids=str)
-def test_scale_arrays_groups_layouts_and_out(options: dict[str, Any]) -> None:
-    heads = 4
-    q, k, v = random_inputs(
-        5, batch=(2,), heads=heads, kv_heads=2 if "enable_gqa" in options else None, n_queries=33
-    )
-    if "layout" in options:
-        q, k, v = (np.ascontiguousarray(x.swapaxes(-3, -2)) for x in (q, k, v))
-    ids = np.stack([IDS, IDS[::-1]])
-    for shape in ((), (1,), (33,), (heads, 1), (2, 1, 33), (2, heads, 33)):
-        scale = np.random.default_rng(6).uniform(0.1, 0.4, shape)
-        check(q, k, v, scale=scale, document_ids=ids, is_causal=True, **options)
-    out = np.empty_like(q)
-    assert at.attention(q, k, v, out=out, document_ids=ids, **options) is out
-    np.testing.assert_array_equal(out, at.attention(q, k, v, document_ids=ids, **options))
 
 
 def test_states_and_curves() -> None:

@@ -39,6 +39,8 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: at.merge_states(3), TypeError, "states must be AttentionState objects, got 3"),
     # masks and lengths
     (lambda: call(key_lengths=np.array(2**64 - 1, np.uint64)), ValueError, "key_lengths must be between 0 and the number of keys, 7, got 18446744073709551615"),
+    (lambda: call(distance_bias=lambda t: np.ones(3)), ValueError, "distance_bias must return one number for each of 11 distances"),
+    (lambda: call(distance_bias=["a"] * 10), TypeError, "distance_bias must be numbers"),
     # scale
     (lambda: call(scale=at.laws.LogN), TypeError, "scale must be a number, an array of numbers, a law or its name, got <class"),
     (lambda: call(scale="log"), ValueError, "did you mean 'log_n'? the name of a law must be one of 'standard'"),
@@ -81,11 +83,6 @@ def test_mistakes_are_explained(make: Any, error: type[Exception], message: str)
 )
 def test_what_is_not_a_mistake(options: dict[str, Any]) -> None:
     assert call(**options).shape == (2, 4, 5, 8)
-
-
-def test_options_are_keywords() -> None:
-    with pytest.raises(TypeError, match="positional"):
-        at.attention(Q, K, V, 0.5)  # type: ignore[misc]
 
 
 def test_out_may_share_a_buffer_without_sharing_elements() -> None:

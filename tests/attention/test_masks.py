@@ -16,16 +16,6 @@ pytestmark = pytest.mark.levels
 SIZES = [(1, 1), (1, 40), (17, 33), (33, 17), (64, 64), (65, 130), (200, 129), (16, 700)]
 
 
-def same(options: dict[str, Any], others: dict[str, Any], **shape: Any) -> None:
-    """Two ways to say the same thing give the same numbers."""
-    q, k, v = random_inputs(3, batch=(2,), **shape)
-    one = at.attention_statistics(q, k, v, statistics=STATISTICS, **options)
-    two = at.attention_statistics(q, k, v, statistics=STATISTICS, **others)
-    for name in ("output", *STATISTICS):
-        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=2e-6, atol=2e-6, err_msg=name)
-    np.testing.assert_array_equal(one.n_visible, two.n_visible)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_against_the_twin(size: tuple[int, int]) -> None:
     n_queries, n_keys = size
@@ -61,51 +51,6 @@ def test_key_lengths(causal: Any) -> None:
         for length in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140):
             with case(length):
                 check(*inputs, key_lengths=np.array([length, 140 - length]), causal=causal)
-
-
-def test_one_key_length_serves_the_batch() -> None:
-    same({"key_lengths": 20}, {"key_lengths": [20, 20]})
-    q, k, v = random_inputs(6, heads=3)
-    np.testing.assert_allclose(
-        at.attention(q, k, v, key_lengths=20), at.attention(q, k[:, :20], v[:, :20]), rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_array_equal(
-        at.attention(q[0], k[0], v[0], key_lengths=np.int32(20)), at.attention(q, k, v, key_lengths=20)[0]
-    )
-
-
-@pytest.mark.parametrize("n", [17, 64, 130])
-def test_spellings_of_causal(n: int) -> None:
-    square = {"n_queries": n, "n_keys": n}
-    triangle = np.tri(n, dtype=bool)
-    same({"is_causal": True}, {"causal": "top_left"}, **square)
-    same({"is_causal": True}, {"causal": "bottom_right"}, **square)
-    same({"is_causal": True}, {"window": (None, 0)}, **square)
-    same({"is_causal": True}, {"window": (n, 0)}, **square)
-    same({"is_causal": True}, {"attn_mask": triangle}, **square)
-    same({"is_causal": True}, {"attn_mask": np.where(triangle, 0.0, -np.inf)}, **square)
-    same({"is_causal": True, "causal": "top_left", "window": (2**62, 2**62)}, {"is_causal": True}, **square)
-
-
-def test_bottom_right_aligns_the_last_query_with_the_last_key() -> None:
-    same({"causal": "bottom_right"}, {"attn_mask": np.tri(17, 33, 16, bool)})
-    same({"causal": "bottom_right"}, {"attn_mask": np.tri(33, 17, -16, bool)}, n_queries=33, n_keys=17)
-    same(
-        {"causal": "bottom_right", "key_lengths": [25, 25]},
-        {"attn_mask": np.tri(17, 33, 8, bool)},
-    )
-
-
-def test_a_mask_that_hides_nothing_changes_nothing() -> None:
-    same({"attn_mask": np.ones((17, 33), bool)}, {})
-    same({"attn_mask": np.zeros((1, 33), np.float32)}, {})
-    same({"window": (None, None)}, {})
-    same({"key_lengths": 33}, {})
-
-
-def test_bias_of_a_foreign_byte_order() -> None:
-    bias = np.random.default_rng(1).standard_normal((17, 33)).astype(np.float32)
-    same({"attn_mask": bias.astype(">f4")}, {"attn_mask": bias})
 
 
 def low_masks(dtype: np.dtype[Any], n_queries: int, n_keys: int) -> tuple[np.ndarray, np.ndarray]:
@@ -212,51 +157,6 @@ def test_a_mask_is_not_written_out() -> None:
         q[:1, :2], k[:1, :2], attn_mask=mask[:1, :2], statistics=("n_visible",), num_threads=1
     )
     np.testing.assert_array_equal(rows.n_visible, 2**19)
-
-
-def test_n_visible_agrees_with_the_count_that_laws_use() -> None:
-    """count_visible and the closed form for intervals, seen through a law that returns n itself."""
-    at.laws.register("count")(lambda n, head_dim: n)
-    q, k = np.ones((2, 2, 21, 1), np.float32), np.ones((2, 2, 40, 1), np.float32)
-    for name, mask in mask_cases(2, 2, 21, 40).items():
-        options = {**mask, "scale": "count"}
-        options.pop("softcap", None)
-        with case(name):
-            rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
-            bias = options.get("attn_mask")
-            if bias is not None and bias.dtype != bool:
-                options["attn_mask"] = ~np.isneginf(bias)
-                rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
-            del options["scale"]
-            seen = reference.visible((2, 2, 21, 40), **options)
-            np.testing.assert_array_equal(rows.n_visible, seen.sum(-1))
-            some = rows.n_visible > 0
-            np.testing.assert_allclose(rows.max_score[some], rows.n_visible[some], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"window": (20, None)},
-        {"distance_bias": -0.1 * np.arange(164)},
-        {"scale": at.laws.MinistralTemperature(0.5, 16)},
-    ],
-    ids=lambda options: "".join(options) or "none",
-)
-def test_a_block_of_queries_that_starts_at_a_key(options: dict[str, Any]) -> None:
-    """causal=p gives the rows p ... of the whole sequence, also to laws, tables and windows."""
-    q, k, v = random_inputs(41, n_queries=164, n_keys=164, dtype="float64")
-    whole = at.attention_statistics(q, k, v, statistics=STATISTICS, is_causal=True, **options)
-    for first in (0, 7, 36, 100):
-        for n_queries in (1, 5, 64):
-            cut = slice(first, first + n_queries)
-            part = at.attention_statistics(q[:, cut], k, v, statistics=STATISTICS, causal=first, **options)
-            for name in ("output", *STATISTICS):
-                with case(first, n_queries, name):
-                    np.testing.assert_allclose(
-                        getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13
-                    )
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint64", "int8"])

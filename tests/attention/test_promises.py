@@ -16,7 +16,6 @@ from cases import (
     case,
     check,
     close,
-    dtype_of,
     finfo,
     machine_epsilon,
     random_inputs,
@@ -84,18 +83,6 @@ def test_rows_without_keys(dtype: str, options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(rows.output[empty].astype(np.float64), 0)
     np.testing.assert_array_equal(at.attention(q, k, v, **options)[empty].astype(np.float64), 0)
     check(q, k, v, **options)
-
-
-def test_a_whole_head_without_keys() -> None:
-    q, k, v = random_inputs(2, batch=(3,), n_queries=70, n_keys=70)
-    for options in (
-        {"key_lengths": [70, 0, 5]},
-        {"attn_mask": np.array([1, 0, 1], bool)[:, None, None, None]},
-    ):
-        rows = all_statistics(q, k, v, **options)
-        np.testing.assert_array_equal(rows.output[1], 0)
-        for name, wanted in EMPTY_ROW.items():
-            np.testing.assert_array_equal(getattr(rows, name)[1], wanted, err_msg=name)
 
 
 # --- NaN and infinity -------------------------------------------------------------------------------------
@@ -246,49 +233,6 @@ def test_hidden_numbers_are_never_read_into_a_result() -> None:
 
 
 # --- empty extents ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", FLOAT_TYPES)
-def test_empty_extents(dtype: str) -> None:
-    kind = dtype_of(dtype)
-
-    def zeros(*shape: int) -> np.ndarray:
-        return np.zeros(shape, kind)
-
-    for q, k, v in (
-        (zeros(2, 3, 0, 8), zeros(2, 3, 5, 8), zeros(2, 3, 5, 4)),  # no queries
-        (zeros(2, 3, 7, 8), zeros(2, 3, 0, 8), zeros(2, 3, 0, 4)),  # no keys
-        (zeros(2, 0, 7, 8), zeros(2, 0, 5, 8), zeros(2, 0, 5, 4)),  # no heads
-        (zeros(0, 3, 7, 8), zeros(0, 3, 5, 8), zeros(0, 3, 5, 4)),  # no batch
-        (zeros(2, 3, 7, 0), zeros(2, 3, 5, 0), zeros(2, 3, 5, 4)),  # no channels
-        (zeros(2, 3, 7, 8), zeros(2, 3, 5, 8), zeros(2, 3, 5, 0)),  # no value channels
-        (zeros(0, 0), zeros(0, 0), zeros(0, 0)),
-    ):
-        for options in (
-            {},
-            {"causal": "bottom_right"},
-            {"window": (1, 1), "scale": "log_n"},
-            {"enable_gqa": True},
-        ):
-            rows = check(q, k, v, **options)
-            assert rows.output.shape == (*q.shape[:-1], v.shape[-1])
-            mask = np.ones((q.shape[-2], k.shape[-2]), bool)
-            np.testing.assert_array_equal(at.attention(q, k, v, attn_mask=mask, **options), rows.output)
-
-
-def test_no_keys_give_zeros() -> None:
-    q, k, v = random_inputs(10, n_keys=0)
-    rows = all_statistics(q, k, v)
-    np.testing.assert_array_equal(rows.output, 0)
-    for name, wanted in EMPTY_ROW.items():
-        np.testing.assert_array_equal(getattr(rows, name), wanted, err_msg=name)
-
-
-def test_no_channels_mean_uniform_weights() -> None:
-    _, _, v = random_inputs(11)
-    q, k = np.zeros((2, 17, 0), np.float32), np.zeros((2, 33, 0), np.float32)
-    rows = check(q, k, v)
-    np.testing.assert_allclose(rows.entropy, np.log(33), rtol=2e-7)
 
 
 # --- errors -----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import attnscale as at
@@ -114,19 +113,6 @@ def test_entropy_lies_between_0_and_ln_n(data: Any) -> None:
         some = rows.n_visible > 0
         assert (rows.concentration[some] <= 1 + slack).all()
         assert (rows.concentration[some] * rows.n_visible[some] >= 1 - 8 * slack).all()
-
-
-@given(st.data())
-def test_split_and_merge_is_the_whole(data: Any) -> None:
-    q, k, v = data.draw(inputs())
-    n = k.shape[-2]
-    cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
-    edges = [0, *cuts, n]
-    states = [at.attention_state(q, k[:, a:b], v[:, a:b]) for a, b in itertools.pairwise(edges)]
-    merged = at.merge_states(states)
-    whole = at.attention_statistics(q, k, v)
-    for name in ("output", "lse", "entropy"):
-        np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-11, atol=1e-11)
 
 
 @given(inputs(), st.floats(-2, 2, allow_subnormal=False))

@@ -10,7 +10,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import _core
-from cases import STATISTICS, check, random_inputs
+from cases import STATISTICS, random_inputs
 
 pytestmark = pytest.mark.levels
 
@@ -45,17 +45,6 @@ def test_names_may_be_any_iterable_or_one_name() -> None:
     for wanted in (["lse", "entropy"], {"lse": 0, "entropy": 0}, iter(("lse",)), ("lse", "lse"), "lse"):
         rows = at.attention_statistics(q, k, statistics=wanted)
         assert rows.lse is not None
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_identities(dtype: str) -> None:
-    q, k, v = random_inputs(4, n_queries=60, n_keys=200, head_dim=32, dtype=dtype, spread=2.0)
-    rows = check(q, k, v, causal="bottom_right")
-    tight = {"rtol": 2e-5, "atol": 2e-5} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-12}
-    np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, **tight)
-    np.testing.assert_allclose(rows.max_weight, np.exp(rows.max_score - rows.lse), **tight)
-    assert (rows.concentration <= rows.max_weight * (1 + tight["rtol"])).all()
-    assert (rows.entropy >= -np.log(rows.concentration) - tight["atol"]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -72,7 +72,7 @@ def test_layouts_do_not_change_a_bit(dtype: str, head_dim: int) -> None:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-@pytest.mark.parametrize("kind", ["bool", "float32", "float16", "float64"])
+@pytest.mark.parametrize("kind", ["bool", "float32", "float16", "float64", ">f4"])
 def test_layouts_of_masks(name: str, kind: str) -> None:
     q, k, v = random_inputs(2, n_queries=35, n_keys=70)
     rng = np.random.default_rng(2)

@@ -16,7 +16,7 @@ from attnscale import montecarlo as mc
 from attnscale._grid import complete
 from attnscale.cli import main
 from attnscale.montecarlo import _run
-from attnscale.montecarlo._declaration import DECLARATIONS
+from attnscale.montecarlo._experiment import DECLARATIONS
 
 # Arguments of a small run of each experiment, and the call that they stand for.
 RUNS = {

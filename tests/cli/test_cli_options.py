@@ -16,7 +16,7 @@ from attnscale.cli import build_parser, main
 from attnscale.cli._options import OPTIONS, in_option_words, real, whole
 from attnscale.cli.mc import parameters
 from attnscale.montecarlo import _run
-from attnscale.montecarlo._declaration import DECLARATIONS, Declaration
+from attnscale.montecarlo._experiment import DECLARATIONS, Declaration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 

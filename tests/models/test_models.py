@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Small random models of transformers, watched, against the weights that their own code computes.
 
-``expectations.json`` says of each type what is known of it: "right", "no attention", or another state with
-its reason. ``python -m tests.models.scan`` runs them all, and ``--write`` enters what it found.
+``tools/models/expectations.json`` says of each type what is known of it: "right", "no attention", or another
+state with its reason. ``python -m tools.models.scan`` runs them all, and ``--write`` enters what it found.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tests.models import scan
+from tools.models import scan
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
-EXPECTED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("expectations.json").read_text())
+EXPECTED: dict[str, dict[str, str]] = json.loads(scan.EXPECTATIONS.read_text())
 #: Types that differ in how they attend, watched before each commit.
 SAMPLE = (
     *("bert", "bart", "t5", "whisper", "llava", "gemma3", "albert", "deberta-v2", "bloom", "mpt", "gpt_neo"),
@@ -48,7 +47,7 @@ def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind:
     import attnscale as at
     import torch
 
-    from tests.models.zoo import made, runs
+    from tools.models.zoo import made, runs
 
     scan.prepare()
     model, inputs = made(kind)

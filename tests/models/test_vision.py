@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.models.vision import TIMM, WRITTEN_OUT
+from tools.models.vision import TIMM, WRITTEN_OUT
 
 pytestmark = [pytest.mark.torch, pytest.mark.maintainer, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ def answers() -> dict[str, dict[str, Any]]:
     if not (APART / "timm").is_dir() and find_spec("timm") is None:
         pytest.skip("needs timm and torchvision, here or in build/vision")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.models.vision", str(APART)],
+        [sys.executable, "-W", "ignore", "-m", "tools.models.vision", str(APART)],
         cwd=ROOT,
         capture_output=True,
         text=True,

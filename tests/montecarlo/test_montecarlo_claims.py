@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attnscale import laws, theory
 from attnscale import montecarlo as mc
-from attnscale.montecarlo._dot_product import DISTRIBUTIONS
+from attnscale.montecarlo._dot_products import DISTRIBUTIONS
 
 # One law that no table has: it keeps the weight of a needle.
 LOG_64 = laws.LogN(base=64)

@@ -10,7 +10,7 @@ import pytest
 from attnscale import _memory
 from attnscale import montecarlo as mc
 from attnscale.cli import main
-from attnscale.montecarlo import _cost, _limits, _run
+from attnscale.montecarlo import _parameters, _run
 
 _DAY = 86400.0
 
@@ -85,7 +85,7 @@ def test_other_counts_too(name: str, call: Callable[[], Any]) -> None:
 def test_more_than_memory_is_refused(
     name: str, size: str, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_limits, "machine_memory", lambda: 2.0**29)
+    monkeypatch.setattr(_parameters, "machine_memory", lambda: 2.0**29)
     rule = (
         rf"^{name} must be small enough for the memory of this machine, 512 MiB, got \d+, whose arrays take"
     )
@@ -127,7 +127,7 @@ def test_the_time_that_is_said_is_the_time_that_it_takes(monkeypatch: pytest.Mon
     """Within a factor of a few: a machine may do something else meanwhile."""
     from time import perf_counter
 
-    monkeypatch.setattr(_cost, "MINUTE", 1e-3)
+    monkeypatch.setattr(_run, "MINUTE", 1e-3)
     said: list[str] = []
     start = perf_counter()
     mc.entropy_vs_length([512, 4096], samples=10_000, rng=0, announce=said.append)
@@ -147,7 +147,7 @@ def test_a_run_of_a_moment_says_nothing_and_no_number_changes() -> None:
 
 
 def test_a_trial_does_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cost, "MINUTE", 1e-9)
+    monkeypatch.setattr(_run, "MINUTE", 1e-9)
     for target in ({"samples": 512}, {"target_error": 0.02}):
         said: list[str] = []
         seen = mc.entropy_vs_length([64, 512], rng=5, announce=said.append, **target)
@@ -158,7 +158,7 @@ def test_a_trial_does_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_is_done_already_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cost, "MINUTE", 1e-9)
+    monkeypatch.setattr(_run, "MINUTE", 1e-9)
     before = mc.entropy_vs_length(64, samples=100, rng=0)
     assert told(mc.entropy_vs_length, 64, samples=164, resume=before).endswith(": 64 samples")
 
@@ -182,6 +182,6 @@ def test_the_command_says_what_is_refused(capsys: Any) -> None:
 
 def test_durations() -> None:
     seconds = (90, 150, 3 * 3600, 5 * _DAY, 3000 * _DAY)
-    assert [_cost.duration(each) for each in seconds] == [
+    assert [_run.duration(each) for each in seconds] == [
         *("90 seconds", "2.5 minutes", "3 hours", "5 days", "8.2 years")
     ]

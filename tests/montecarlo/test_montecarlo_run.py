@@ -13,7 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
-from attnscale.montecarlo import _dot_product, _run, _tally
+from attnscale.montecarlo import _dot_products, _run, _tally
 
 # One experiment of each engine, small; all take a sequence in `n` or `head_dim`.
 EXPERIMENTS = {
@@ -94,9 +94,11 @@ def test_the_standard_error_of_a_few_rows_is_unbiased(name):
 
 def test_the_variance_of_one_block_is_unbiased():
     """From the mean powers of the fewest numbers that a run draws, each of 1 ... 4."""
-    x = np.random.default_rng(8).exponential(size=_dot_product._BLOCK)
+    x = np.random.default_rng(8).exponential(size=_dot_products._BLOCK)
     powers = np.array([[(x**power).mean() for power in range(1, 5)]])
-    (variance, scaled, mean, _), _ = _dot_product._moments(_tally.Tally.empty((4,)).add(powers), head_dim=8)
+    (variance, scaled, mean, _), _ = _dot_products.mc_dot_product_moments(
+        _tally.Tally.empty((4,)).add(powers), head_dim=8
+    )
     np.testing.assert_allclose([variance, scaled, mean], [x.var(ddof=1), x.var(ddof=1) / 8, x.mean()])
 
 

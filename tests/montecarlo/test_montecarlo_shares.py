@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale.cli import main
-from attnscale.montecarlo._estimates import means_and_shares, share_error
-from attnscale.montecarlo._tally import Tally
+from attnscale.montecarlo._tally import Tally, means_and_shares, share_error
 
 
 @pytest.mark.parametrize("n", [64, 256, 1000])

@@ -8,8 +8,8 @@ from fnmatch import filter
 
 from cases import case
 
-from tests.mutants.__main__ import FAULTS
-from tests.mutants.tree import ROOT
+from tools.mutants.__main__ import FAULTS
+from tools.mutants.tree import ROOT
 
 
 def test_every_fault_has_one_place():

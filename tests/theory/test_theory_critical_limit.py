@@ -7,7 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from attnscale import reference, theory
-from attnscale.theory import _critical_limit
+from attnscale.theory import _phases
 
 
 @pytest.mark.parametrize(("t", "d"), [(0.01, 2), (1.0, 4), (2.0, 8), (0.2, 3), (3.0, 5), (20.0, 64)])
@@ -29,7 +29,7 @@ def test_the_exponent_against_its_series(d, u):
         a = mp.mpf(d - 1) / 2
         terms = mp.fsum((-1) ** (k + 1) * mp.e ** (k * u) / (mp.factorial(k) * k**a) for k in range(1, 120))
         expected = float(mp.log(mp.gamma(a + 1) * terms))
-    assert _critical_limit._moments(np.array([u]), d).log_f[0] == pytest.approx(expected, abs=1e-12)
+    assert _phases._moments(np.array([u]), d).log_f[0] == pytest.approx(expected, abs=1e-12)
 
 
 def arrivals_entropy(t, d, rng, rows=1000, arrivals=4000):

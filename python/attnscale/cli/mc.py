@@ -14,7 +14,7 @@ from .._io import InputError, read_heads
 from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import error_cell, number_cell, to_text
-from ..montecarlo._declaration import DECLARATIONS, Declaration
+from ..montecarlo._experiment import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
 from ._figure import Drawing
 from ._options import OPTIONS, add_option, add_outputs, add_unit

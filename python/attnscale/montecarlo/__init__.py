@@ -13,16 +13,12 @@ machine, whatever the number of threads or the pieces of work are.
 
 from ._arrays import laplace, normal, sphere, truncated_normal, uniform
 from ._averaging import averaging_error
-from ._cosine import max_cosine
-from ._dot_product import dot_product_variance
-from ._length import entropy_vs_length
-from ._needle import head_dimension, needle_dilution
+from ._dot_products import dot_product_variance, max_cosine
+from ._length import entropy_vs_length, head_dimension, needle_dilution
 from ._projection import jl_distortion
-from ._rank import rank_and_sparsity
 from ._result import Estimate, ExperimentResult
 from ._run import RunOptions
-from ._saturation import softmax_saturation
-from ._sparsity import sparsity
+from ._weights import rank_and_sparsity, softmax_saturation, sparsity
 
 __all__ = [
     "Estimate",

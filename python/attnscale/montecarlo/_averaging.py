@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ._axes import LawAxis, integer_axis, law_axis
-from ._declaration import Grid, Quantity, declare
+from ._experiment import Declaration, Grid, Quantity
+from ._parameters import LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
-from ._score_experiment import score_experiment
+from ._scores import score_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,7 @@ def _exact(grid: Grid) -> dict[str, Any]:
     return {"error_variance": concentration, "concentration": concentration}
 
 
-_DECLARED = declare(
-    "averaging_error",
+_AVERAGING = Declaration(
     "variance of a mean of n independent values",
     quantities={
         "error_variance": Quantity("", "variance of the average"),
@@ -39,6 +38,7 @@ _DECLARED = declare(
 )
 
 
+@_AVERAGING.of
 def averaging_error(
     n: int | Sequence[int] = (512, 4096),
     *,
@@ -80,10 +80,10 @@ def averaging_error(
     array([0.  , 0.51])
     """
     experiment = score_experiment(
-        _DECLARED,
+        _AVERAGING,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
-        threads=num_threads_of(_DECLARED, options),
+        threads=num_threads_of(_AVERAGING, options),
     )
     return run(experiment, samples, rng, options)

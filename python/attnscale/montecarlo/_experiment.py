@@ -1,24 +1,123 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An experiment: cases that give rows of numbers, and what the mean of the rows estimates."""
+"""An experiment: what is declared of it, and its cases, which give rows of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._axes import Axis
-from ._declaration import Declaration
-from ._estimates import means_and_shares
-from ._tally import Tally
+from ._parameters import Axis
+from ._tally import Tally, means_and_shares
 
-#: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
-#: Each row depends on the key and its index alone; shape (count, *inner axes, columns), float64.
-RowSource: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Quantity(NamedTuple):
+    """A quantity that an experiment estimates."""
+
+    unit: str = ""  # "nat", or "" for a plain number
+    label: str = ""  # what an axis of a figure calls it; its name where this is empty
+
+
+class Grid(NamedTuple):
+    """The points at which an experiment was done."""
+
+    axes: Mapping[str, tuple[Any, ...]]  # labels along each axis of the result
+    parameters: Mapping[str, Any]
+    betas: Any  # beta of the laws, of the shape of the result; None where there are none
+
+    def along(self, name: str) -> Any:
+        """A parameter, shaped to broadcast along its axis."""
+        if name not in self.axes:
+            return self.parameters[name]
+        shape = [len(labels) if axis == name else 1 for axis, labels in self.axes.items()]
+        return np.reshape(np.array(self.axes[name]), shape)
+
+
+@dataclass(eq=False)
+class Declaration:
+    """What is known of an experiment before it is run.
+
+    Attributes
+    ----------
+    subject : str
+        What it is about, in a line.
+    quantities : dict of str to Quantity
+        What it estimates; the first is the one that a target error is for.
+    samples : int
+        How many it draws unless told otherwise, for each point of its outer axes.
+    along : tuple of str
+        Parameters that a figure has along x, the first that varies.
+    exact : callable or None
+        From a :class:`Grid` to the expectations of those quantities that the theory has.
+    known : str
+        Where `exact` has a value, in words.
+    defaults : dict of str to str
+        In words, the values of parameters whose default in the signature is None.
+    choices : dict of str to tuple of str
+        What parameters that are words may be.
+    arrays : tuple of str
+        Parameters that take a model's own queries and keys.
+    shares : tuple of str
+        Quantities that every row has or has not, 0 or 1; their mean is a share.
+    bounded : tuple of str
+        Quantities that are from 0 to 1 in every row.
+    block : int
+        Samples in a row.
+    name : str
+        The name of the experiment's function in :mod:`attnscale.montecarlo`.
+    function : callable
+        That function, which users call.
+    """
+
+    subject: str
+    quantities: Mapping[str, Quantity]
+    samples: int
+    along: tuple[str, ...] = ("n", "head_dim")
+    exact: Callable[[Grid], dict[str, Any]] | None = None
+    known: str = ""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    arrays: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
+    block: int = 1
+    name: str = field(init=False)
+    function: Callable[..., Any] = field(init=False)
+
+    def of(self, function: _Function) -> _Function:
+        """Decorate the function that this declares, and add the experiment to :data:`DECLARATIONS`."""
+        self.name, self.function = function.__name__, function
+        DECLARATIONS[self.name] = self
+        return function
+
+
+#: The experiments by name, in the order in which the package lists them.
+DECLARATIONS: dict[str, Declaration] = {}
+
+
+def exact(experiment: str, grid: Grid) -> dict[str, NDArray[np.float64]]:
+    """Expectations of the experiment's quantities, of the shape of its axes; empty if none is known."""
+    declared = DECLARATIONS.get(experiment)
+    found = declared.exact(grid) if declared is not None and declared.exact is not None else {}
+    shape = tuple(map(len, grid.axes.values()))
+    return {name: np.broadcast_to(np.asarray(value, np.float64), shape) for name, value in found.items()}
+
+
+class RowSource(Protocol):
+    """Rows first ... first + count - 1 of the generator with a key, (count, *inner axes, columns), float64.
+
+    Each row depends on the key and its index alone.
+    """
+
+    def __call__(self, *, key: int, first: int, count: int) -> NDArray[np.float64]: ...
+
+
 Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
@@ -52,20 +151,25 @@ class Prepared:
     declared : Declaration
     outer, inner : tuples of Axis
         Each point of the outer axes is a case; its rows have one entry for each of the inner ones.
-    cases : tuple of Draws
+    cases : sequence of Draws
         In the order of the outer axes, the last one running fastest.
-    parameters : dict
-        Everything that defines the experiment, as JSON can hold it.
+    about : dict
+        The parameters that are no axis, as JSON can hold them.
     betas : ndarray or None
         Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     """
 
     declared: Declaration
     outer: tuple[Axis, ...]
-    inner: tuple[Axis, ...]
-    cases: tuple[Draws, ...]
-    parameters: dict[str, Any]
+    cases: Sequence[Draws]
+    inner: tuple[Axis, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
     betas: NDArray[np.float64] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything that defines the experiment, as JSON can hold it."""
+        return {axis.name: axis.given for axis in (*self.outer, *self.inner)} | self.about
 
     def empty_tally(self) -> Tally:
         """A tally for the rows of one case."""

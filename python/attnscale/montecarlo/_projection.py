@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -10,11 +11,8 @@ from numpy.typing import NDArray
 
 from .._checks import as_array, choose, positive_int, shown
 from .._core import mc_points, mc_projection_rows
-from ._axes import axis, fraction, integer_axis, product
-from ._declaration import Quantity, declare
-from ._digest import describe_array
-from ._experiment import Draws, Prepared, RowSource
-from ._limits import check_count, check_memory
+from ._experiment import Declaration, Draws, Prepared, Quantity
+from ._parameters import axis, check_count, check_memory, describe_array, fraction, integer_axis, product
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from ._result import ExperimentResult
 
 KINDS = ("gaussian", "sign", "sparse")
-_DECLARED = declare(
-    "jl_distortion",
+_DISTORTION = Declaration(
     "change of distances by a random projection",
     quantities={
         "distortion": Quantity("", "largest relative change of $|x - y|^2$"),
@@ -43,6 +40,7 @@ _DECLARED = declare(
 )
 
 
+@_DISTORTION.of
 def jl_distortion(
     points: Any = None,
     *,
@@ -103,27 +101,28 @@ def jl_distortion(
     >>> bool(result.value[0] > result.value[1])
     True
     """
-    threads = num_threads_of(_DECLARED, options)
+    threads = num_threads_of(_DISTORTION, options)
     dims = integer_axis("k", k)
     kinds = axis("kind", kind, lambda name, value: choose(name, value, KINDS))
     tolerances = axis("eps", eps, fraction)
     fixed, shape, described = _source(points, n, dim)
     check_memory("k", max(dims.values), 4.0 * shape[0] * (shape[1] + max(dims.values)))
-    cases = tuple(
+    shared: dict[str, Any] = {
+        "points": fixed,
+        "n": shape[0],
+        "dim": shape[1],
+        "eps": tolerances.values,
+        "num_threads": threads,
+    }
+    cases = [
         Draws(
             (*shape, size, KINDS.index(chosen)),
-            _rows(fixed, shape, size, chosen, tolerances.values, threads),
+            partial(mc_projection_rows, k=size, kind=chosen, **shared),
             shape[0] * size * float(shape[1] + shape[0]),
         )
         for size, chosen in product(dims, kinds)
-    )
-    experiment = Prepared(
-        _DECLARED,
-        outer=(dims, kinds),
-        inner=(tolerances,),
-        cases=cases,
-        parameters={"k": dims.given, "kind": kinds.given, "eps": tolerances.given, **described},
-    )
+    ]
+    experiment = Prepared(_DISTORTION, (dims, kinds), cases, inner=(tolerances,), about=described)
     return run(experiment, samples, rng, options)
 
 
@@ -148,28 +147,3 @@ def _source(
     with np.errstate(over="ignore"):  # what is beyond float64 becomes infinite, and is refused
         wide = given.astype(np.float64)
     return mc_points(wide), given.shape, {"points": describe_array(given)}
-
-
-def _rows(
-    points: NDArray[np.float32] | None,
-    shape: tuple[int, int],
-    k: int,
-    kind: str,
-    eps: tuple[float, ...],
-    threads: int,
-) -> RowSource:
-    def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return mc_projection_rows(
-            points=points,
-            n=shape[0],
-            dim=shape[1],
-            k=k,
-            kind=kind,
-            eps=eps,
-            key=key,
-            first=first,
-            count=count,
-            num_threads=threads,
-        )
-
-    return rows

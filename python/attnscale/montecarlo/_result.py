@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment returns."""
+"""What an experiment returns, and the JSON file that keeps it."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
 from .._provenance import Provenance
+from .._seeds import seed_from_json, seed_to_json
 from .._spelling import as_number
 from .._tables.tabled import Labelled, Unit
-from ._declaration import Grid, exact
-from ._stored import as_stored, from_stored
+from ._experiment import Grid, exact
 from ._tally import Tally
 
 if TYPE_CHECKING:
@@ -244,3 +244,63 @@ def _fixed(result: ExperimentResult) -> str:
     """The parameters that are no axis, as text."""
     entries = ((name, value) for name, value in result.parameters.items() if name not in result.axes)
     return ", ".join(f"{name}={value!r}" for name, value in entries if value is not None)
+
+
+def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a file keeps of the fields of an ExperimentResult."""
+    return {
+        **fields,
+        "estimates": {
+            name: {key: each if key == "unit" else _listed(each) for key, each in vars(estimate).items()}
+            for name, estimate in fields["estimates"].items()
+        },
+        "samples": np.asarray(fields["samples"]).tolist(),
+        "provenance": asdict(fields["provenance"]),
+        "_betas": None if fields["_betas"] is None else _listed(fields["_betas"]),
+        "_seed": seed_to_json(fields["_seed"]),
+        "_tallies": [
+            {name: _listed(each) for name, each in vars(tally).items()} for tally in fields["_tallies"]
+        ],
+    }
+
+
+def from_stored(stored: dict[str, Any]) -> dict[str, Any]:
+    """The fields that :func:`as_stored` wrote; estimates as dictionaries."""
+    shape = tuple(map(len, stored["axes"].values()))
+    made = stored["provenance"]
+    seed = made["seed"]
+    return {
+        **stored,
+        "estimates": {
+            name: {key: each[key] if key == "unit" else _shaped(each[key], shape) for key in each}
+            for name, each in stored["estimates"].items()
+        },
+        "axes": {name: tuple(labels) for name, labels in stored["axes"].items()},
+        "samples": np.array(stored["samples"], np.int64) if shape else stored["samples"],
+        "provenance": Provenance(
+            **{
+                **made,
+                "seed": tuple(seed) if isinstance(seed, list) else seed,
+                "spawn_key": tuple(made["spawn_key"]),
+            }
+        ),
+        "_betas": None if stored["_betas"] is None else np.array(stored["_betas"], np.float64),
+        "_seed": seed_from_json(stored["_seed"]),
+        "_tallies": tuple(_tally(each) for each in stored["_tallies"]),
+    }
+
+
+def _tally(stored: dict[str, Any]) -> Tally:
+    arrays = (np.array(stored[name], np.float64) for name in ("origin", "sums", "products"))
+    return Tally(int(stored["rows"]), *arrays)
+
+
+def _listed(values: Any) -> Any:
+    """Numbers as nested lists; what is not finite as null."""
+    array: NDArray[Any] = np.asarray(values)
+    return np.where(np.isfinite(array), array.astype(object), np.array(None)).tolist()
+
+
+def _shaped(stored: Any, shape: tuple[int, ...]) -> Any:
+    array = np.array(stored, np.float64)
+    return array if shape else float(array)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from time import perf_counter
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -17,16 +19,17 @@ from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, complete
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
-from .._grid.progress import Progress, check_progress
+from .._grid.progress import MINUTE, Progress, check_progress
 from .._grid.runners import Outcomes
 from .._grid.store import Store
 from .._options import check_options
 from .._provenance import provenance
+from .._runtime import get_num_threads
 from .._seeds import case_key, seed_from_json, seed_sequence, seed_to_json
-from ._cost import Announce, announcement, check_announce
-from ._declaration import Declaration
-from ._experiment import Draws, Prepared
-from ._limits import check_count
+from .._spelling import as_number
+from .._tables.text import duration
+from ._experiment import Declaration, Draws, Prepared
+from ._parameters import check_count
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
 
@@ -80,14 +83,10 @@ class RunOptions(TypedDict, total=False):
 
 
 _DEFAULTS: dict[str, Any] = {
-    "target_error": None,
+    **dict.fromkeys(RunOptions.__annotations__),
     "max_samples": MOST_SAMPLES,
     "progress": False,
     "on_interrupt": "return",
-    "resume": None,
-    "store": None,
-    "num_threads": None,
-    "announce": None,
 }
 
 
@@ -203,7 +202,9 @@ class _Run:
             first = tally.rows
             while (goal := self.stopping.goal(self.experiment, draws, tally)) > tally.rows:
                 while tally.rows < goal:
-                    tally = tally.add(draws.rows(key, tally.rows, min(piece, goal - tally.rows)))
+                    tally = tally.add(
+                        draws.rows(key=key, first=tally.rows, count=min(piece, goal - tally.rows))
+                    )
                     yield case, tally.to_fields()
             if self.store is not None and tally.rows > first:
                 self.store.write(case, tally.to_fields())
@@ -294,3 +295,79 @@ def _result(run: _Run, tallies: tuple[Tally, ...], *, interrupted: bool) -> Expe
         _seed=run.seed,
         _tallies=tallies,
     )
+
+
+#: A function that is told a line of text.
+Announce = Callable[[str], Any]
+
+# Operations a second, as `Draws.cost` counts them: fewer than any machine does, and about what a thread does.
+_LEAST_RATE = 1e7
+_USUAL_RATE = 1e10
+# Operations of a trial, some milliseconds, and of a case's first rows, some seconds at most; their number.
+_TRIAL, _PILOT, _PILOT_ROWS = 4e7, 4e9, 256
+
+
+def check_announce(announce: Any) -> Announce | None:
+    """`announce`, if it is None or can be called."""
+    if announce is not None and not callable(announce):
+        raise TypeError(f"announce must be None or a function of a text, got {shown(announce)}")
+    checked: Announce | None = announce
+    return checked
+
+
+def announcement(
+    experiment: Prepared, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
+) -> str:
+    """The expected time of a run and its samples, as text, if that is more than a minute; else nothing.
+
+    The time is measured on the cheapest case's first rows, done once more, or taken as usual where one row
+    alone is long. For a target error, the spread of the first rows says how many are expected.
+    """
+    left = [max(most_rows - tally.rows, 0) for tally in tallies]
+    costs = [case.cost for case in experiment.cases]
+    if float(np.dot(left, costs)) < MINUTE * _LEAST_RATE:
+        return ""
+    rate = _rate(min(experiment.cases, key=lambda case: case.cost), threads)
+    wanted = None if target is None else _rows_for(experiment, target, rate)
+    if wanted is not None:
+        left = [max(min(most_rows, wanted) - tally.rows, 0) for tally in tallies]
+    seconds = float(np.dot(left, costs)) / rate
+    if seconds < MINUTE:
+        return ""
+    told = f"this takes about {duration(seconds)}: {_count(max(left) * experiment.declared.block)} samples"
+    told += f" for each of {len(costs)} cases" if len(costs) > 1 else ""
+    aim = "" if target is None else f"target error {as_number(target)}"
+    if wanted is None:
+        return told + (f", unless the {aim} is reached before" if aim else "")
+    needed = _count(wanted * experiment.declared.block)
+    if wanted > most_rows:
+        return f"{told}, and the {aim} needs about {needed}: it will not be reached"
+    return f"{told}, which the {aim} needs"
+
+
+def _rate(case: Draws, threads: int) -> float:
+    """Operations a second, of a trial if a row is short enough for one."""
+    if case.cost > _TRIAL:
+        return _USUAL_RATE * (threads or get_num_threads())
+    count = max(int(min(_TRIAL / case.cost, 1024)), 1)
+    case.rows(key=0, first=0, count=1)  # the first call does some work that comes only once
+    start = perf_counter()
+    case.rows(key=0, first=0, count=count)
+    return count * case.cost / max(perf_counter() - start, 1e-6)
+
+
+def _rows_for(experiment: Prepared, target: float, rate: float) -> int | None:
+    """Rows for which the error is the target in the case with the largest spread that is tried."""
+    found = []
+    for case in experiment.cases:
+        if _PILOT_ROWS * case.cost > min(_PILOT, rate):
+            continue
+        tally = experiment.empty_tally().add(case.rows(key=0, first=0, count=_PILOT_ROWS))
+        error = float(np.max(experiment.estimate(case, tally)[1][..., 0]))
+        if math.isfinite(error):
+            found.append(math.ceil(_PILOT_ROWS * min((error / target) ** 2, 1e300)))
+    return max(found) if found else None
+
+
+def _count(value: float) -> str:
+    return str(int(value)) if value < 1e7 else f"{value:.2g}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of attention over random keys, from the core or from real heads."""
+"""Experiments on rows of attention over random keys, from the core or from real heads."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,54 @@ from numpy.typing import NDArray
 from .._checks import as_array, choose, number, shown
 from .._core import mc_experiment_rows, mc_fill
 from ..attention import attention_statistics
-from ._digest import describe_array
-from ._experiment import RowSource
+from ._experiment import Declaration, Draws, Prepared, RowSource
+from ._parameters import STREAMED, Axis, beta_of, check_memory, describe_array, product
+
+
+def score_experiment(
+    declared: Declaration,
+    *,
+    lengths: Axis,
+    dims: Axis,
+    laws: Axis,
+    threads: int,
+    source: str | RealHeads = "sphere",
+    correlation: float = 0.0,
+    cosine: float = math.nan,
+    about: dict[str, Any] | None = None,
+    looks: int = 1,
+) -> Prepared:
+    """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
+
+    The scores of a model are ``beta q.k / sqrt(head_dim)``, and `about` are parameters that are no axis.
+    `looks` is the number of multiples of its scale at which the core looks at each row, for the cost.
+    """
+    cases, every_beta = [], []
+    for n, dim in product(lengths, dims):
+        check_memory("n", n, STREAMED * n)
+        check_memory("head_dim", dim, 4.0 * dim)
+        betas = np.array([beta_of(law, n, dim) for law in laws.values])
+        every_beta.append(betas)
+        if isinstance(source, RealHeads):
+            rows, cost = source.rows(n, betas.tolist(), threads), 1e5 * len(betas)
+        else:
+            rows = partial(
+                mc_experiment_rows,
+                experiment=declared.name,
+                model=source,
+                n=n,
+                head_dim=dim,
+                correlation=correlation,
+                cosine=cosine,
+                betas=betas,
+                num_threads=threads,
+            )
+            cost = n * (dim + 8.0 * looks * len(betas))
+        cases.append(Draws((n, dim), rows, cost))
+    return Prepared(
+        declared, (lengths, dims), cases, inner=(laws,), about=about or {}, betas=np.stack(every_beta)
+    )
+
 
 #: The quantities that a row of real heads has.
 _COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
@@ -23,37 +70,6 @@ MODELS = ("sphere", "gaussian", "correlated")
 def least_head_dim(model: Any) -> int:
     """The least head_dim of a model: 2 for a sphere, because a sphere of one dimension is two points."""
     return 2 if model == "sphere" else 1
-
-
-def model_rows(
-    experiment: str,
-    model: str,
-    n: int,
-    head_dim: int,
-    betas: NDArray[np.float64],
-    num_threads: int,
-    *,
-    correlation: float = 0.0,
-    cosine: float = math.nan,
-) -> RowSource:
-    """An experiment's quantities of rows over n random keys, for scores ``beta q.k / sqrt(head_dim)``."""
-
-    def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return mc_experiment_rows(
-            experiment=experiment,
-            model=model,
-            n=n,
-            head_dim=head_dim,
-            correlation=correlation,
-            cosine=cosine,
-            betas=betas,
-            key=key,
-            first=first,
-            count=count,
-            num_threads=num_threads,
-        )
-
-    return rows
 
 
 def read_correlation(model: str, correlation: Any) -> float:
@@ -91,7 +107,7 @@ class RealHeads:
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None
 
-        def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
+        def rows(*, key: int, first: int, count: int) -> NDArray[np.float64]:
             width = 2 + self.n_keys
             u = np.empty(count * width)
             mc_fill(u, "uniform", (0.0, 1.0), key, 0, first * width, num_threads)

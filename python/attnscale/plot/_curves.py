@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._grid.table import Column, Table
 from .._spelling import as_number
 from .._tables.tabled import Unit, nats_per
-from ..montecarlo._declaration import DECLARATIONS
+from ..montecarlo._experiment import DECLARATIONS
 from ._exact import exact_curve
 from ._looks import looks
 from ._names import Named

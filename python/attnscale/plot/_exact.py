@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._grid.table import Table
-from ..montecarlo._axes import beta_of
-from ..montecarlo._declaration import Grid, exact
+from ..montecarlo._experiment import Grid, exact
+from ..montecarlo._parameters import beta_of
 from ._dense import dense
 from ._style import law_of
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tables.tabled import Unit, nats_per
-from ..montecarlo._declaration import DECLARATIONS
+from ..montecarlo._experiment import DECLARATIONS
 from ._curves import (
     AXIS_LABELS,
     draw_curves,

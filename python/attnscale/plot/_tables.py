@@ -12,7 +12,7 @@ import numpy as np
 
 from .._checks import shown
 from .._grid.table import Column, Table
-from ..montecarlo._declaration import DECLARATIONS
+from ..montecarlo._experiment import DECLARATIONS
 
 if TYPE_CHECKING:
     import xarray

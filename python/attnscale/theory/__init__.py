@@ -16,15 +16,25 @@ array([5.752, 5.752, 5.752])
 
 from ._bounds import (
     entropy_lower_bound,
+    jacobian_norm,
+    jacobian_trace,
     least_entropy,
+    smooth_maximum,
+    smooth_maximum_bounds,
     softcap_for_entropy,
     spectral_entropy_bound,
     weight_bounds,
 )
-from ._cosines import expected_max_cosine, max_cosine
-from ._critical_limit import critical_limit_beta, critical_limit_entropy
-from ._cumulants import cumulant_beta, score_cumulants
-from ._dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
+from ._dimensions import (
+    dot_product_kurtosis,
+    dot_product_variance,
+    equivalent_head_dim,
+    expected_max_cosine,
+    jl_min_dim,
+    jl_rule_of_thumb,
+    max_cosine,
+    truncated_normal_variance,
+)
 from ._expected import (
     ExpectedStatistics,
     expected_concentration,
@@ -33,18 +43,38 @@ from ._expected import (
     expected_lse,
     expected_statistics,
 )
-from ._gaps import critical_scale_tail, top_gap_probability
 from ._gauge import fold_scale, scale_update_residual
+from ._heads import (
+    cumulant_beta,
+    score_cumulants,
+    score_spectrum,
+    sink_entropy,
+    sink_weight,
+    spectrum_entropy,
+)
 from ._invariant import annealed_beta, invariant_beta, variance_invariant_beta
-from ._johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
 from ._kattention import kattention_log_normalizer
-from ._needle import needle_beta, needle_weight
-from ._phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
-from ._propagation import expected_overlap, propagated_correlation
-from ._retrieval import RetrievalTradeOff, retrieval_beta, retrieval_length, retrieval_trade_off
-from ._sink import sink_entropy, sink_weight
-from ._softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
-from ._spectrum import score_spectrum, spectrum_entropy
+from ._phases import (
+    annealed_entropy,
+    condensed_concentration,
+    condensed_entropy,
+    critical_beta,
+    critical_limit_beta,
+    critical_limit_entropy,
+    critical_scale_tail,
+    top_gap_probability,
+)
+from ._retrieval import (
+    RetrievalTradeOff,
+    averaging_excess_bound,
+    needle_beta,
+    needle_weight,
+    needle_weight_bound,
+    retrieval_beta,
+    retrieval_length,
+    retrieval_trade_off,
+    shared_excess_bound,
+)
 from ._sphere import (
     GOLDEN_DEFICIT,
     GOLDEN_DIMENSION,
@@ -56,12 +86,12 @@ from ._sphere import (
 from ._support import (
     expected_support,
     sparsity_beta,
+    support_distance_bound,
     support_invariant_beta,
+    support_limit,
     support_probabilities,
 )
-from ._support_limit import support_distance_bound, support_limit
-from ._tokens import critical_gamma, self_weight, token_correlation
-from ._two_heads import averaging_excess_bound, needle_weight_bound, shared_excess_bound
+from ._tokens import critical_gamma, expected_overlap, propagated_correlation, self_weight, token_correlation
 
 __all__ = [
     "GOLDEN_DEFICIT",

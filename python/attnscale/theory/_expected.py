@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .._options import hinted
 from ._arguments import at_least, plain, together
-from ._models import row_function
+from ._rows import row_function
 
 
 @dataclass(frozen=True)

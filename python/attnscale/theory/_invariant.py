@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._checks import answer_infeasible, read_on_infeasible
 from .._options import hinted
 from ._arguments import at_least, plain
-from ._finite_n import Averages
-from ._models import row_function
+from ._rows import Averages, row_function
 
 Array = NDArray[np.float64]
 

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Large n: the annealed entropy, and the limits beyond the freezing point of Gaussian scores."""
+"""Large n: the annealed entropy, and rows in which the nearest few keys hold the weight."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .._checks import choose
-from ._arguments import at_least, between, plain
-from ._models import MODELS
+from ._arguments import at_least, between, plain, together
+from ._densities import gauss_legendre
+from ._rows import EULER_GAMMA, MODELS
 from ._sphere import sphere_entropy_deficit
 
 
@@ -121,3 +123,240 @@ def condensed_concentration(m: ArrayLike) -> Any:
     0.25
     """
     return plain(1 - between("m", m, 0, 1, closed="low"))
+
+
+Array = NDArray[np.float64]
+
+# The outer integral is over ln of a unit exponential number, by the trapezoidal rule.
+_STEP = 0.125
+_LEVELS = np.arange(-38.0, 4.0, _STEP)
+_NODES = 16  # of an inner panel
+# Ends of the inner panels around the mode, in units of its width.
+_PANELS = np.array([1.2, 2.5, 4, 6, 9, 13, 20, 30, 45, 70])
+_PANELS = np.concatenate([-_PANELS[::-1], [0.0], _PANELS])
+_FULL = 4.0  # 1 - exp(-e^y) is 1 above
+
+
+def critical_limit_beta(n: ArrayLike, t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
+    """The multiple at which the nearest keys on a sphere share the weight: ``t (n C)^(2/(d-1)) / sqrt(d)``.
+
+    For keys uniform on the sphere, ``P(1 - cosine < y)`` is ``C y^((d-1)/2)`` for small y, with
+    ``C = 2^((d-1)/2) / ((d-1) B(1/2, (d-1)/2))``. So the nearest of n keys is at ``1 - cosine`` of the order
+    of ``(n C)^(-2/(d-1))``, and at a larger order of the scale one key has all of the weight.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    t : array_like
+        How far into the critical regime, greater than 0: small for many keys, large for one.
+    head_dim : array_like, default 64
+        d, at least 2.
+
+    Returns
+    -------
+    float or ndarray of float64
+        ``scale * sqrt(head_dim)``; the arguments broadcast.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, not finite, or not a number.
+
+    Notes
+    -----
+    The order n^(2/(d-1)) and the limit are those of Bruno et al., Scaling limits of long-context
+    transformers, 2026, arXiv 2605.08505.
+
+    Examples
+    --------
+    >>> critical_limit_beta([512, 32768], 1, head_dim=4).round(2)
+    array([ 22.77, 364.31])
+    """
+    counts, times = at_least("n", n, 1), between("t", t, 0, math.inf)
+    counts, times, dims = together(
+        n=counts, t=times, head_dim=at_least("head_dim", head_dim, 2, integer=True)
+    )
+    from scipy.special import betaln  # at first use: `import attnscale` stays fast
+
+    half = (dims - 1) / 2
+    log_c = half * math.log(2) - np.log(dims - 1) - betaln(0.5, half)
+    return plain(times * np.exp((np.log(counts) + log_c) / half) / np.sqrt(dims))
+
+
+def critical_limit_entropy(t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
+    """Limit of E[H] for many keys on a sphere at :func:`critical_limit_beta`, at any t.
+
+    The weights tend to ``exp(-x_k)`` over their sum Z, with ``x_k = t G_k^(2/(d-1))`` and the arrivals
+    G_1 < G_2 < ... of a Poisson process of rate 1. For an independent exponential number E the variable
+    ``u = ln(E / Z)`` exceeds a value with the probability ``E exp(-e^u Z) = exp(-F(u) / t^a)``, so that
+    ``F(u) / t^a`` is exponential, too. With ``a = (d-1)/2`` and x over the numbers above 0::
+
+        F(u) = integral a x^(a-1) (1 - exp(-e^(u-x))) dx
+        E[H] = -gamma - E[r(u)],  r(u) the mean of u - x under the density ~ x^(a-1) e^(u-x) exp(-e^(u-x))
+
+    Parameters
+    ----------
+    t : array_like
+        Greater than 0.
+    head_dim : array_like, default 64
+        d, at least 2.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Nats; the arguments broadcast. Errors are below 1e-6 (measured: 3e-8).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, not finite, or not a number.
+
+    Notes
+    -----
+    The limit of the weights is that of arXiv 2605.08505, the integral is ours. It says nothing about
+    rows in use unless head_dim is small: it needs ``beta sqrt(d)`` far above d/2, so that the keys that
+    matter are close to the query. :func:`expected_entropy` is exact at every n.
+
+    Examples
+    --------
+    Beside rows of 20000 keys, which are there with 4 dimensions, and far from it with 64:
+
+    >>> from attnscale.theory import expected_entropy
+    >>> t, d = np.array([1.0, 20.0]), np.array([4, 64])
+    >>> expected_entropy(20_000, critical_limit_beta(20_000, t, head_dim=d), head_dim=d).round(3)
+    array([1.884, 2.264])
+    >>> critical_limit_entropy(t, head_dim=d).round(3)
+    array([ 1.885, 16.962])
+    """
+    times, dims = between("t", t, 0, math.inf), at_least("head_dim", head_dim, 2, integer=True)
+    times, dims = together(t=times, head_dim=dims)
+    values = [_entropy(float(a), float(d)) for a, d in zip(times.flat, dims.flat, strict=True)]
+    return plain(np.reshape(np.array(values, np.float64), times.shape))
+
+
+class _Moments(NamedTuple):
+    """ln F(u), ln F'(u) and r(u)."""
+
+    log_f: Array
+    log_slope: Array
+    mean: Array
+
+
+def _entropy(t: float, d: float) -> float:
+    log_f = _LEVELS + (d - 1) / 2 * math.log(t)
+    u = log_f - math.lgamma((d + 1) / 2)  # F(u) <= Gamma(a + 1) e^u: below the root
+    # ln F is concave: Newton's steps rise to the root.
+    for _ in range(60):
+        found = _moments(u, d)
+        step = (log_f - found.log_f) * np.exp(found.log_f - found.log_slope)
+        u = u + step
+        if (np.abs(step) <= 1e-10 * (1 + np.abs(u))).all():
+            break
+    weights = _STEP * np.exp(_LEVELS - np.exp(_LEVELS))
+    return max(0.0, -EULER_GAMMA - float((weights * _moments(u, d).mean).sum()))
+
+
+def _moments(u: Array, d: float) -> _Moments:
+    """Quadrature over s = sqrt(x), in which the densities are smooth: a x^(a-1) dx = (d-1) s^(d-2) ds.
+
+    Where u is large the peak is narrow: everything is counted from its mode.
+    """
+    mode, y_mode, width = _peak(u, d)
+    inner = np.sqrt(np.maximum(u - _FULL, 0.0))  # below, F has its full density
+    first = np.where(inner > 0, (y_mode - _FULL) / (inner + mode), -mode)
+    cuts = np.maximum(width[:, None] * _PANELS, first[:, None])
+    nodes, weights = gauss_legendre(_NODES)
+    half = np.diff(cuts, axis=1)[:, :, None] / 2
+    h = (cuts[:, :-1, None] + half * (1 + nodes)).reshape(u.size, -1)
+    y = y_mode[:, None] - h * (2 * mode[:, None] + h)
+    # The densities are taken relative to this one's value at the mode.
+    density = (d - 2) * np.log1p(np.maximum(h / mode[:, None], 1e-16 - 1))
+    density = np.exp(density + np.minimum(y, 0.0) - np.minimum(y_mode, 0.0)[:, None])
+    density *= (half * weights).reshape(u.size, -1)
+    e = np.exp(np.clip(y, -30.0, _FULL + 1))
+    lost = (density * (-np.expm1(-e) / np.minimum(e, 1.0))).sum(1)
+    density *= np.exp(-e) * np.maximum(e, 1.0)
+    slope = density.sum(1)
+    shift = (d - 2) * np.log(mode) + np.minimum(y_mode, 0.0) + math.log(d - 1)
+    full = np.exp((d - 1) * np.log(np.maximum(inner, 1e-200)) - shift)
+    return _Moments(np.log(lost + full) + shift, np.log(slope) + shift, (density * y).sum(1) / slope)
+
+
+def _peak(u: Array, d: float) -> tuple[Array, Array, Array]:
+    """Mode over s of s^(d-2) e^y exp(-e^y), y = u - s^2, with its y and the width of the peak."""
+    low, high = np.sqrt(np.maximum(u, 0.0)), np.sqrt(np.maximum(u, 0.0) + d) + 3
+    for _ in range(50):
+        mode = (low + high) / 2
+        rising = d - 2 > 2 * mode * mode * -np.expm1(np.minimum(u - mode * mode, 0.0))
+        low, high = np.where(rising, mode, low), np.where(rising, high, mode)
+    square = mode * mode
+    # At the mode 1 - e^y = (d-2) / (2 s^2), which does not cancel.
+    y = np.where(square > d, np.log1p(-(d - 2) / np.maximum(2 * square, d)), u - square)
+    curvature = 2 * -np.expm1(y) + 4 * square * np.exp(y) + (d - 2) / np.maximum(square, 1e-9)
+    return mode, y, 1 / np.sqrt(np.maximum(curvature, 0.5))
+
+
+def top_gap_probability(n: ArrayLike, gap: ArrayLike) -> Any:
+    """P(the two largest of n independent normal scores are nearer than a gap).
+
+    ``1 - n integral phi(s) Phi(s - gap)^(n-1) ds``: the others all lie below the largest by more. The
+    density at 0 is positive, about ``isf(1/n)``, at every n.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 2.
+    gap : array_like
+        In standard deviations, at least 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+
+    Examples
+    --------
+    >>> top_gap_probability([64, 4096], 0.1).round(3)
+    array([0.212, 0.307])
+    """
+    from scipy.special import log_ndtr  # at first use: `import attnscale` stays fast
+
+    counts, gaps = np.broadcast_arrays(at_least("n", n, 2), at_least("gap", gap, 0))
+    s = np.arange(-12.0, 39.0, 0.02)
+    below = log_ndtr(s)
+    values = []
+    for count, each in zip(counts.flat, gaps.flat, strict=True):
+        # The difference to a gap of 0, whose integral is 1, keeps the digits of a small probability.
+        near = np.exp((count - 1) * below) - np.exp((count - 1) * log_ndtr(s - each))
+        density = np.exp(math.log(count) - s * s / 2) / math.sqrt(2 * math.pi)
+        values.append(0.02 * float((density * near).sum()))
+    return plain(np.clip(np.reshape(np.array(values, np.float64), counts.shape), 0, 1))
+
+
+def critical_scale_tail(n: ArrayLike, level: ArrayLike) -> Any:
+    """The part of P(Lambda > level) that comes from the two largest scores: nearly all at a large level.
+
+    Lambda = max over k >= 2 of ln(k) / Delta_k is the critical scale of a row
+    (:class:`attnscale.laws.CriticalScale`). It is above the level if the second score is within
+    ln(2) / level of the first. For n normal scores that is :func:`top_gap_probability`, which falls
+    like 1 / level: Lambda has no mean at any n, and averages of it say how many rows were looked
+    at. Its quantiles are sound; the median of normal scores grows like sqrt(ln n).
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 2.
+    level : array_like
+        Greater than 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+        A lower bound of P(Lambda > level), and its limit for a large level.
+
+    Examples
+    --------
+    >>> critical_scale_tail(512, [10, 100, 1000]).round(4)
+    array([0.1919, 0.0209, 0.0021])
+    """
+    return top_gap_probability(n, math.log(2) / between("level", level, 0, math.inf))

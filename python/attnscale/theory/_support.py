@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._arguments import at_least, between, plain, together
-from ._excesses import POINTS, Excesses, below_one
+from ._densities import gauss_legendre
 
 Array = NDArray[np.float64]
 
@@ -219,3 +219,188 @@ def _invariant(n: float, n0: float, alpha: float) -> float:
     if _expected(n, low, alpha) < goal:
         return math.nan
     return float(brentq(lambda beta: _expected(n, beta, alpha) - goal, low, high, xtol=1e-9))
+
+
+_FARTHEST = 60.0  # for an exponential number
+
+
+def support_limit(ratio: ArrayLike, *, alpha: ArrayLike = 2.0) -> Any:
+    """Limit of the expected support under entmax for many normal scores with ``isf(1/n) / beta = ratio``.
+
+    The number of keys tends to 1 + N: N counts the events of a renewal process up to
+    ``(ratio / (alpha-1))^(1/(alpha-1))``, whose waiting times have a Weibull distribution of shape alpha - 1.
+    Under sparsemax (alpha = 2) they are exponential, and N is Poisson(ratio). The value is 1 plus the
+    renewal function, by the inversion of a Laplace transform.
+
+    Parameters
+    ----------
+    ratio : array_like
+        isf(1/n) / beta, greater than 0, at most 1000.
+    alpha : array_like, default 2.0
+        Of entmax, from 1.1 to 10.
+
+    Returns
+    -------
+    float or ndarray of float64
+        The arguments broadcast; right to 6 digits.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, not finite, or not a number.
+
+    Notes
+    -----
+    The limit is proved on the page "The support of entmax" of the documentation. It is approached like
+    1 / ln n: :func:`expected_support` has every n.
+
+    Examples
+    --------
+    >>> support_limit(3, alpha=[1.5, 2, 3]).round(4)
+    array([20.9445,  4.    ,  2.0135])
+    """
+    ratios = between("ratio", ratio, 0, 1000, closed="high")
+    alphas = between("alpha", alpha, 1.1, 10, closed="low high")
+    ratios, alphas = together(ratio=ratios, alpha=alphas)
+    values = [_limit(float(a), float(b)) for a, b in zip(ratios.flat, alphas.flat, strict=True)]
+    return plain(np.reshape(np.array(values, np.float64), ratios.shape))
+
+
+def support_distance_bound(n: ArrayLike, beta: ArrayLike) -> Any:
+    """Bound of the distance between the support of sparsemax and 1 + Poisson(ratio), for normal scores.
+
+    With ``b = isf(1/n)``, ``r = b / beta``, and the Poisson probabilities ``P_k`` of k and ``Q_k`` of k or
+    more at rate r, the total variation and the distance of Wasserstein are both at most::
+
+        (5 r / 4 + r^2) / b^2 + sum over k >= 1 of c_k ln(k + 2) / ln(n)
+        c_k = r P_(k-1)                                             if k - 1 >= r
+            = min(r (k-1)^(k-1) e^(1-k) / (k-1)!, Q_k r / (r - k + 1))  else
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 3.
+    beta : array_like
+        The multiple of the standard scale, greater than 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+        The arguments broadcast. Above 1 it says nothing about the total variation; about the expected
+        number it does: that is as near to 1 + r.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, not finite, or not a number.
+
+    Notes
+    -----
+    The theorem and its proof are on the page "The support of entmax" of the documentation.
+
+    Examples
+    --------
+    >>> support_distance_bound([1e3, 1e12, 1e200], [3.09, 7.03, 30.2]).round(3)
+    array([0.474, 0.105, 0.006])
+    """
+    counts, betas = together(n=at_least("n", n, 3), beta=between("beta", beta, 0, math.inf))
+    from scipy.special import ndtri  # at first use: `import attnscale` stays fast
+
+    b = -ndtri(1 / counts)
+    ratio = b / betas
+    below = np.array([_below(float(each)) for each in ratio.flat], np.float64).reshape(ratio.shape)
+    return plain((1.25 * ratio + ratio * ratio) / (b * b) + below / np.log(counts))
+
+
+def _limit(ratio: float, alpha: float) -> float:
+    x, weights, w = power_nodes((alpha - 1) / ratio, alpha, _FARTHEST)
+    kept = (np.exp(-x) * weights) @ np.exp(-w[:, None] * POINTS)
+    return float(below_one(np.asarray(1 / (1 - kept), np.complex128)))
+
+
+def _below(ratio: float) -> float:
+    """Sum of c_k ln(k + 2)."""
+    from scipy.special import gammainc, gammaln, xlogy
+
+    k = np.arange(1.0, math.ceil(ratio + 12 * math.sqrt(ratio) + 60))
+    before = k - 1 < ratio
+    highest = np.where(before, k - 1, ratio)  # of the Poisson probability of k - 1 at rates up to ratio
+    c = ratio * np.exp(xlogy(k - 1, highest) - highest - gammaln(k))
+    # P(k or more), a sum of such probabilities, over the share of the rate that is above k - 1.
+    share = np.where(before, 1 - (k - 1) / ratio, 1.0)
+    c = np.where(before, np.minimum(c, gammainc(k, ratio) / share), c)
+    return float((c * np.log(k + 2)).sum())
+
+
+Complex = NDArray[np.complex128]
+
+# A Laplace transform is inverted by Abate and Whitt 1995, ORSA J. Computing 7, 36: the Fourier series of
+# the Bromwich integral, its tail summed by Euler's transformation. The error is exp(-_SHIFT).
+_SHIFT, _TERMS, _EULER = 23.0, 60, 15
+#: Where a transform is needed; the first is a real number.
+POINTS: Complex = np.asarray(_SHIFT / 2 + 1j * np.pi * np.arange(_TERMS + _EULER + 1), np.complex128)
+
+_NODES = 12  # of a panel
+_FARTHEST_SCORE = 20.0  # from the lowest score that matters to where the normal density ends
+_LARGEST = 3.5  # exp(-POINTS w) is below 1e-17 for larger w
+
+
+def below_one(transform: Complex) -> Array:
+    """P(W < 1) from E exp(-POINTS W), along the last axis."""
+    from scipy.special import comb  # at first use: `import attnscale` stays fast
+
+    terms = (-1.0) ** np.arange(POINTS.size) * (transform / POINTS).real
+    terms[..., 0] /= 2
+    partial = math.exp(_SHIFT / 2) * np.cumsum(terms, axis=-1)[..., _TERMS:]
+    return np.asarray(partial @ (comb(_EULER, np.arange(_EULER + 1)) / 2**_EULER), np.float64)
+
+
+def power_nodes(slope: float, alpha: float, farthest: float) -> tuple[Array, Array, Array]:
+    """y <= farthest, weights of an integral over y, and w = (slope y)^(1/(alpha-1)) <= 3.5.
+
+    The variable v with ``y ~ v^max(1, alpha-1)`` and ``w = v^max(1, 1/(alpha-1))`` has neither power below 1.
+    Panels resolve the oscillation of exp(-POINTS w) and a density of y at any distance from 0.
+    """
+    y_power, w_power = max(1.0, alpha - 1), max(1.0, 1 / (alpha - 1))
+    last = min(_LARGEST ** (1 / w_power), (slope * farthest) ** (1 / y_power))
+    distances = np.concatenate([0.5 * 2.0 ** -np.arange(12), np.arange(1.0, farthest, 0.5)])
+    cuts = np.concatenate(
+        [np.linspace(0, _LARGEST, 113) ** (1 / w_power), (slope * distances) ** (1 / y_power), [last]]
+    )
+    cuts = np.unique(np.minimum(cuts, last))
+    nodes, weights = gauss_legendre(_NODES)
+    half = np.diff(cuts)[:, None] / 2
+    v = (cuts[:-1, None] + half * (1 + nodes)).ravel()
+    y = v**y_power / slope
+    return y, (half * weights).ravel() * y_power * y / v, v**w_power
+
+
+class Excesses:
+    """Distances y of normal scores above a score z, and w = ((alpha-1) beta y)^(1/(alpha-1)) of each.
+
+    A key with score beta z has a weight under entmax if and only if the w of all keys above it sum to less
+    than 1.
+    """
+
+    def __init__(self, beta: float, alpha: float) -> None:
+        slope = (alpha - 1) * beta
+        self._y, weights, w = power_nodes(slope, alpha, _FARTHEST_SCORE)
+        self._weights = weights / math.sqrt(2 * math.pi)
+        self._end = min(_LARGEST ** (alpha - 1) / slope, _FARTHEST_SCORE)
+        # 1 - exp(-t w), whose digits count where many keys lie above. Real and imaginary parts: a product of
+        # real matrices is faster.
+        self._lost = np.ascontiguousarray(-np.expm1(-w[:, None] * POINTS)).view(np.float64)
+
+    def lost(self, z: Array) -> Complex:
+        """Integral over y > 0 of phi(z + y) (1 - exp(-t w)) at the points t, of shape (z, t)."""
+        from scipy.special import ndtr  # at first use: `import attnscale` stays fast
+
+        inside = (self._density(z) @ self._lost).view(np.complex128)
+        return np.asarray(inside + ndtr(-(z + self._end))[:, None], np.complex128)
+
+    def least_lost(self, z: Array) -> Array:
+        """A lower bound of the first column of :meth:`lost`, which is real."""
+        return np.asarray(self._density(z) @ self._lost[:, 0], np.float64)
+
+    def _density(self, z: Array) -> Array:
+        return np.exp(-((z[:, None] + self._y) ** 2) / 2) * self._weights

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tokens of one pairwise cosine: the weight that each gives itself, and their cosine after a layer."""
+"""Tokens layer by layer: their own weight, the overlap of two rows, and the cosine of two tokens."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from .._checks import shown
 from ._arguments import at_least, between, finite, plain
+from ._expected import expected_concentration
 
 
 def self_weight(n: ArrayLike, *, gamma: ArrayLike, correlation: ArrayLike) -> Any:
@@ -110,3 +112,119 @@ def token_correlation(
         shared = 2 * alone * other * to_sum + other**2 * count * to_sum
         rho = (alone**2 * rho + shared) / (alone**2 + shared)
     return plain(rho)
+
+
+_NEAR_ONE = 0.999
+
+
+def expected_overlap(n: ArrayLike, beta: ArrayLike, correlation: ArrayLike) -> Any:
+    """E[sum_i p_i p'_i] of two rows of n normal scores, correlated key by key.
+
+    ``n E[e^(a + b) / (Z Z')]`` as an integral over both u = ln z, with
+    ``f(u, v) = E exp(-e^(u + a) - e^(v + b))``: what :func:`expected_statistics` is for one row. Between
+    1/n without correlation and :func:`expected_concentration` at correlation 1; about
+    ``e^(beta^2 rho) / n`` while many keys share the weight.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    beta : array_like
+        Standard deviation of the scores, in [0, 20].
+    correlation : array_like
+        Correlation of the two scores of a key, in [0, 1].
+
+    Returns
+    -------
+    float or ndarray of float64
+        The arguments broadcast.
+
+    Examples
+    --------
+    >>> (512 * expected_overlap(512, 1, [0, 0.5, 1])).round(2)
+    array([1.  , 1.64, 2.68])
+    """
+    counts, betas = at_least("n", n, 1), between("beta", beta, 0, 20, closed="low high")
+    rho = between("correlation", correlation, 0, 1, closed="low high")
+    arrays = np.broadcast_arrays(counts, betas, rho)
+    values = [_overlap(*map(float, each)) for each in zip(*(array.flat for array in arrays), strict=True)]
+    return plain(np.reshape(np.array(values, np.float64), arrays[0].shape))
+
+
+def propagated_correlation(
+    correlation: ArrayLike,
+    *,
+    n: ArrayLike,
+    beta: ArrayLike,
+    residual: ArrayLike | None = None,
+    layers: int = 1,
+) -> Any:
+    """Cosine of two tokens after layers of attention with random weights, at every n.
+
+    Tokens of unit length and pairwise cosine rho have scores of variance ``beta^2`` in all,
+    ``beta^2 (1 - rho)`` of it within a row, and two rows are correlated by rho. With C = E[sum p^2] and
+    O = :func:`expected_overlap` there, and independent values, the Gram matrix becomes
+    ``rho + (1 - rho) C`` on and ``rho + (1 - rho) O`` off the diagonal.
+    For n to infinity C is that of the random energy model, 0 below the freezing point, and O is 0: the
+    reading of Giorlandino and Goldt 2025, arXiv 2505.24333. Here both are exact, and only the ratio of
+    averages stands for the average of the ratio.
+
+    Parameters
+    ----------
+    correlation : array_like
+        rho before the first layer, in [0, 1].
+    n : array_like
+        Number of tokens, at least 1.
+    beta : array_like
+        Standard deviation of the scores, in [0, 20].
+    residual : array_like, optional
+        Strength alpha of the attention beside the token itself, ``x + alpha y`` at unit length again;
+        at least 0. Without it there is no skip connection.
+    layers : int, default 1
+        At least 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+
+    Examples
+    --------
+    >>> propagated_correlation(0.5, n=512, beta=[1, 8], layers=1).round(3)
+    array([0.999, 0.705])
+    """
+    if isinstance(layers, bool) or layers != math.floor(layers) or layers < 0:
+        raise ValueError(f"layers must be a whole number of at least 0, got {shown(layers)}")
+    rho = between("correlation", correlation, 0, 1, closed="low high")
+    counts, betas = at_least("n", n, 1), between("beta", beta, 0, 20, closed="low high")
+    skip = 0.0 if residual is None else 1.0
+    alpha = at_least("residual", 1.0 if residual is None else residual, 0) ** 2
+    rho, counts, betas, alpha = np.broadcast_arrays(rho, counts, betas, alpha)
+    for _ in range(int(layers)):
+        within = betas * np.sqrt(1 - rho)
+        own = expected_concentration(counts, within, model="gaussian")
+        both = expected_overlap(counts, within, rho)
+        on, off = rho + (1 - rho) * own, rho + (1 - rho) * both
+        rho = np.clip((skip * rho + alpha * off) / (skip + alpha * on), 0, 1)
+    return plain(rho)
+
+
+@lru_cache(maxsize=4096)
+def _overlap(n: float, beta: float, rho: float) -> float:
+    if beta == 0 or n == 1:
+        return 1 / n
+    if rho > _NEAR_ONE:  # near 1 the map is as good as linear, and its integral would take ever finer steps
+        same, near = float(expected_concentration(n, beta, model="gaussian")), _overlap(n, beta, _NEAR_ONE)
+        return same - (same - near) * (1 - rho) / (1 - _NEAR_ONE)
+    # The trapezoid rule on scores; fine enough for e^(beta s), and for two scores that are nearly one.
+    step = min(0.1, 0.35 / beta, 0.5 * math.sqrt(1 - rho * rho))
+    s = np.arange(-9, 9 + step, step)
+    pair = np.exp(-(s[:, None] ** 2 - 2 * rho * s[:, None] * s + s**2) / (2 * (1 - rho * rho)))
+    pair /= pair.sum()
+    middle = -math.log(n) - beta * min(beta, math.sqrt(2 * math.log(n) + 1)) / 2
+    u = np.arange(middle - 9 * beta - 18, 9 * beta + 4, 0.35)
+    e = np.exp(np.minimum(u[:, None] + beta * s, 60.0))
+    kept = np.exp(-e)
+    f = kept @ pair @ kept.T
+    with np.errstate(under="ignore"):
+        total = ((e * kept) @ pair @ (e * kept).T * f ** (n - 1)).sum()
+    return float(n * total * 0.35**2)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Axes of an experiment: one value or a sequence of them, checked and labelled."""
+"""The parameters of an experiment: axes of values, checked and labelled, and what a machine can hold."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import laws
 from .._call.scale import check_one_scale_a_row
 from .._checks import number, positive_int, shown
-from ._limits import check_count
+from .._memory import amount, machine_memory
 
 if TYPE_CHECKING:
     from ..laws import Law
@@ -126,3 +128,38 @@ def distinct(laid: Axis) -> Axis:
     if len(set(laid.labels)) < len(laid.labels):
         raise ValueError(f"{laid.name} must have distinct values, got {list(laid.labels)}")
     return laid
+
+
+#: Bytes for each key of a row that the core walks through: sums for each 2^18 of them.
+STREAMED = 128 / 2**18
+
+_MOST = 2**53
+
+
+def check_count(name: str, value: int) -> int:
+    """`value`, unless float64, in which laws and means are computed, has no place for it."""
+    if value > _MOST:
+        raise ValueError(f"{name} must be at most 2^53, beyond which float64 skips integers, got {value}")
+    return value
+
+
+def check_memory(name: str, value: int, size: float) -> None:
+    """Refuse a parameter that makes arrays of `size` bytes, if the machine has not as many."""
+    there = machine_memory()
+    if size > there:
+        raise ValueError(
+            f"{name} must be small enough for the memory of this machine, {amount(there)}, got {value}, "
+            f"whose arrays take {amount(size)}"
+        )
+
+
+def describe_array(array: NDArray[Any]) -> str:
+    """Type, shape and the beginning of the SHA-256 of the contents.
+
+    Examples
+    --------
+    >>> describe_array(np.zeros((2, 3)))
+    'float64 (2, 3) sha256:17b0761f87b081d5'
+    """
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    return f"{array.dtype} {array.shape} sha256:{digest[:16]}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Models of timm and torchvision with random weights, watched beside an oracle of plain torch.
 
-A process of its own runs this: ``python -m tests.models.vision FOLDER``, where FOLDER holds the two packages.
+A process of its own runs this: ``python -m tools.models.vision FOLDER``, where FOLDER holds the two packages.
 The build of torchvision that the package index has is for GPUs, and its operators do not load with a PyTorch
 for CPUs. Nothing here calls them, but torchvision says how they would look, so they have to have names; and
 transformers, once it finds torchvision, imports it.

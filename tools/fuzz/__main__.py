@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m tests.fuzz"""
+"""python -m tools.fuzz"""
 
 import sys
 

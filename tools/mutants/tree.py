@@ -33,7 +33,7 @@ def _files_of(folder: Path) -> set[str]:
 def _is_test(name: str) -> bool:
     """Of Python, with all that lies there, or of C++; how C++ tests are built belongs to the sources."""
     of_cpp = name.startswith("cpp/tests/") and name.endswith((".cpp", ".hpp"))
-    return of_cpp or (name.startswith("tests/") and not name.startswith("tests/mutants/"))
+    return of_cpp or (name.startswith(("tests/", "tools/")) and not name.startswith("tools/mutants/"))
 
 
 def make_tree(tests: Path | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Variance of a dot product: why the scale is 1/sqrt(head_dim)."""
+"""Dot products of random vectors: the largest cosine of many, and the variance that sets the scale."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import choose, number, shown
-from .._core import mc_dot_product_moments, mc_dot_product_rows, mc_fill, mc_pairs_of_row
-from ._axes import Axis, axis, integer_axis, product
-from ._declaration import Grid, Quantity, declare
-from ._experiment import Draws, Prepared, RowSource
-from ._limits import check_memory
+from .._core import mc_dot_product_moments, mc_dot_product_rows, mc_fill, mc_max_cosine, mc_pairs_of_row
+from ._experiment import Declaration, Draws, Grid, Prepared, Quantity, RowSource
+from ._parameters import STREAMED, Axis, axis, check_memory, integer_axis, product
 from ._run import RunOptions, num_threads_of, run
 from ._scores import RealHeads, read_heads
-from ._tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,12 +24,88 @@ if TYPE_CHECKING:
 
 _Array = NDArray[np.float64]
 
+
+def _exact_cosine(grid: Grid) -> dict[str, Any]:
+    """The expected largest cosine: the order statistic of n cosines."""
+    from .. import theory
+
+    return {"max_cosine": theory.expected_max_cosine(grid.along("n"), grid.along("head_dim"))}
+
+
+_COSINE = Declaration(
+    "largest cosine of a query with n random keys",
+    quantities={"max_cosine": Quantity("", "largest cosine")},
+    samples=1000,
+    exact=_exact_cosine,
+    known="yes",
+)
+
+
+@_COSINE.of
+def max_cosine(
+    n: int | Sequence[int] = (512, 4096, 32768),
+    head_dim: int | Sequence[int] = 64,
+    *,
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Largest cosine of one query with n keys, uniform on a sphere.
+
+    Parameters
+    ----------
+    n : int or sequence of int, default (512, 4096, 32768)
+        Keys, at least 1.
+    head_dim : int or sequence of int
+        At least 2.
+    samples, rng, **options
+        As for :func:`entropy_vs_length`.
+
+    Returns
+    -------
+    ExperimentResult
+        Estimates of ``max_cosine``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    See Also
+    --------
+    attnscale.theory.expected_max_cosine : the mean, from the order statistic.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> at.montecarlo.max_cosine([512, 32768], 64, rng=0).value.round(2)
+    array([0.37, 0.49])
+    """
+    threads = num_threads_of(_COSINE, options)
+    lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
+    check_memory("n", max(lengths.values), STREAMED * max(lengths.values))
+    check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
+    cases = [
+        Draws((length, dim), _cosine_rows(length, dim, threads), float(length * dim))
+        for length, dim in product(lengths, dims)
+    ]
+    return run(Prepared(_COSINE, (lengths, dims), cases), samples, rng, options)
+
+
+def _cosine_rows(n: int, head_dim: int, threads: int) -> RowSource:
+    def rows(*, key: int, first: int, count: int) -> _Array:
+        found = mc_max_cosine(n=n, head_dim=head_dim, key=key, first=first, count=count, num_threads=threads)
+        return found[:, None]
+
+    return rows
+
+
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
 # The number of pairs whose sums of powers come as one row.
 _BLOCK = mc_pairs_of_row
 
 
-def _exact(grid: Grid) -> dict[str, Any]:
+def _exact_moments(grid: Grid) -> dict[str, Any]:
     """Expectations for independent components; for a model's own vectors there are none."""
     from .. import theory
 
@@ -61,8 +134,7 @@ def _exact(grid: Grid) -> dict[str, Any]:
     return found
 
 
-_DECLARED = declare(
-    "dot_product_variance",
+_VARIANCE = Declaration(
     "variance of q . k, of random components or of a model's vectors",
     quantities={
         "variance": Quantity("", r"variance of $q \cdot k$"),
@@ -73,7 +145,7 @@ _DECLARED = declare(
     samples=1600 * _BLOCK,
     defaults={"head_dim": "16 64 256"},
     along=("head_dim",),
-    exact=_exact,
+    exact=_exact_moments,
     known="independent components",
     choices={"distribution": DISTRIBUTIONS},
     arrays=("query", "key"),
@@ -81,6 +153,7 @@ _DECLARED = declare(
 )
 
 
+@_VARIANCE.of
 def dot_product_variance(
     *,
     head_dim: int | Sequence[int] | None = None,
@@ -145,7 +218,7 @@ def dot_product_variance(
     >>> result["scaled_variance"].value.round(1)
     array([1., 1.])
     """
-    threads = num_threads_of(_DECLARED, options)
+    threads = num_threads_of(_VARIANCE, options)
     if query is not None or key is not None:
         experiment = _of_arrays(head_dim, query, key, threads)
     else:
@@ -162,11 +235,21 @@ def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, thread
     spread = number("std", std)
     if spread <= 0:
         raise ValueError(f"std must be greater than 0, got {spread:g}")
-    cases = []
-    for dim, kind in product(dims, kinds):
-        cases.append(_case(dim, DISTRIBUTIONS.index(kind), _pairs(dim, kind, means, spread, threads)))
-    parameters = {"head_dim": dims.given, "distribution": kinds.given, "mean": list(means), "std": spread}
-    return _experiment((dims, kinds), cases, parameters)
+    shared: dict[str, Any] = {
+        "query_mean": means[0],
+        "key_mean": means[1],
+        "std": spread,
+        "num_threads": threads,
+    }
+    cases = [
+        _case(
+            dim,
+            DISTRIBUTIONS.index(kind),
+            partial(mc_dot_product_rows, head_dim=dim, distribution=kind, **shared),
+        )
+        for dim, kind in product(dims, kinds)
+    ]
+    return Prepared(_VARIANCE, (dims, kinds), cases, about={"mean": list(means), "std": spread})
 
 
 def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Prepared:
@@ -183,46 +266,20 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Prepared:
         Axis("head", labels, labels, scalar=np.ndim(query) == 2),
     )
     names = dict(zip(("query", "key"), heads.describe(), strict=True))
-    return _experiment(axes, cases, {"head_dim": heads.head_dim, "head": axes[1].given, **names})
-
-
-def _experiment(outer: tuple[Axis, ...], cases: list[Draws], parameters: dict[str, Any]) -> Prepared:
-    return Prepared(
-        _DECLARED,
-        outer=outer,
-        inner=(),
-        cases=tuple(cases),
-        parameters=parameters,
-    )
+    return Prepared(_VARIANCE, axes, cases, about=names)
 
 
 def _case(head_dim: int, number: int, rows: RowSource) -> Draws:
-    estimate = partial(_moments, head_dim=head_dim)
+    """A case with the values and standard errors that follow from the mean powers of blocks."""
+    estimate = partial(mc_dot_product_moments, head_dim=head_dim)
     return Draws((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
-
-
-def _pairs(head_dim: int, kind: str, means: tuple[float, float], std: float, threads: int) -> RowSource:
-    def rows(key: int, first: int, count: int) -> _Array:
-        return mc_dot_product_rows(
-            head_dim=head_dim,
-            distribution=kind,
-            query_mean=means[0],
-            key_mean=means[1],
-            std=std,
-            key=key,
-            first=first,
-            count=count,
-            num_threads=threads,
-        )
-
-    return rows
 
 
 def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
     query = heads.query[head]
     keys = heads.key[head * len(heads.key) // len(heads.query)]
 
-    def rows(key: int, first: int, count: int) -> _Array:
+    def rows(*, key: int, first: int, count: int) -> _Array:
         u = np.empty(2 * count * _BLOCK)
         mc_fill(u, "uniform", (0.0, 1.0), key, 0, 2 * first * _BLOCK, threads)
         i, j = (
@@ -233,8 +290,3 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
         return np.stack([(s**power).mean(axis=-1) for power in (1, 2, 3, 4)], axis=-1)
 
     return rows
-
-
-def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:
-    """Values and standard errors of the quantities from the mean powers of blocks."""
-    return mc_dot_product_moments(tally, head_dim)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exact averages over rows of n independent scores, by quadrature.
+"""Exact averages over rows of n independent scores, by quadrature, for each kind of ``model=``.
 
 With x = u + beta s, f(u) = E exp(-e^x) and gamma Euler's constant::
 
@@ -19,12 +19,90 @@ integrals whether the many small weights make the row or a few large ones do.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._densities import Density, gauss_legendre
+from .._checks import choose, shown
+from ._arguments import finite
+from ._densities import Density, Function, Gaussian, Sphere, gauss_legendre
+
+MODELS = ("sphere", "gaussian")
+
+# At larger beta only beta itself still changes: H, E[sum p^2] and lse / beta have their limits.
+_LARGEST_BETA = 1e60
+
+
+def row_function(model: Any, support: Any) -> Callable[[float, float, int], Averages]:
+    """A function of n, beta and head_dim that returns the averages; only the sphere looks at head_dim."""
+    if support is not None and (isinstance(model, str) or not callable(model)):
+        raise TypeError("support goes with a model that is a function of the score")
+    if isinstance(model, str):
+        if choose("model", model, MODELS) == "sphere":
+            return _sphere_row
+        return lambda n, beta, head_dim: _gaussian_row(n, beta)
+    if callable(model) or hasattr(model, "pdf"):
+        density = _read_density(model, support)
+        return lambda n, beta, head_dim: _density_row(n, beta, density)
+    samples = finite("model", model).ravel()
+    if samples.size == 0:
+        raise ValueError("model must be at least one score, got an array of size 0")
+    atoms = Atoms(samples)
+    return lambda n, beta, head_dim: _atoms_row(n, beta, atoms)
+
+
+@lru_cache(maxsize=4096)
+def _sphere_row(n: float, beta: float, head_dim: int) -> Averages:
+    return _density_row(n, beta, Sphere(head_dim))
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_row(n: float, beta: float) -> Averages:
+    return _density_row(n, beta, Gaussian())
+
+
+def _density_row(n: float, beta: float, density: Density) -> Averages:
+    if n == 1:
+        return Averages(beta * density.mean(), 0.0, 1.0)
+    if beta == 0:
+        return _equal_weights(n)
+    lse, entropy, concentration = row_averages(n, min(beta, _LARGEST_BETA), density)
+    return _within_bounds(n, lse * max(beta / _LARGEST_BETA, 1.0), entropy, concentration)
+
+
+def _atoms_row(n: float, beta: float, atoms: Atoms) -> Averages:
+    if n == 1:
+        return Averages(beta * atoms.mean, 0.0, 1.0)
+    return _within_bounds(n, *atoms.row_averages(n, beta)) if beta else _equal_weights(n)
+
+
+def _equal_weights(n: float) -> Averages:
+    return Averages(math.log(n), math.log(n), 1 / n)
+
+
+def _within_bounds(n: float, lse: float, entropy: float, concentration: float) -> Averages:
+    """The averages without the rounding errors that lead out of their bounds."""
+    return Averages(lse, min(max(entropy, 0.0), math.log(n)), min(max(concentration, 1 / n), 1.0))
+
+
+def _read_density(model: Any, support: Any) -> Density:
+    if hasattr(model, "pdf"):  # a frozen distribution of SciPy
+        return Function(model.pdf, _read_support(model.support() if support is None else support))
+    return Function(model, _read_support((-math.inf, math.inf) if support is None else support))
+
+
+def _read_support(support: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in support)
+    except (TypeError, ValueError):
+        raise TypeError(f"support must be a pair of numbers, got {shown(support)}") from None
+    if not low < high:
+        raise ValueError(f"support must be (low, high) with low < high, got {shown(support)}")
+    return low, high
+
 
 Array = NDArray[np.float64]
 
@@ -170,3 +248,72 @@ def nodes_between(line: Array, level: Array) -> tuple[Array, Array]:
     nodes, weights = gauss_legendre(_OUTER)
     half = np.diff(cuts)[:, None] / 2
     return (cuts[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+
+
+# All integrands are analytic within pi/2 of the real line: the trapezoidal rule errs by exp(-pi^2 / h).
+_STEP = 0.35
+_PAIRS = 1 << 18  # pairs of u and score in one go
+# Scores whose differences times beta are below rounding are taken at the beta where they are not.
+_LARGEST_RANGE = 1e9
+
+
+class Atoms:
+    """Scores at beta = 1, each as likely as the others; equal ones count together."""
+
+    def __init__(self, samples: Array) -> None:
+        self.scores, counts = np.unique(samples, return_counts=True)
+        self.shares = counts / samples.size
+        # Shares of the scores from each one up, for those so large that exp(-e^x) is 0.
+        self._upper = np.append(np.cumsum(self.shares[::-1])[::-1], 0.0)
+        self.mean = float(samples.mean())
+
+    def row_averages(self, n: float, beta: float) -> Averages:
+        """Averages over rows of n > 1 scores beta s, drawn with replacement; beta > 0."""
+        spread = float(self.scores[-1] - self.scores[0])
+        largest = _LARGEST_RANGE / spread if spread else beta
+        if beta > largest:
+            lse, entropy, concentration = self.row_averages(n, largest)
+            return Averages(lse * (beta / largest), entropy, concentration)
+        scores = beta * (self.scores - self.scores[-1])
+        u = np.asarray(_STEP * self._grid(n, scores), np.float64)
+        parts = [self._moments(block, scores) for block in np.array_split(u, math.ceil(u.size / 64))]
+        moments = Moments(*map(np.concatenate, zip(*parts, strict=True)))
+        lse, entropy, concentration = integrate_outer(n, u, np.full(u.size, _STEP), moments)
+        return Averages(lse + beta * float(self.scores[-1]), entropy, concentration)
+
+    def _grid(self, n: float, scores: Array) -> NDArray[np.int64]:
+        """Multiples of the step that reach some score, between n (1 - f) = 1e-11 and f^n = 1e-15."""
+        reach = math.log(n) + 28
+        low, high = math.floor(-reach / _STEP), math.ceil((4 - scores[0]) / _STEP)
+        low = self._crossing(low, high, math.log(1e-11 / n), scores)
+        high = self._crossing(low, high, math.log(35 / n), scores)
+        begin = np.maximum(np.floor((-reach - scores[::-1]) / _STEP), low).astype(np.int64)
+        end = np.minimum(np.ceil((4 - scores[::-1]) / _STEP), high).astype(np.int64) + 1
+        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])  # without what earlier ones cover
+        return np.concatenate([np.arange(i, j) for i, j in zip(begin, end, strict=True) if i < j])
+
+    def _crossing(self, low: int, high: int, level: float, scores: Array) -> int:
+        """The multiple of the step where ln(-ln f) passes `level`."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            log_f = self._moments(np.array([_STEP * middle]), scores).log_f[0]
+            low, high = (low, middle) if math.log(max(-log_f, 1e-320)) > level else (middle, high)
+        return high
+
+    def _moments(self, u: Array, scores: Array) -> Moments:
+        """Sums over the scores with x from -90 to 4: above, exp(-e^x) is 0; below, e^x is."""
+        first, last = np.searchsorted(scores, [-90 - u[-1], 4 - u[0]])
+        sums = np.zeros((5, u.size))
+        sums[0] = self._upper[last]
+        width = max(1, _PAIRS // u.size)
+        for begin in range(first, last, width):
+            part = slice(begin, min(begin + width, last))
+            x, share = u[:, None] + scores[part], self.shares[part]
+            e = np.exp(np.minimum(x, 50.0))
+            kept = np.exp(-e)
+            g = e * kept
+            sums += [-np.expm1(-e) @ share, kept @ share, g @ share, (g * x) @ share, (g * e) @ share]
+        lost, f = sums[0], sums[1] + (1 - self._upper[first])
+        with np.errstate(divide="ignore"):
+            log_f = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(np.maximum(f, 1e-300)))
+        return Moments(log_f, *sums[2:])

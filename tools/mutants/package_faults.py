@@ -65,8 +65,8 @@ _SCALES = (
     Fault(
         "every piece of an experiment draws the rows of the first one",
         f"{_PACKAGE}/montecarlo/_run.py",
-        "draws.rows(key, tally.rows, min(piece, goal - tally.rows))",
-        "draws.rows(key, 0, min(piece, goal - tally.rows))",
+        "draws.rows(key=key, first=tally.rows, count=min(piece, goal - tally.rows))",
+        "draws.rows(key=key, first=0, count=min(piece, goal - tally.rows))",
         pytest("tests/montecarlo/test_montecarlo_run.py"),
     ),
 )
@@ -199,10 +199,10 @@ _PACKING = (
     ),
     Fault(
         "the fuzzer's limit is a thousand times too wide",
-        "tests/fuzz/compare.py",
+        "tools/fuzz/compare.py",
         "(difference <= limit) & finite | overflow",
         "(difference <= 1000 * limit) & finite | overflow",
-        pytest("tests/fuzz/test_fuzz.py", k="planted_fault and errors"),
+        pytest("tests/promises/test_fuzz.py", k="planted_fault and errors"),
     ),
 )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m tests.mutants: plant each fault into a copy of the repository, and say what catches it."""
+"""python -m tools.mutants: plant each fault into a copy of the repository, and say what catches it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def catch(steps: Steps, fault: Fault, results: Results) -> str:
 
 def main() -> int:
     """0 if every fault is caught."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("--list", action="store_true", help="only show the faults")
     parser.add_argument("--only", default="", metavar="TEXT", help="faults whose name or file has this in it")
     parser.add_argument("--tests", type=Path, metavar="DIR", help="take the tests of another checkout")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every model type of the installed transformers, watched by the package and by plain torch.
 
-``python -m tests.models.scan [PATTERN ...]`` prints one line a type and a table; a run that was stopped goes
+``python -m tools.models.scan [PATTERN ...]`` prints one line a type and a table; a run that was stopped goes
 on where it was. Each type runs in a process of its own, with a limit of time and memory.
 """
 

@@ -19,10 +19,10 @@ import pytest
 from attnscale import reference
 from attnscale._call.options import DEFAULTS
 
-from tests.fuzz import build, check_attend, check_linear, draw, expect, oracle, run
-from tests.fuzz.bounds import weigh
-from tests.fuzz.mutants import MUTANTS, Mutant
-from tests.fuzz.worker import run_case
+from tools.fuzz import build, check_attend, check_linear, draw, expect, oracle, run
+from tools.fuzz.bounds import weigh
+from tools.fuzz.mutants import MUTANTS, Mutant
+from tools.fuzz.worker import run_case
 
 # Some 6 s of one core for all levels together.
 CALLS = 4000
@@ -219,7 +219,7 @@ def test_a_hang_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_an_interrupt_ends_with_the_summary(tmp_path: Path) -> None:
     """As Ctrl-C: the signal goes to the whole group, the processes get the parent's too."""
-    command = [sys.executable, "-m", "tests.fuzz", "--calls", "100000000", "--only", "arguments"]
+    command = [sys.executable, "-m", "tools.fuzz", "--calls", "100000000", "--only", "arguments"]
     running = subprocess.Popen(
         [*command, "--level", at.simd_level()], cwd=run.ROOT, env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -251,7 +251,7 @@ def _wait_for_call(place: Path, index: int, running: subprocess.Popen[str]) -> N
 
 
 def test_one_call_is_repeated_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "--case", f"{SEED}:0", "--only", "state"]
+    command = [sys.executable, "-m", "tools.fuzz", "--case", f"{SEED}:0", "--only", "state"]
     done = subprocess.run(
         command, cwd=run.ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
     )

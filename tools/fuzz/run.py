@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m tests.fuzz: processes that call, one SIMD level after the other, and one summary.
+"""python -m tools.fuzz: processes that call, one SIMD level after the other, and one summary.
 
 A fault is printed with the call that showed it and with the options that repeat it. A process that dies or
 stops answering is one too: it leaves behind the index of its call.
@@ -71,7 +71,7 @@ class _Process:
         handle, self.place = tempfile.mkstemp(prefix="attnscale-fuzz-")
         os.write(handle, struct.pack("q", first))
         os.close(handle)
-        command = [sys.executable, "-m", "tests.fuzz.worker", "--place", self.place]
+        command = [sys.executable, "-m", "tools.fuzz.worker", "--place", self.place]
         values = {**self.settings, "first": first, "step": self.step, "calls": calls}
         for name, value in values.items():
             command += [] if value is None else [f"--{name}", str(value)]
@@ -204,7 +204,7 @@ def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: st
     summary.faults += 1
     ran = max(0, (index - worker.first) // worker.step + 1)
     summary.calls[worker.level] = summary.calls.get(worker.level, 0) + ran
-    _say(summary, show, f"CRASH: {how} in call {index}\n  repeat: python -m tests.fuzz {again}\n{tail}")
+    _say(summary, show, f"CRASH: {how} in call {index}\n  repeat: python -m tools.fuzz {again}\n{tail}")
 
 
 def _take(worker: _Process, summary: Summary, show: bool) -> None:
@@ -217,7 +217,7 @@ def _take(worker: _Process, summary: Summary, show: bool) -> None:
         if said["kind"] == "fault":
             text = "\n  ".join(said["faults"])
             again = f"{said['again']} --level {worker.level}"
-            _say(summary, show, f"FAULT: {text}\n  repeat: python -m tests.fuzz {again}\n  {said['case']}")
+            _say(summary, show, f"FAULT: {text}\n  repeat: python -m tools.fuzz {again}\n  {said['case']}")
             continue
         worker.done = True
         summary.calls[worker.level] = summary.calls.get(worker.level, 0) + said["calls"]
@@ -238,7 +238,7 @@ def _say(summary: Summary, show: bool, text: str) -> None:
 def _one(case: str, only: str | None, level: str | None) -> int:
     """One call in this process, or in one at the level; its exit status."""
     if level and os.environ.get("ATTNSCALE_SIMD") != level:
-        command = [sys.executable, "-m", "tests.fuzz", "--case", case, *(["--only", only] if only else [])]
+        command = [sys.executable, "-m", "tools.fuzz", "--case", case, *(["--only", only] if only else [])]
         return subprocess.run(
             command, cwd=ROOT, env={**os.environ, "ATTNSCALE_SIMD": level}, check=False
         ).returncode
@@ -254,7 +254,7 @@ def _one(case: str, only: str | None, level: str | None) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="for all levels together")
     parser.add_argument("--calls", type=int, help="at each level")

@@ -84,8 +84,10 @@ mutants: $(STAMPS)/tools $(STAMPS)/system-test
 	$(call say,faults planted one after the other)
 	$(BIN)/python -m tools.mutants $(MUTANTS)
 
+BENCH := --full
+
 bench: $(STAMPS)/install
-	$(BIN)/attnscale bench --full
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 docs: $(STAMPS)/tools
 	$(call say,documentation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The benchmark: shares of this machine's peak speed, and ratios to PyTorch and NumPy in one run.
 
-`run` is what ``attnscale bench`` prints, `run_variants` what ``benchmarks/variant_costs.py`` prints.
+`run` is what ``benchmarks/bench.py`` prints, `run_variants` what ``benchmarks/variant_costs.py`` prints.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def read_baseline(path: Path) -> Baseline:
         }
         return Baseline(dict(content["machine"]), list(content["cases"]), rows)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a file that `attnscale bench --keep` wrote: {error!r}") from None
+        raise ValueError(f"{path} is not a file that `bench.py --keep` wrote: {error!r}") from None
 
 
 def compare(report: Report, before: Baseline) -> list[Change]:

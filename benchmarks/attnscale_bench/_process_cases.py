@@ -56,7 +56,7 @@ def avx2_level(session: Session, name: str) -> list[Row]:
     what, target = "forward at level avx2, 8 x 3072 x 64", at_least(0.75)
     if "avx2" not in show_config()["available_simd_levels"]:
         return [skipped(name, what, Unit.SHARE, "this machine has no avx2", target)]
-    command = f"-m attnscale bench --json --only forward_64 --repeat {session.rounds}"
+    command = f"-m bench --json --only forward_64 --repeat {session.rounds}"
     command += "" if session.quick else " --full"
     report = json.loads(_python(session, *command.split(), ATTNSCALE_SIMD="avx2"))
     found = next(row for row in report["rows"] if row["name"] == "forward_64")

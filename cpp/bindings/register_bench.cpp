@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The yardsticks of `attnscale bench`, handed out to threads in many small tasks as attention is,
+// The yardsticks of `make bench`, handed out to threads in many small tasks as attention is,
 // so that a busy machine slows both alike. Python holds the stopwatch.
 #include <algorithm>
 #include <atomic>

@@ -15,7 +15,6 @@ import attnscale_bench as bench
 import numpy as np
 import pytest
 from attnscale import reference
-from attnscale.cli import main
 from attnscale_bench import (
     _attention_cases,
     _gradient_cases,
@@ -32,6 +31,7 @@ from attnscale_bench import (
 from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
 from attnscale_bench._session import Measured, Session, random_heads
 from attnscale_bench._timing import Estimate, Samples, Stopwatch, estimate, interleave
+from bench import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -273,18 +273,7 @@ def test_without_torch(brief, monkeypatch):
 
 
 def test_bench_json_is_complete(brief, capsys):
-    arguments = [
-        "bench",
-        "--repeat",
-        "2",
-        "--threads",
-        "1",
-        "--json",
-        "--only",
-        "short",
-        "overhead",
-    ]
-    assert main(arguments) == 0
+    assert main(["--repeat", "2", "--threads", "1", "--json", "--only", "short", "overhead"]) == 0
     report = json.loads(capsys.readouterr().out)
     tiny = ["overhead", "overhead_causal", "overhead_statistics", "overhead_entropy", "overhead_law"]
     assert [row["name"] for row in report["rows"]] == ["short", *tiny]
@@ -305,7 +294,7 @@ def test_bench_json_is_complete(brief, capsys):
 
 
 def test_bench_table(brief, capsys):
-    assert main(["bench", "--repeat", "1", "--only", "overhead"]) == 0
+    assert main(["--repeat", "1", "--only", "overhead"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     assert f"level     {at.simd_level()} (of " in captured.out
@@ -317,7 +306,7 @@ def test_ctrl_c_keeps_the_cases_that_are_finished(brief, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(bench.CASES, "window", bench.Case(interrupt))
-    arguments = ["bench", "--repeat", "1", "--only", "overhead", "window"]
+    arguments = ["--repeat", "1", "--only", "overhead", "window"]
     assert main([*arguments, "--csv", "-"]) == 130
     captured = capsys.readouterr()
     assert captured.err == "attnscale: interrupted: this is what was finished\n"
@@ -327,7 +316,7 @@ def test_ctrl_c_keeps_the_cases_that_are_finished(brief, capsys, monkeypatch):
 
 
 def test_bench_lists_its_sets_and_cases(capsys):
-    assert main(["bench", "--list"]) == 0
+    assert main(["--list"]) == 0
     printed = capsys.readouterr().out
     for name, (question, cases) in bench.SETS.items():
         assert re.search(rf"^{name} +{re.escape(question)}\n +{' '.join(cases)}$", printed, re.MULTILINE)
@@ -349,24 +338,6 @@ def test_a_set_is_its_cases():
     assert _run._choose(None, (), full=True) == list(bench.CASES)
 
 
-def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp_path):
-    """Installed, the command has no checkout beside it."""
-    import attnscale.cli.bench as command
-
-    monkeypatch.setattr(
-        command, "__file__", str(tmp_path / "lib" / "python" / "attnscale" / "cli" / "bench.py")
-    )
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if not each.endswith("benchmarks")])
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench"]) == 2
-    error = capsys.readouterr().err
-    assert "the benchmark is not installed with the package" in error
-    assert str(tmp_path) in error
-    assert error.count("\n") == 1
-    monkeypatch.chdir(ROOT)
-    assert main(["bench", "--list"]) == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -377,7 +348,7 @@ def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp
     ],
 )
 def test_bench_answers_bad_input_in_one_line(capsys, arguments, message):
-    assert main(["bench", *arguments]) == 2
+    assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("attnscale: error: ")
     assert message in error
@@ -418,7 +389,7 @@ def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
         *(_solve_cases, _tensor_cases, _variant_cases),
     ):
         monkeypatch.setattr(cases, "random_heads", short_heads)
-    assert main(["bench", "--repeat", "1", "--json"]) == 0
+    assert main(["--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     names = {row["name"] for row in report["rows"]}
     quick = [name for name, case in bench.CASES.items() if not case.slow]
@@ -430,7 +401,7 @@ def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
 
 def test_a_terminal_sees_each_row_when_it_is_measured(brief, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert main(["bench", "--repeat", "1", "--only", "overhead", "overhead"]) == 0
+    assert main(["--repeat", "1", "--only", "overhead", "overhead"]) == 0
     captured = capsys.readouterr()
     rows = [
         line for line in captured.err.split("\n") if re.search(r"smallest call, 1 x 8 x 16.*: .* us", line)

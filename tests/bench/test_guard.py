@@ -12,11 +12,11 @@ import attnscale as at
 import attnscale_bench as bench
 import numpy as np
 import pytest
-from attnscale.cli import main
 from attnscale_bench import _jax_cases, _machine
 from attnscale_bench._rows import Row, Unit, at_least, at_most
 from attnscale_bench._session import Session, random_heads
 from attnscale_bench._timing import Estimate
+from bench import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,7 +108,7 @@ def test_the_text_names_what_fell_what_is_missing_and_another_machine(before):
 def test_another_file_is_refused(tmp_path, content):
     path = tmp_path / "wrong.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"wrong\.json is not a file that `attnscale bench --keep` wrote"):
+    with pytest.raises(ValueError, match=r"wrong\.json is not a file that `bench\.py --keep` wrote"):
         bench.read_baseline(path)
 
 
@@ -124,7 +124,7 @@ def test_the_baseline_of_the_repository_can_be_read():
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """`attnscale bench` runs nothing, and reports these rows; what it was asked for."""
+    """The benchmark runs nothing, and reports these rows; what it was asked for."""
     asked = []
 
     def install(result):
@@ -141,14 +141,14 @@ def made_up(monkeypatch):
 def test_the_command_keeps_a_run_and_fails_if_a_later_one_is_slower(tmp_path, made_up, capsys):
     file = tmp_path / "kept.json"
     made_up(report())
-    assert main(["bench", "--keep", str(file)]) == 0
+    assert main(["--keep", str(file)]) == 0
     assert set(json.loads(file.read_text())["rows"]) == {"share", "over", "faster", "extra"}
     asked = made_up(report())
-    assert main(["bench", "--against", str(file)]) == 0
+    assert main(["--against", str(file)]) == 0
     assert asked[-1] == (["overhead"], [])
     assert "0 of 4 rows fell" in capsys.readouterr().out
     made_up(report(share=0.6, over=9.0))
-    assert main(["bench", "decode", "--against", str(file)]) == 1
+    assert main(["decode", "--against", str(file)]) == 1
     assert asked[-1] == (None, ["decode"])
     captured = capsys.readouterr()
     assert "2 of 4 rows fell" in captured.out
@@ -159,17 +159,17 @@ def test_what_a_run_would_lose_is_refused_before_it_starts(tmp_path, made_up, ca
     asked = made_up(report())
     file = tmp_path / "kept.json"
     file.write_text("{}")
-    assert main(["bench", "--against", str(file)]) == 2
+    assert main(["--against", str(file)]) == 2
     assert "is not a file that" in capsys.readouterr().err
-    assert main(["bench", "--against", str(tmp_path)]) == 2
+    assert main(["--against", str(tmp_path)]) == 2
     assert f"--against {tmp_path}: is a folder, not a file" in capsys.readouterr().err
-    assert main(["bench", "--against", str(tmp_path / "absent")]) == 2
+    assert main(["--against", str(tmp_path / "absent")]) == 2
     assert f"--against {tmp_path / 'absent'}: no such file" in capsys.readouterr().err
-    assert main(["bench", "--keep", str(file), "--against", str(file)]) == 2
+    assert main(["--keep", str(file), "--against", str(file)]) == 2
     assert "the command reads this file, it would be lost" in capsys.readouterr().err
-    assert main(["bench", "--keep", str(file), "--csv", str(file)]) == 2
+    assert main(["--keep", str(file), "--csv", str(file)]) == 2
     assert f"--csv and --keep must be two files, got {file} for both" in capsys.readouterr().err
-    assert main(["bench", "--report", str(file)]) == 2
+    assert main(["--report", str(file)]) == 2
     assert "is a file, not a folder" in capsys.readouterr().err
     assert asked == []
 
@@ -205,7 +205,7 @@ def test_every_other_package_of_a_row_is_in_the_table():
 
 def test_the_command_writes_table_and_figure(tmp_path, made_up, capsys):
     asked = made_up(peers())
-    assert main(["bench", "--report", str(tmp_path / "new")]) == 0
+    assert main(["--report", str(tmp_path / "new")]) == 0
     assert asked[-1] == (list(bench.PEER_CASES), [])
     table = (tmp_path / "new" / "peers.md").read_text(encoding="utf-8")
     assert "| attention, 8 x 3072 x 64 | PyTorch | 2 | 0 |" in table

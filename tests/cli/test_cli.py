@@ -194,7 +194,6 @@ def test_unknown_figure_format(fail, heads):
 #: A run of every command that prints JSON and writes CSV files.
 BOTH_FORMATS = {
     "audit": ["audit", "config.json"],
-    "bench": ["bench"],
     "calibrate": ["calibrate", MINILM],
     "demo": ["demo"],
     "diagnose": ["diagnose", "model", "--text", "book.txt"],

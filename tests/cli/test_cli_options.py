@@ -64,7 +64,7 @@ def test_every_command_prints_json_and_what_has_rows_csv() -> None:
     assert [command for command in COMMANDS if "--json" not in options_of(command)] == []
     assert {command for command in COMMANDS if "--csv" not in options_of(command)} == {"explain", "info"}
     without = {command for command in COMMANDS if "--plot" not in options_of(command)}
-    assert without == {"explain", "info", "audit", "bench", "report"}
+    assert without == {"explain", "info", "audit", "report"}
 
 
 def test_the_page_has_the_table() -> None:
@@ -143,7 +143,7 @@ COUNTED = [
     *(("entropy x.npz", "--n"), ("calibrate --demo", "--n"), ("calibrate --demo", "--n0"), ("laws", "--n")),
     *(("laws", "--train-length"), ("theory", "--n"), ("theory --n 8", "--n0"), ("audit c.json", "--at")),
     *(("diagnose m --text t", "--n"), ("mc max_cosine", "--n"), ("mc max_cosine --n 8", "--samples")),
-    *(("mc max_cosine --n 8", "--threads"), ("mc max_cosine --n 8", "--seed"), ("bench", "--repeat")),
+    *(("mc max_cosine --n 8", "--threads"), ("mc max_cosine --n 8", "--seed")),
 ]
 
 

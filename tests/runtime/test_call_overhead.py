@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a call does before any arithmetic, and what the import brings: counted, because time is a race.
 
-`attnscale bench overhead import` has the times.
+`make bench BENCH="overhead import"` has the times.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ struct random_unit {
   void (*project)(const projection_block& block) noexcept;
   size_t (*distance_scratch)(const distance_block& block);
   void (*distance_ratios)(const distance_block& block) noexcept;
-  // What this machine can do, for `attnscale bench`.
+  // What this machine can do, for `make bench`.
   fma_peak_kernel fma_peak_float32, fma_peak_float64;
   /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
   double (*read_memory)(const void* data, size_t bytes) noexcept;

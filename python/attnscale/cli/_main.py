@@ -12,18 +12,17 @@ from collections.abc import Sequence
 
 from .._core import __version__
 from .._io import InputError
-from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, report, sweep, theory, train
+from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, report, info, bench)
+COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, report, info)
 
 _STATUSES = """\
 exit status:
   0    done
-  1    something could not be written: a file, or standard output, whose reader went away;
-       or bench --against found something slower
+  1    something could not be written: a file, or standard output, whose reader went away
   2    bad input, in one line on standard error; --debug shows where it comes from
   3    audit --strict found what it looks for
   130  interrupted by Ctrl-C, with what was finished
@@ -47,13 +46,15 @@ def build_parser() -> Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int:
     """Run one command.
 
     Parameters
     ----------
     argv : sequence of str, optional
         Arguments after the program's name; those of the process by default.
+    parser : Parser, optional
+        Of another program; its options have a ``run``. By default that of :func:`build_parser`.
 
     Returns
     -------
@@ -73,18 +74,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     0
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    status, line = _run(arguments)
+    status, line = _run(arguments, parser or build_parser())
     if line and sys.stderr is not None:
         what = "" if status == _INTERRUPTED else "error: "
         print(f"attnscale: {what}{' '.join(line.split())}", file=sys.stderr)
     return status
 
 
-def _run(arguments: list[str]) -> tuple[int, str]:
+def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
     """Run the command line; the exit status, and what standard error says."""
     options = None
     try:
-        options = build_parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
         check_outputs(options)
         answer = options.run(options)
         emit(options, answer)

@@ -117,7 +117,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
-    Option("--against", "what differs in another config, or from an earlier benchmark", "FILE", Path),
+    Option("--against", "what differs in another config", "FILE", Path),
     Option("--against-framework", "what a framework is on record to compute instead"),
     Option(
         "--strict", "exit status 3 where there are warnings, or differences that were asked for", kind=None
@@ -137,11 +137,8 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
-    Option("--list", "print the sets and their cases, and leave", kind=None),
-    Option("--full", "more rounds, and the cases that take long: ten minutes and more", kind=None),
-    Option("--repeat", "rounds", "R", whole(1)),
-    Option("--keep", "write the shares and ratios to a file, for --against", "FILE", written),
-    Option("--report", "write a table and a figure of other packages' times there", "DIR", written),
+    Option("--list", "print the studies, or the models of STUDY, and leave", kind=None),
+    Option("--keep", "write the result to a file, for --judge", "FILE", written),
     Option("--per-head", "a row for every head in place of one for each layer", kind=None),
     Option(
         "--budget",
@@ -199,21 +196,29 @@ class Parser(argparse.ArgumentParser):
         """As argparse, but a command refuses itself what it does not know: it has the options to name."""
         found, rest = super().parse_known_args(args, namespace)
         if rest and self._subparsers is None:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            flag = rest[0].partition("=")[0]
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self._meant(flag)}")
         return found, rest
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """A value as the option reads it; what it says against the text follows the option's name."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            raise InputError(f"{error.argument_name} {error.message}") from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is none of the choices, which the error lists."""
+        if action.choices is not None and value not in action.choices:
+            every = list(action.choices)
+            # Of two spellings, max_cosine and max-cosine, the first is listed.
+            known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
+            rule = f"{argparse.ArgumentError(action, '').argument_name} must be one of"
+            listed = ", ".join(map(repr, known))
+            raise InputError(f"{meant(value, known)}{rule} {listed}, got {value!r}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a mistake for :func:`attnscale.cli.main` to print."""
-        if found := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
-            raise InputError(" ".join(found.groups()))
-        if found := re.fullmatch(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", message):
-            every, given = re.findall(r"'([^']*)'", found[3]), found[2].strip("'")
-            # Of two spellings, max_cosine and max-cosine, the first is listed.
-            known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
-            listed = ", ".join(map(repr, known))
-            raise InputError(f"{meant(given, known)}{found[1]} must be one of {listed}, got {found[2]}")
-        if found := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
-            message += self._meant(found[1])
         raise InputError(f"{message} (see {self.prog} --help)")
 
     def _meant(self, flag: str) -> str:

@@ -17,7 +17,7 @@ from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
 # The options that name what a command writes; every other path is one that it reads.
-_WRITTEN = ("csv", "plot", "store", "keep", "register", "report")
+_WRITTEN = ("csv", "plot", "store", "keep", "register")
 
 
 class OutputError(Exception):
@@ -34,7 +34,7 @@ class FoundError(Exception):
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
-    csv, plot, store, keep, register, report = (getattr(options, name, None) for name in _WRITTEN)
+    csv, plot, store, keep, register = (getattr(options, name, None) for name in _WRITTEN)
     as_json = getattr(options, "json", False)
     if as_json and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
@@ -53,9 +53,8 @@ def check_outputs(options: argparse.Namespace) -> None:
                 raise InputError(f"{flag} {path}: the command reads this file, it would be lost")
     if len(files) != len({path.absolute() for path in files.values()}):
         raise InputError(f"{' and '.join(files)} must be two files, got {files['--csv']} for both")
-    for flag, folder in (("--store", store), ("--report", report)):
-        if folder is not None:
-            check_folder(f"{flag} {folder}", folder)
+    if store is not None:
+        check_folder(f"--store {store}", store)
 
 
 def left_out(options: argparse.Namespace, mode: str, names: Iterable[str]) -> None:

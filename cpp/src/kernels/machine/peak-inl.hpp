@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What this machine can do at this level: the yardsticks of `attnscale bench`.
+// What this machine can do at this level: the yardsticks of `make bench`.
 #pragma once
 
 #include <stddef.h>

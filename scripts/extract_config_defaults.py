@@ -2,7 +2,7 @@
 """Extract from transformers what a config means where it says nothing.
 
 A config.json may leave keys out, and what then holds differs between families. This script writes
-``python/attnscale/audit/_config/defaults.json``: for every model type with a language model its default of
+``python/attnscale/audit/defaults.json``: for every model type with a language model its default of
 each key that the audit reads, the names under which it stores them (GPT-2 calls hidden_size n_embd),
 and the type of the language model inside a composite model. These are facts about transformers, of
 the version that is written into the file.
@@ -30,11 +30,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from attnscale.audit._config.unknown import SUSPICIOUS
+from attnscale.audit._unknown import SUSPICIOUS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/_config/defaults.json"
+OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/defaults.json"
 
 #: Keys that the audit reads, by their common name.
 KEYS = (
@@ -161,7 +161,7 @@ def facts(config: Any) -> dict[str, Any]:
         "defaults": known,
         **({"renamed": renamed} if renamed else {}),
         **({"share": shares} if shares else {}),
-        "source": source_facts(config),
+        "facts": source_facts(config),
         "keys": [key for key in accepted if SUSPICIOUS.search(key)],
     }
 
@@ -215,37 +215,30 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
     return found - {"rope_parameters", "layers_block_type"}
 
 
-def source_facts(config: Any) -> str:
-    """The facts about the code of a model, a letter each.
-
-    h: the heads have config.head_dim; p: the share of rotated channels is read; y: the types of rotary
-    positions are; n: a norm of q and k before their rotation, a: one after it; s: every layer has the
-    window sliding_window, w: windows lie on both sides of a query; m: hidden_size has to be a multiple of
-    the heads. And of its config class: l: layer_types lists the kinds of the layers, b: layers_block_type
-    does.
-    """
+def source_facts(config: Any) -> list[str]:
+    """Those of ``Facts`` in attnscale/audit/_keys.py that hold for a model and its config class."""
     code = modeling_code(type(config))
     classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)
     other = "|".join(word for word in ("Vision", "Audio", "Linear") if word not in type(config).__name__)
     attention = "".join(body for name, body in classes if not re.search(other, name))
+    before = rf"{_NORM}(?:(?!{_ROTATION}).)*{_ROTATION}" if re.search(_ROTATION, attention) else _NORM
     facts = {
-        "h": keeps_head_dim(type(config))
+        "reads_head_dim": keeps_head_dim(type(config))
         and re.search(r"config\.head_dim|getattr\((?:self\.)?config, \"head_dim\"", attention),
-        "p": re.search(r"partial_rotary_factor|rotary_ndims|rotary_dim|rope_dim\b", code),
-        "y": re.search(r"ROPE_INIT_FUNCTIONS", code),
-        "l": takes(type(config), "layer_types"),
-        "b": takes(type(config), "layers_block_type"),
-        "n": re.search(rf"{_NORM}(?:(?!{_ROTATION}).)*{_ROTATION}", attention, re.S),
-        "a": re.search(rf"{_ROTATION}(?:(?!return ).)*{_NORM}", attention, re.S),
+        "rotates_partly": re.search(r"partial_rotary_factor|rotary_ndims|rotary_dim|rope_dim\b", code),
+        "reads_rope_types": re.search(r"ROPE_INIT_FUNCTIONS", code),
+        "layer_types": takes(type(config), "layer_types"),
+        "layers_block_type": takes(type(config), "layers_block_type"),
+        "norms_before_rotation": re.search(before, attention, re.S),
+        "norms_after_rotation": re.search(rf"{_ROTATION}(?:(?!return ).)*{_NORM}", attention, re.S),
+        "slides_everywhere": re.search(
+            r"\.sliding_window is None else create_sliding_window_causal_mask", code
+        ),
+        "looks_both_ways": "create_bidirectional_sliding_window_mask" in code
+        and "create_sliding_window_causal_mask" not in code,
+        "heads_divide": refuses_remainder(type(config), attention),
     }
-    facts["s"] = re.search(r"\.sliding_window is None else create_sliding_window_causal_mask", code)
-    facts["w"] = re.search(r"create_bidirectional_sliding_window_mask", code) and not re.search(
-        r"create_sliding_window_causal_mask", code
-    )
-    facts["m"] = refuses_remainder(type(config), attention)
-    if not re.search(_ROTATION, attention):
-        facts["n"] = re.search(_NORM, attention)
-    return "".join(letter for letter, found in facts.items() if found)
+    return [name for name, found in facts.items() if found]
 
 
 def refuses_remainder(cls: type, attention: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale.audit._config.config import Keys, known_types
+from attnscale.audit._keys import Keys, known_types
 from attnscale.audit._rules.families import FAMILIES
 from audit_models import CASES
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import attnscale as at
 import scan_cache
 import scan_compare
-from attnscale.audit._config.config import known_types
+from attnscale.audit._keys import known_types
 from audit_types import NOT_RUN
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "audit-scan"
@@ -68,7 +68,7 @@ def line(kind: str, measured: scan_cache.Measured | None) -> tuple[Line, list[st
 
 
 def _unknown(kind: str) -> Line:
-    from attnscale.audit._config.config import _defaults
+    from attnscale.audit._keys import _defaults
 
     inside = _defaults()["inside"].get(kind)
     if inside:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import audit_oracle as oracle
-from attnscale.audit._config.unknown import SUSPICIOUS
+from attnscale.audit._unknown import SUSPICIOUS
 from audit_models import CASES
 from audit_types import KEYS
 from scan_measure import TRAINED, accepted

@@ -10,8 +10,8 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.audit._config.config import known_types
-from attnscale.audit._rules.families import FAMILIES
+from attnscale.audit._keys import known_types
+from attnscale.audit._rules.families import FAMILIES, REMOTE
 from audit_configs import (
     DEEPSEEK,
     DEEPSEEK_SCALE,
@@ -269,6 +269,12 @@ def test_every_known_type_resolves(kind: str) -> None:
             assert all(plan.multiplier(layer=layer.index, position=0, channels=each) > 0 for each in kinds)
     assert plan.explain().startswith(kind)
     assert json.loads(json.dumps(plan.to_dict()))["model_type"] == kind
+
+
+def test_every_type_has_one_row() -> None:
+    rows = (*FAMILIES, *(each.family for each in REMOTE))
+    types = [kind for row in rows for kind in row.types]
+    assert len(types) == len(set(types))
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.types[0])

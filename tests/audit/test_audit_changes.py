@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import scan_cache
 import scan_changes
 import scan_compare
-from attnscale.audit._config.config import known_types
+from attnscale.audit._keys import known_types
 from attnscale.audit._rules.families import FAMILIES
 from audit_types import NOT_RUN
 

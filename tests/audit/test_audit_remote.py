@@ -11,8 +11,8 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.audit._config.config import known_types
-from attnscale.audit._rules.remote import REMOTE
+from attnscale.audit._keys import known_types
+from attnscale.audit._rules.families import REMOTE
 from audit_configs import LLAMA, resolve, sizes, yarn
 
 #: For each row of the table: configs, and the multiplier and soft-cap of their first layer at position 3.

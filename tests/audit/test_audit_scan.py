@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 import audit_oracle as oracle  # noqa: E402
 import audit_scan  # noqa: E402
-from attnscale.audit._config.config import known_types  # noqa: E402
+from attnscale.audit._keys import known_types  # noqa: E402
 from attnscale.audit._rules.families import FAMILIES  # noqa: E402
 from audit_models import CASES  # noqa: E402
 from audit_types import NOT_RUN  # noqa: E402

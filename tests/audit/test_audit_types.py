@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 import audit_derivative as derivative  # noqa: E402
 import audit_oracle as oracle  # noqa: E402
-from attnscale.audit._config.config import known_types  # noqa: E402
+from attnscale.audit._keys import known_types  # noqa: E402
 from audit_models import CASES  # noqa: E402
 from audit_types import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 

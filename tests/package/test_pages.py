@@ -12,7 +12,7 @@ from functools import cache
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale.audit._frameworks.records import FRAMEWORKS
+from attnscale.audit._records import FRAMEWORKS
 from pages import ROOT, page
 from scipy.special import betainc
 from stored_runs import run

@@ -12,7 +12,7 @@ import attnscale as at
 import pytest
 from attnscale._spelling import as_number
 from attnscale.audit import resolve
-from attnscale.audit._plan.layer import spelling
+from attnscale.audit._layer import spelling
 from attnscale.cli import main
 
 #: The next number is another one, and has the same six digits.

@@ -10,19 +10,14 @@
 
 import sys
 from types import ModuleType
-from typing import Any
 
-from ._config.config import TRANSFORMERS
-from ._config.source import ConfigError
-from ._frameworks.as_framework import as_framework
-from ._frameworks.defect import Defect, Framework
-from ._frameworks.records import FRAMEWORKS
-from ._plan.compare import compare
-from ._plan.difference import Difference, Differences
-from ._plan.layer import LayerPlan, PlanError, Term
-from ._plan.plan import ScalePlan
+from ._differences import Difference, Differences
+from ._keys import TRANSFORMERS, ConfigError
+from ._layer import LayerPlan, PlanError, Term
+from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
-from ._schema import SCHEMA, json_schema
+from ._scale_plan import ScalePlan, compare
+from ._text import SCHEMA, json_schema
 
 __all__ = [
     "FRAMEWORKS",
@@ -45,15 +40,14 @@ __all__ = [
 ]
 
 
-class _Audit(ModuleType):
-    """This module, which does when it is called what :func:`resolve` does."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> ScalePlan:
-        return resolve(*arguments, **options)
-
-
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-sys.modules[__name__].__class__ = _Audit
+class _Callable(ModuleType):
+    """A module that does what :func:`resolve` does when it is called."""
+
+    __call__ = staticmethod(resolve)
+
+
+sys.modules[__name__].__class__ = _Callable

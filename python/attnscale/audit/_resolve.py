@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from .._checks import shown
 from .._options import hinted
-from ._class import asked, reads_otherwise
-from ._config.config import Keys, check_size, read_keys
-from ._config.source import ConfigError, read_config
-from ._config.unknown import not_understood
-from ._plan.layer import LayerPlan, Term
-from ._plan.plan import ScalePlan
-from ._plan.possible import impossible
+from ._keys import ConfigError, Keys, check_size, read_config, read_keys
+from ._layer import LayerPlan
 from ._rules.bases import unscaled
 from ._rules.families import family_of, has_row
 from ._rules.family import Family, Layer
 from ._rules.kinds import NO_SOFTMAX, layer_kinds
 from ._rules.rope import SCALED, rope_of, rope_terms, spelling_of
+from ._scale_plan import ScalePlan
+from ._unknown import not_understood
 
 
 class AuditWarning(UserWarning):
@@ -32,10 +33,21 @@ _MOST_LAYERS = 2000
 
 #: Types whose positions are rows of a learned table: there is no position behind its end.
 _LEARNED_POSITIONS = frozenset(
-    (
-        *("gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neo", "openai-gpt", "decision_transformer", "imagegpt"),
-        *("bert", "albert", "electra", "distilbert", "gptj", "codegen"),
-    )
+    {
+        "gpt2",
+        "gpt-sw3",
+        "gpt_bigcode",
+        "gpt_neo",
+        "openai-gpt",
+        "decision_transformer",
+        "imagegpt",
+        "bert",
+        "albert",
+        "electra",
+        "distilbert",
+        "gptj",
+        "codegen",
+    }
 )
 
 
@@ -98,8 +110,8 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     content = read_config(config)
     plan = _plan_of(content, part)
     if ask_class:  # after the plan from the keys, so that no class is given what is beyond its limits
-        own, plan = plan, _plan_of(asked(content), part)
-        if (said := reads_otherwise(own, plan)) is not None:
+        own, plan = plan, _plan_of(_asked(content), part)
+        if (said := _reads_otherwise(own, plan)) is not None:
             plan = replace(plan, warnings=(*plan.warnings, said))
     for text in plan.warnings:
         warnings.warn(text, AuditWarning, stacklevel=2)
@@ -112,8 +124,9 @@ def _plan_of(content: dict[str, Any], part: str | None) -> ScalePlan:
         return _planned(keys, remarks)
     except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
         # A rule met a value of the key that nobody thought of.
-        seen = shown(keys.given.get(keys.last, keys.defaults.get(keys.last)))
-        raise ConfigError(f"{keys.last} = {seen} cannot be read: {error}") from error
+        last = keys.seen.last
+        seen = shown(keys.given.get(last, keys.defaults.get(last)))
+        raise ConfigError(f"{last} = {seen} cannot be read: {error}") from error
 
 
 def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
@@ -124,7 +137,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     layers = tuple(_layer(place, family) for place in places)
     angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
-    found = (*_warnings(keys, family, remarks, known=known), *impossible(layers))
+    found = (*_warnings(keys, family, remarks, known=known), *_impossible(layers))
     longest = keys.get("max_position_embeddings")
     return ScalePlan(
         model_type=keys.kind,
@@ -140,7 +153,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
 def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bool) -> tuple[str, ...]:
     found = list(remarks)
     found += spelling_of(keys, family).unread
-    found += keys.doubts
+    found += keys.seen.doubts
     cap = "attn_logit_softcapping"
     if keys.known and not family.softcap and keys.given.get(cap) and cap in keys.accepted:
         found.append(
@@ -160,9 +173,9 @@ def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bo
 def _layer(layer: Layer, family: Family) -> LayerPlan:
     if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
         return _without_softmax(layer)
-    layer.keys.sizes.clear()
+    layer.keys.seen.sizes.clear()
     head_dim = family.head_dim(layer)
-    layer.keys.note_head_size(head_dim)
+    layer = layer._replace(head_size=layer.keys.head_size_origin(head_dim))
     window = family.window(layer)
     plan = LayerPlan(
         index=layer.number,
@@ -184,7 +197,9 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
         return replace(plan, terms=tuple(terms))
     rotated = family.rotated(layer, head_dim)
-    own = rope_terms(layer, rope) if family.own_rope is None else _some(family.own_rope(layer, rope))
+    own = rope_terms(layer, rope)
+    if family.own_rope is not None:
+        own = () if (term := family.own_rope(layer, rope)) is None else (term,)
     terms += [term for rule in family.rope_extra if (term := rule(layer, rope)) is not None]
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
@@ -200,10 +215,6 @@ def _angles_only(layer: Layer) -> str | None:
     if rope is None or rope.kind == "default" or rope.kind in SCALED:
         return None
     return f"{rope.origin('factor')}: it changes angles, and has no factor for the score"
-
-
-def _some(term: Term | None) -> tuple[Term, ...]:
-    return () if term is None else (term,)
 
 
 def _softcap(layer: Layer, family: Family) -> tuple[float | None, str]:
@@ -223,3 +234,97 @@ def _without_softmax(layer: Layer) -> LayerPlan:
         base=unscaled(layer, 1),
         refusal="this layer has no softmax over keys, so no score multiplier",
     )
+
+
+#: Positions at which a multiplier is looked at: the first ones, and far behind any training length.
+_FAR_POSITIONS = np.array([0, 1, 4096, 2**20, 2**31 - 1])
+
+
+def _impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
+    """A warning for each set of keys that gives a negative multiplier; one that is not finite is refused."""
+    found: dict[str, None] = {}
+    seen = set()
+    for layer in layers:
+        alike = (layer.base, layer.terms, layer.head_dim, layer.rotated)
+        if layer.refusal is None and alike not in seen:
+            seen.add(alike)
+            keys = "; ".join(term.key for term in (layer.base, *layer.terms))
+            value = _worst(layer)
+            if value is not None and not np.isfinite(value):
+                raise ConfigError(f"{keys}: the multiplier is {value:g}, which is no number for a score")
+            if value is not None:
+                found[f"{keys}: the multiplier is {value:g}, which no score can be multiplied with"] = None
+    return tuple(found)
+
+
+def _worst(layer: LayerPlan) -> float | None:
+    """A multiplier of the layer that is negative or not finite; None if there is none."""
+    with np.errstate(all="ignore"):
+        for channels in layer.channel_kinds:
+            values = layer.multipliers(_FAR_POSITIONS, channels) * layer.capped_multipliers(_FAR_POSITIONS)
+            for wrong in (~np.isfinite(values), values < 0):
+                if wrong.any():
+                    return float(values[wrong][0])
+    return None
+
+
+# ---- the config class of transformers, asked what it makes of a config ---------------------------
+
+
+def _asked(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys as the class of the model type writes them; no code of a repository is imported."""
+    kind = config.get("model_type")
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise ConfigError("ask_class needs transformers: pip install transformers") from None
+    if kind not in CONFIG_MAPPING:
+        raise ConfigError(f"ask_class needs a model_type of transformers, got {shown(kind)}")
+    keys = {name: value for name, value in config.items() if name not in ("model_type", "auto_map")}
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # classes say much about their own defaults
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: dict[str, Any] = CONFIG_MAPPING[kind](**deepcopy(keys)).to_dict()
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"the config class of {kind} refuses the config: {said}") from None
+    finally:
+        logging.disable(before)
+    return read_config({**found, "model_type": kind})
+
+
+def _reads_otherwise(own: ScalePlan, other: ScalePlan) -> str | None:
+    """How the config class reads a score otherwise than the keys do, in words; None if both plans agree."""
+    if len(own) != len(other):
+        return f"the config class has {len(other)} layers, and the keys say {len(own)}"
+    for first, second in zip(own.layers, other.layers, strict=True):
+        if not _alike(first, second):
+            return f"layer {first.index}: the config class reads another scale than the keys, {_said(second)}"
+    return None
+
+
+#: The first positions, and those around and behind usual training lengths.
+_POSITIONS = np.array([0, 1, 4095, 4096, 8192, 32768, 2**20])
+
+
+def _alike(first: LayerPlan, second: LayerPlan) -> bool:
+    if first.refusal or second.refusal:
+        return bool(first.refusal) == bool(second.refusal)
+    by_layer: list[dict[str, Any]] = [
+        {kind: each.multipliers(_POSITIONS, kind) for kind in each.channel_kinds} for each in (first, second)
+    ]
+    if all(len(np.unique([*found.values()])) == 1 for found in by_layer):
+        by_layer = [{"all": next(iter(found.values()))} for found in by_layer]  # all channels are alike
+    elif first.rotated != second.rotated:
+        return False
+    one, other = by_layer
+    same = one.keys() == other.keys() and all(np.allclose(one[kind], other[kind], rtol=1e-9) for kind in one)
+    sizes = [(each.head_dim, each.softcap, each.sink) for each in (first, second)]
+    return same and sizes[0] == sizes[1]
+
+
+def _said(layer: LayerPlan) -> str:
+    laws = [layer.base.law, *(term.law for term in layer.terms)]
+    return f"with head_dim {layer.head_dim}, rotated {layer.rotated}, {', '.join(map(repr, laws))}"

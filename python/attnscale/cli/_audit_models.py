@@ -20,7 +20,7 @@ from .. import audit
 from .._io import InputError
 from .._spelling import as_number
 from .._tables.text import counted, to_text
-from ..audit._plan.layer import spelling
+from ..audit._layer import spelling
 from ._interrupt import watched
 
 #: The words for what may become of a config.

@@ -14,9 +14,9 @@ from .. import audit
 from .._io import InputError
 from .._spelling import as_number
 from .._tables.text import counted, to_text
-from ..audit._frameworks.as_framework import framework_named
-from ..audit._plan.compare_layers import both_sides
-from ..audit._plan.text import groups, named, ranges
+from ..audit._differences import both_sides
+from ..audit._records import framework_named
+from ..audit._text import groups, named, ranges
 from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
 from ._options import OPTIONS, add_option, add_outputs
 from ._output import Answer, FoundError, bad_input

@@ -27,9 +27,8 @@ from ...laws import (
     Standard,
     Unscaled,
 )
-from .._config.config import check_number
-from .._config.source import ConfigError
-from .._plan.layer import Term
+from .._keys import ConfigError, check_number
+from .._layer import Term
 from .family import Layer, Rope
 from .heads import is_latent, sliding_key, stage_width
 
@@ -49,7 +48,7 @@ def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
 
 def standard(layer: Layer, head_dim: int) -> Term:
     """The base scale 1 / sqrt(head_dim)."""
-    return _term(layer, Standard(), layer.keys.head_size)
+    return _term(layer, Standard(), layer.head_size)
 
 
 def unscaled(layer: Layer, head_dim: int) -> Term:
@@ -59,7 +58,7 @@ def unscaled(layer: Layer, head_dim: int) -> Term:
 
 def over_head_dim(layer: Layer, head_dim: int) -> Term:
     """The base scale 1 / head_dim."""
-    return _term(layer, MuP(), layer.keys.head_size)
+    return _term(layer, MuP(), layer.head_size)
 
 
 def half_head_dim(layer: Layer, head_dim: int) -> Term:
@@ -137,7 +136,7 @@ def multiplied(name: str) -> Base:
 
 def softmax_scale(layer: Layer, head_dim: int) -> Term:
     """MPT: attn_config.softmax_scale, or 1 / sqrt(head_dim)."""
-    layer.keys.used.add("attn_config.softmax_scale")
+    layer.keys.seen.used.add("attn_config.softmax_scale")
     value = layer.keys.table("attn_config").get("softmax_scale")
     if value is None:
         return standard(layer, head_dim)

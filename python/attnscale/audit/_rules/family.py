@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .._config.config import Keys, check_number
-from .._plan.layer import Term
+from .._keys import Keys, check_number
+from .._layer import Term
 
 QKNorm = Literal["none", "before rotation", "after rotation"]
 
@@ -21,6 +21,7 @@ class Layer(NamedTuple):
     kind: str
     kinds: Sequence[str]  # of all layers
     family: Family
+    head_size: str = ""  # the keys that its head size comes from, for the column "from" of a plan
 
     @property
     def total(self) -> int:
@@ -57,7 +58,7 @@ class Rope(NamedTuple):
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
-#: How the config class reads the parameters of rotary positions: rope_spelling.py.
+#: How the config class reads the parameters of rotary positions: rope.py.
 Spelling = Literal[
     "flat",
     "either",

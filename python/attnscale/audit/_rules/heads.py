@@ -7,8 +7,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from .._config.config import check_size
-from .._config.source import ConfigError
+from .._keys import ConfigError, check_size
 from .family import Layer, QKNorm
 from .kinds import check_list, entry, first_dense, rotates_at
 
@@ -21,7 +20,7 @@ def quotient(layer: Layer) -> int:
     sizes = []
     for name in ("hidden_size", "num_attention_heads"):
         if not (keys.has(name) or keys.part or keys.of_half_alone(name)):
-            other = ", or head_dim" if keys.reads_head_dim else ""
+            other = ", or head_dim" if keys.code.reads_head_dim else ""
             raise ConfigError(
                 f"{keys.stored(name)} is missing: the head size is hidden_size / num_attention_heads{other}"
             )
@@ -35,7 +34,7 @@ def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
     if wide < many:
         raise ConfigError(f"{width} must be at least {heads}, got {wide} and {many}")
     if wide % many:
-        if keys.heads_divide:
+        if keys.code.heads_divide:
             raise ConfigError(
                 f"{width} must be a multiple of {heads} in the code of {keys.kind}, got {wide} and {many}"
             )
@@ -49,7 +48,7 @@ def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
 def key_or_quotient(layer: Layer) -> int:
     """The key head_dim, or the quotient of width and heads where it is null or has no default."""
     keys = layer.keys
-    stated = keys.reads_head_dim and keys.get("head_dim") is not None
+    stated = keys.code.reads_head_dim and keys.get("head_dim") is not None
     return keys.size("head_dim") if stated else quotient(layer)
 
 
@@ -146,23 +145,19 @@ def swa_head_dim(layer: Layer) -> int:
 
 def sliding_latent(layer: Layer) -> int:
     """Dots 3: sliding layers have other latent heads."""
-    return _sliding(layer, "qk_nope_head_dim", 192) + sliding_latent_rotated(layer, 0)
+    return sliding_key(layer, "qk_nope_head_dim", 192) + sliding_latent_rotated(layer, 0)
 
 
 def sliding_latent_rotated(layer: Layer, head_dim: int) -> int:
     """Dots 3: the rotated channels of the latent heads of sliding layers."""
     if layer.kind != "sliding_attention" or layer.keys.has("per_layer_config"):
         return layer.keys.size("qk_rope_head_dim")
-    nope = _sliding(layer, "qk_nope_head_dim", 192)
-    return _sliding(layer, "qk_rope_head_dim", _sliding(layer, "head_dim", 256) - nope)
+    nope = sliding_key(layer, "qk_nope_head_dim", 192)
+    return sliding_key(layer, "qk_rope_head_dim", sliding_key(layer, "head_dim", 256) - nope)
 
 
 def sliding_key(layer: Layer, name: str, default: int) -> int:
     """A size that sliding layers of Dots 3 have under a name of their own."""
-    return _sliding(layer, name, default)
-
-
-def _sliding(layer: Layer, name: str, default: int) -> int:
     keys = layer.keys
     if layer.kind != "sliding_attention" or keys.has("per_layer_config"):
         return keys.size(name)
@@ -290,13 +285,13 @@ def rope_parameters_given(layer: Layer) -> bool:
 
 def norm_by_type(layer: Layer) -> QKNorm:
     """The norm of q and k in the code of the model type; some types switch it by a key."""
-    facts = layer.keys.facts
-    if "a" in facts:
+    code = layer.keys.code
+    if code.norms_after_rotation:
         return "after rotation"
     switches = [name for name in ("use_qk_norm", "qk_layernorm") if _switches(layer, name)]
     if switches:
         return "before rotation" if layer.keys.flag(switches[0]) else "none"
-    return "before rotation" if "n" in facts else "none"
+    return "before rotation" if code.norms_before_rotation else "none"
 
 
 def _switches(layer: Layer, name: str) -> bool:

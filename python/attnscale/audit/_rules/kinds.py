@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._checks import shown
-from .._config.config import Keys, check_size
-from .._config.source import ConfigError
+from .._keys import ConfigError, Keys, check_size
 from .family import Family
 
 #: Kinds of layers that have no softmax over keys.
-NO_SOFTMAX = frozenset(("linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"))
+NO_SOFTMAX = frozenset({"linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"})
 
 #: Names of kinds in older files, with the names that stand for them now.
 _OLDER = {

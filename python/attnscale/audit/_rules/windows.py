@@ -7,12 +7,12 @@ keys on each, and a chunk is the part of the text that the query lies in (maskin
 
 from __future__ import annotations
 
-from .._config.config import check_size
+from .._keys import check_size
 from .family import ALL_KEYS, Layer, Window
 from .kinds import check_list
 
-_SLIDING = frozenset(("sliding_attention", "hybrid_sliding"))
-_COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_attention"))
+_SLIDING = frozenset({"sliding_attention", "hybrid_sliding"})
+_COMPRESSED = frozenset({"compressed_sparse_attention", "heavily_compressed_attention"})
 
 
 def by_kind(layer: Layer) -> Window:
@@ -21,10 +21,10 @@ def by_kind(layer: Layer) -> Window:
     if layer.kind == "chunked_attention":
         return causal(layer, "attention_chunk_size", "chunks of the text")
     if layer.kind in _SLIDING:
-        return both_sides(layer) if keys.looks_both_ways or keys.part == "encoder" else causal(layer)
+        return both_sides(layer) if keys.code.looks_both_ways or keys.part == "encoder" else causal(layer)
     if layer.kind in _COMPRESSED:
         return causal(layer, what="and behind them keys that stand for several")
-    everywhere = keys.slides_everywhere and keys.flag("use_sliding_window", default=True)
+    everywhere = keys.code.slides_everywhere and keys.flag("use_sliding_window", default=True)
     return causal(layer) if everywhere else ALL_KEYS
 
 

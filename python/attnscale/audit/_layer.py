@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..._spelling import as_number, spell
-from ...laws import Law
+from .._spelling import as_number, spell
+from ..laws import Law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers of a plan as text and as JSON."""
+"""Layers of a plan as text and as JSON, and the JSON Schema of reports."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..._spelling import as_number
-from ..._tables.text import to_text
-from .layer import LayerPlan, Term, spelling
+from .._spelling import as_number
+from .._tables.text import to_text
+from ._layer import LayerPlan, Term, spelling
+
+#: The "schema" of every report; fields may be added under this name, and are not changed or taken away.
+SCHEMA = "attnscale.audit/1"
 
 _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink")
 
@@ -213,3 +218,21 @@ def _term_dict(term: Term) -> dict[str, Any]:
         "key": term.key,
         "rule": term.rule,
     }
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of what ``attnscale audit --json`` prints.
+
+    Returns
+    -------
+    dict
+        A file beside the package's code, ``attnscale/audit/schema.json``.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> at.audit.json_schema()["$defs"]["plan"]["properties"]["schema"]
+    {'const': 'attnscale.audit/1'}
+    """
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return content

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model's configuration: the file, the language model inside it, and each key with its default."""
+"""A model's configuration: what users hand over, the language model inside it, each key with its default."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from copy import copy
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..._checks import shown
-from .source import ConfigError
+from .._checks import shown
+from .._io import InputError
+
+#: Limits, each far above any config that there is, so that no file keeps `resolve` long.
+_DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
 
 #: Keys of each half of an encoder-decoder in their common config: the common name, and the half's own.
 _DECODER_KEYS = (
@@ -31,7 +36,6 @@ _ENCODER_KEYS = (
 #: Where other composite models keep their language model, if the model type is not known.
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
-
 #: How deep a language model may be inside its config: Omni models have a thinker with a text model.
 _MOST_PARTS = 4
 
@@ -40,6 +44,75 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 #: Keys that may give the share of channels that rotary positions turn.
 _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent")
+
+
+class ConfigError(InputError):
+    """A configuration that has no answer; the text of the error names the key and what was seen."""
+
+
+def read_config(config: Any) -> dict[str, Any]:
+    """The keys of a config, copied into new dicts and lists.
+
+    Parameters
+    ----------
+    config : mapping, str, path or transformers config
+        As for :func:`attnscale.audit.resolve`.
+    """
+    if isinstance(config, (str, os.PathLike)):
+        config = _read_file(Path(config))
+    elif hasattr(config, "to_dict") and not isinstance(config, Mapping):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        kind = type(config).__name__
+        raise TypeError(
+            f"config must be a mapping, a path or a transformers config, got {kind}: {shown(config)}"
+        )
+    copied: dict[str, Any] = _copied(config, "", _Budget())
+    return copied
+
+
+class _Budget:
+    """The number of values that may still be copied."""
+
+    left = _MOST_VALUES
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise ConfigError(f"config must have at most {_MOST_VALUES} values")
+
+
+def _copied(value: Any, name: str, budget: _Budget, depth: int = 0) -> Any:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if depth > _DEEPEST:
+        raise ConfigError(f"{name[:60]} must be nested at most {_DEEPEST} deep")
+    budget.spend(len(value))
+    if isinstance(value, Mapping):
+        return {
+            str(key): _copied(each, f"{name}.{key}" if name else str(key), budget, depth + 1)
+            for key, each in value.items()
+        }
+    return [_copied(each, name, budget, depth + 1) for each in value]
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{file} must have at most {_MOST_BYTES} bytes")
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: there is no such file") from None
+    except ConfigError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is not JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} must hold one JSON object, got {type(content).__name__}")
+    return content
 
 
 @cache
@@ -59,8 +132,46 @@ def known_types() -> frozenset[str]:
     return frozenset(_defaults()["models"])
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What scripts/extract_config_defaults.py found in the code of a model type and in its config class."""
+
+    reads_head_dim: bool = False  # the heads have config.head_dim
+    rotates_partly: bool = False  # the share of rotated channels is read
+    reads_rope_types: bool = False  # the types of rotary positions are read
+    norms_before_rotation: bool = False  # a norm of q and k before their rotation
+    norms_after_rotation: bool = False
+    slides_everywhere: bool = False  # every layer has the window sliding_window
+    looks_both_ways: bool = False  # windows lie on both sides of a query
+    heads_divide: bool = False  # hidden_size has to be a multiple of the heads
+    layer_types: bool = False  # the config class has this list of the kinds of layers
+    layers_block_type: bool = False  # likewise
+
+
+#: A model type that is not known is taken to read what most do.
+_UNKNOWN = Facts(
+    reads_head_dim=True,
+    rotates_partly=True,
+    reads_rope_types=True,
+    layer_types=True,
+    layers_block_type=True,
+)
+
+
+@dataclass
+class Seen:
+    """What rules have read of a config so far, and what they have to say of it."""
+
+    used: set[str] = field(default_factory=set)
+    last: str = ""  # the key that was read last, for messages
+    sizes: dict[str, int] = field(default_factory=dict)  # those read since it was emptied
+    doubts: dict[str, None] = field(default_factory=dict)  # what could make the plan wrong, each once
+
+
 class Keys:
     """The keys of one language model: as given, or as its model type defaults them.
+
+    They stay as they are; what is read of them is noted in ``seen``.
 
     Parameters
     ----------
@@ -73,34 +184,23 @@ class Keys:
     """
 
     def __init__(self, given: Mapping[str, Any], kind: str, part: str = "") -> None:
-        facts = _defaults()["models"].get(kind, {})
+        entry = _defaults()["models"].get(kind, {})
         self.given = given
         self.kind = kind
         self.part = part
-        self.known = bool(facts)
-        self.defaults: dict[str, Any] = facts.get("defaults", {})
-        self.accepted = frozenset(facts.get("keys", ()))
-        self.facts: str = facts.get("source", "hpylb")  # letters: scripts/extract_config_defaults.py
-        self.reads_head_dim = "h" in self.facts
-        self.rotates_partly = "p" in self.facts
-        self.slides_everywhere = "s" in self.facts
-        self.looks_both_ways = "w" in self.facts
-        self.heads_divide = "m" in self.facts
-        self.reads_rope_types = "y" in self.facts or not self.known
-        lists = {"l": "layer_types", "b": "layers_block_type"}
-        self.kind_lists = tuple(name for letter, name in lists.items() if letter in self.facts)
-        shares = facts.get("share", ((), None)) if self.known else (_SHARES, None)
+        self.known = bool(entry)
+        self.defaults: dict[str, Any] = entry.get("defaults", {})
+        self.accepted = frozenset(entry.get("keys", ()))
+        self.code = Facts(**dict.fromkeys(entry["facts"], True)) if self.known else _UNKNOWN
+        lists = ("layer_types", "layers_block_type")
+        self.kind_lists = tuple(name for name in lists if getattr(self.code, name))
+        shares = entry.get("share", ((), None)) if self.known else (_SHARES, None)
         self.share_keys: tuple[str, ...] = tuple(shares[0])
         self.share: float | None = shares[1]
-        self.memo: dict[str, Any] = {}  # what rules computed from the keys, each once
-        self.doubts: dict[str, None] = {}  # what rules have to say of the keys, each once, for all layers
-        self.used: set[str] = set()
-        self.last = ""  # the key that was read last, for messages
-        self.sizes: dict[str, int] = {}  # the sizes that the rule of the head size read
-        self.head_size = ""  # where the head size comes from, for the column "from" of a plan
-        self._renamed: dict[str, str] = facts.get("renamed", {})
+        self.seen = Seen()
+        self._renamed: dict[str, str] = entry.get("renamed", {})
         self._common = {own: name for name, own in self._renamed.items()}
-        self._own: set[str] = set()  # names that one half of the model has a key of its own for
+        self._own: frozenset[str] = frozenset()  # names that one half of the model has a key of its own for
 
     def has_two_halves(self) -> bool:
         """Whether the keys of an encoder and of a decoder are beside each other (BART, T5)."""
@@ -108,41 +208,39 @@ class Keys:
 
     def of_half(self, half: str) -> Keys:
         """The keys of "encoder" or "decoder", where the config has both beside each other."""
+        keys = copy(self)
         for name, own in _DECODER_KEYS if half == "decoder" else _ENCODER_KEYS:
-            if self._renamed.get(name) == own:
+            if keys._renamed.get(name) == own:
                 continue  # the common name is another name of this half's key
             if self.given.get(own, self.defaults.get(own)) is not None:
-                self._renamed = {**self._renamed, name: own}
-                self._own.add(name)
-        return self
+                keys._renamed = {**keys._renamed, name: own}
+                keys._own |= {name}
+        return keys
 
     def of_layer(self, number: int) -> Keys:
         """The keys of one layer: per_layer_config may put others in the place of the common ones."""
-        overrides = self._overrides().get(number)
+        overrides = self._overrides.get(number)
         if not overrides:
             return self
         keys = copy(self)
         keys.given = {**self.given, **overrides}
-        keys.memo = {}
         return keys
 
+    @cached_property
     def _overrides(self) -> dict[int, dict[str, Any]]:
         """per_layer_config by number, which files write as "2" or "02"."""
-        if "overrides" not in self.memo:
-            found = {}
-            for label, block in self.table("per_layer_config").items():
-                if not label.isdecimal() or len(label) > 9:
-                    raise ConfigError(
-                        f"per_layer_config must have numbers of layers for keys, got {shown(label)}"
-                    )
-                found[int(label)] = check_table(f"per_layer_config.{label}", block)
-            self.memo["overrides"] = found
-        overrides: dict[int, dict[str, Any]] = self.memo["overrides"]
-        return overrides
+        found = {}
+        for label, block in self.table("per_layer_config").items():
+            if not label.isdecimal() or len(label) > 9:
+                raise ConfigError(
+                    f"per_layer_config must have numbers of layers for keys, got {shown(label)}"
+                )
+            found[int(label)] = check_table(f"per_layer_config.{label}", block)
+        return found
 
     def doubt(self, text: str) -> None:
         """Keep a remark on something that could make the plan wrong, for the plan's warnings."""
-        self.doubts[text] = None
+        self.seen.doubts[text] = None
 
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
@@ -164,8 +262,8 @@ class Keys:
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value given, else the default of the model type, else ``default``."""
-        stored = self.last = self.stored(name)
-        self.used.update((name, stored))
+        stored = self.seen.last = self.stored(name)
+        self.seen.used.update((name, stored))
         if stored in self.given:
             return self.given[stored]
         return self.defaults.get(stored, self.defaults.get(name, default))
@@ -189,26 +287,23 @@ class Keys:
             raise ConfigError(
                 f"{self.stored(name)} is missing, and there is no model_type that has a default"
             )
-        self.sizes[name] = size = check_size(self.stored(name), value, least, most)
+        self.seen.sizes[name] = size = check_size(self.stored(name), value, least, most)
         return size
 
-    def note_head_size(self, value: int) -> None:
-        """Note the keys that gave this head size, of those whose sizes were read for it."""
-        wide, *others = self.sizes or ("",)
-        if len(others) == 1 and value == self.sizes[wide] // max(self.sizes[others[0]], 1):
+    def head_size_origin(self, value: int) -> str:
+        """The keys that gave this head size, of the sizes that were read for it."""
+        sizes = self.seen.sizes
+        wide, *others = sizes or ("",)
+        if len(others) == 1 and value == sizes[wide] // max(sizes[others[0]], 1):
             names = [self.stored(name) for name in (wide, *others)]
             usual = "" if any(map(self.has, (wide, *others))) else f" (defaults of {self.kind})"
-            quotient = f"{self.sizes[wide]} / {self.sizes[others[0]]}"
-            self.head_size = f"{' / '.join(names)} = {quotient}{usual}"
-        elif not others and self.sizes.get(wide) == value:
-            self.head_size = self.origin(wide)
-        elif self.sizes and sum(self.sizes.values()) == value:
-            self.head_size = (
-                f"{' + '.join(map(self.stored, self.sizes))} = {' + '.join(map(str, self.sizes.values()))}"
-            )
-        else:
-            read = ", ".join(self.origin(name) for name in self.sizes)
-            self.head_size = f"heads of {value} channels{', by ' if read else ''}{read}"
+            return f"{' / '.join(names)} = {sizes[wide]} / {sizes[others[0]]}{usual}"
+        if not others and sizes.get(wide) == value:
+            return self.origin(wide)
+        if sizes and sum(sizes.values()) == value:
+            return f"{' + '.join(map(self.stored, sizes))} = {' + '.join(map(str, sizes.values()))}"
+        read = ", ".join(self.origin(name) for name in sizes)
+        return f"heads of {value} channels{', by ' if read else ''}{read}"
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """The value of a key as True or False; null is False."""

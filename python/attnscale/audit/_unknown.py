@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .config import Keys
+from ._keys import Keys
 
 #: Names that could belong to the scale of attention.
 SUSPICIOUS = re.compile(
@@ -16,37 +16,23 @@ SUSPICIOUS = re.compile(
 
 #: Names that look like a scale of attention and are none: they act on embeddings, residuals, logits of the
 #: vocabulary, experts, images, quantised weights or sampling.
-_ELSEWHERE = frozenset(
-    (
-        *("embedding_multiplier", "residual_multiplier", "logits_scaling", "final_logit_softcapping"),
-        *("logit_scale", "logit_scale_init_value", "lm_head_multiplier", "scale_embedding", "scale_emb"),
-        *("scale_depth", "scale_decoder_outputs", "temperature", "rescale_every", "layer_scale_init_value"),
-        *("routed_scaling_factor", "router_scaling_factor", "moe_router_scaling_factor", "route_scale"),
-        *("embedding_multiplier_scale", "output_multiplier_scale", "router_logit_softcapping"),
-        *("output_multiplier", "mlp_multipliers", "ssm_multipliers", "ssm_in_multiplier", "scale_fmt"),
-        *("ssm_out_multiplier", "attention_in_multiplier", "attention_out_multiplier", "residual_scale"),
-        *("moe_routed_scaling_factor", "mup_width_scale", "mup_embeddings_scale", "mup_output_alpha"),
-        *("initializer_scale", "embed_scale", "scale_attention_softmax_in_fp32", "use_layer_scale"),
-        *("mup_width_multiplier", "mup_embedding_multiplier"),
-        *("apply_query_key_layer_scaling", "attention_value_scale", "attn_sub_norm"),
-    )
+_ELSEWHERE = re.compile(
+    r"embedding_multiplier|residual_multiplier|logits_scaling|final_logit_softcapping|logit_scale|"
+    r"logit_scale_init_value|lm_head_multiplier|scale_embedding|scale_emb|scale_depth|"
+    r"scale_decoder_outputs|temperature|rescale_every|layer_scale_init_value|routed_scaling_factor|"
+    r"router_scaling_factor|moe_router_scaling_factor|route_scale|embedding_multiplier_scale|"
+    r"output_multiplier_scale|router_logit_softcapping|output_multiplier|mlp_multipliers|"
+    r"ssm_multipliers|ssm_in_multiplier|scale_fmt|ssm_out_multiplier|attention_in_multiplier|"
+    r"attention_out_multiplier|residual_scale|moe_routed_scaling_factor|mup_width_scale|"
+    r"mup_embeddings_scale|mup_output_alpha|initializer_scale|embed_scale|"
+    r"scale_attention_softmax_in_fp32|use_layer_scale|mup_width_multiplier|mup_embedding_multiplier|"
+    r"apply_query_key_layer_scaling|attention_value_scale|attn_sub_norm"
 )
 
-
 #: What the parameters of rotary positions may hold; the factors among them have rules.
-_ROPE_KEYS = frozenset(
-    (
-        *(
-            "factor",
-            "attention_factor",
-            "mscale",
-            "mscale_all_dim",
-            "short_mscale",
-            "long_mscale",
-            "scaling_type",
-        ),
-        *("llama_4_scaling_beta", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"),
-    )
+_ROPE_KEYS = re.compile(
+    r"factor|attention_factor|mscale|mscale_all_dim|short_mscale|long_mscale|scaling_type|"
+    r"llama_4_scaling_beta|low_freq_factor|high_freq_factor|beta_fast|beta_slow"
 )
 
 _TABLES = re.compile("rope_|attn|attention")
@@ -62,8 +48,8 @@ def not_understood(keys: Keys) -> dict[str, Any]:
         name: value
         for name, value in keys.given.items()
         if SUSPICIOUS.search(name)
-        and name not in keys.used
-        and name not in _ELSEWHERE
+        and name not in keys.seen.used
+        and not _ELSEWHERE.fullmatch(name)
         and name not in keys.accepted
         and not isinstance(value, dict)
     }
@@ -79,7 +65,7 @@ def _inside(keys: Keys, name: str, table: dict[str, Any]) -> dict[str, Any]:
         full = f"{name}.{inner}"
         if isinstance(value, dict):
             found |= _inside(keys, full, value)
-        elif SUSPICIOUS.search(inner) and inner not in _ROPE_KEYS and full not in keys.used:
+        elif SUSPICIOUS.search(inner) and not _ROPE_KEYS.fullmatch(inner) and full not in keys.seen.used:
             found[full] = value
     return found
 

@@ -15,7 +15,6 @@ from .._tables.text import counted, to_text
 
 if TYPE_CHECKING:
     from ..torch import AttentionLog
-    from .diagnose import Measured
 
 #: The "schema" of what the command prints as JSON; its fields are in diagnose.schema.json beside this file.
 SCHEMA = "attnscale.diagnose/1"
@@ -32,6 +31,39 @@ class Heads(NamedTuple):
     values: dict[str, NDArray[np.float64]]  # by name, shape (lengths, layers, heads)
     most_keys: NDArray[np.int64]  # that a row of the layer sees, shape (lengths, layers)
     key_heads: list[int]  # of each layer
+
+
+class Measured(NamedTuple):
+    """What the layers did at each length."""
+
+    entropy: dict[
+        str, NDArray[np.float64]
+    ]  # under each law, shape (lengths, layers, heads); NaN: no such head
+    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
+    sinks: tuple[int, ...]  # layers whose entropy counts a sink
+    modules: list[str]  # the name of each layer's attention in the model
+    kinds: list[str]  # "self" or "cross" attention, of each layer
+    padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
+    heads: Heads | None = None  # more of every head, where it was asked for
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """A number for each layer, that in the names of the modules where it tells them apart."""
+        from ..torch._models.by_name import layer_numbers
+
+        return layer_numbers(self.modules)
+
+    @property
+    def groups(self) -> dict[tuple[str, str], list[int]]:
+        """The layers of each tower and kind, by both; "" where there is one tower, or one kind."""
+        from ..torch._models.by_name import towers_of
+
+        towers = towers_of(self.modules)
+        several = len(set(self.kinds)) > 1
+        found: dict[tuple[str, str], list[int]] = {}
+        for layer, (name, kind) in enumerate(zip(self.modules, self.kinds, strict=True)):
+            found.setdefault((towers[name], kind if several else ""), []).append(layer)
+        return found if len(found) > 1 else {("", ""): [*range(len(self.modules))]}
 
 
 def heads_of(log: AttentionLog) -> Heads:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
@@ -21,7 +20,7 @@ from ._output import Answer, Drawing, bad_input
 from ._per_head import (
     SCHEMA,
     STATISTICS,
-    Heads,
+    Measured,
     head_rows,
     head_table,
     heads_of,
@@ -49,39 +48,6 @@ MODEL is a directory, or a name that transformers knows. Nothing is downloaded f
 and a decoder the encoder reads the text, and the decoder its start token or --decoder-text; where a model has
 several towers, --kind and --modules choose among them.
 """
-
-
-class Measured(NamedTuple):
-    """What the layers did at each length."""
-
-    entropy: dict[
-        str, NDArray[np.float64]
-    ]  # under each law, shape (lengths, layers, heads); NaN: no such head
-    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
-    sinks: tuple[int, ...]  # layers whose entropy counts a sink
-    modules: list[str]  # the name of each layer's attention in the model
-    kinds: list[str]  # "self" or "cross" attention, of each layer
-    padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
-    heads: Heads | None = None  # more of every head, where it was asked for
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """A number for each layer, that in the names of the modules where it tells them apart."""
-        from ..torch._models.by_name import layer_numbers
-
-        return layer_numbers(self.modules)
-
-    @property
-    def groups(self) -> dict[tuple[str, str], list[int]]:
-        """The layers of each tower and kind, by both; "" where there is one tower, or one kind."""
-        from ..torch._models.by_name import towers_of
-
-        towers = towers_of(self.modules)
-        several = len(set(self.kinds)) > 1
-        found: dict[tuple[str, str], list[int]] = {}
-        for layer, (name, kind) in enumerate(zip(self.modules, self.kinds, strict=True)):
-            found.setdefault((towers[name], kind if several else ""), []).append(layer)
-        return found if len(found) > 1 else {("", ""): [*range(len(self.modules))]}
 
 
 def add(commands: Any) -> None:

@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -118,77 +117,12 @@ def test_entropy_layout(run, tmp_path, heads):
     assert rows == json.loads(run("entropy", heads, "--json"))["rows"]
 
 
-def test_entropy_writes_csv_beside_the_table(run, heads, tmp_path):
-    path = tmp_path / "out.csv"
-    assert run("entropy", heads, "--csv", str(path)).startswith("Mean entropy")
-    assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 3 * 3
-
-
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-@pytest.mark.parametrize("lengths", [[], ["--n", "5", "10", "20"]])
-def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"heads.{suffix}"
-    run("entropy", heads, "--plot", str(path), *lengths)
-    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
-    assert path.read_bytes().startswith(start)
-    assert path.stat().st_size > 5000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["entropy", "nope.npz"], "nope.npz: no such file"),
-        (["entropy"], "give one FILE, two .npy FILEs, or --query and --key"),
-        (["entropy", "a.npy", "b.npy", "c.npy"], "give one FILE"),
-        (["entropy", "--query", "a.npy"], "give one FILE"),
-        (["entropy", MINILM, "--laws", "nope"], "must be one of 'standard', 'unscaled'"),
-        (
-            ["entropy", MINILM, "--laws", "log_n(bse=3)"],
-            "did you mean 'base'? law 'log_n' has no parameter 'bse'; its parameters: base, floor",
-        ),
-        (["entropy", MINILM, "--laws", "constant"], "'constant' needs value"),
-        (["entropy", MINILM, "--laws", "log_n(512)"], "a law is written NAME or NAME(parameter=value, ...)"),
-        (["entropy", MINILM, "--laws", "log_n(base=open)"], "a law is written NAME"),
-        (["entropy", MINILM, "--laws", "log_n(**{'base': 2})"], "a law is written NAME"),
-        (["entropy", MINILM, "--laws", "per_head(values=[1.0, 2.0])"], "18"),
-        (["entropy", MINILM, "--n", "64", "513"], "--n must be between 1 and 512"),
-        (["entropy", MINILM, "--n", "0"], "--n must be at least 1, got 0"),
-        (["entropy", MINILM, "--csv", "no/such/folder.csv"], "there is no folder no/such"),
-        (["laws", "--n", "5", "--laws", "constant(value=1e308)"], "scale must be finite, got inf"),
-        (["entropy", MINILM, "--laws", "nan"], "law 'nan': value must be finite, got nan"),
-        (["entropy", MINILM, "--lengths", "64"], "unrecognized arguments: --lengths 64: did you mean --n?"),
-        (["mc", "max_cosine", "--unit", "bits"], "this command has no --unit"),
-        (
-            ["info", "--dmeo"],
-            "--dmeo: did you mean --debug? (see attnscale info --help)",
-        ),
-        (["calibrate", MINILM, "--n", "1"], "--n must be between 2 and the number of keys, 512, got 1"),
-        (["mc", "sparsity", "--normalizer", "entmx"], "did you mean 'entmax'? --normalizer must be one of"),
-        (["sweep", "nowhere.toml"], "nowhere.toml: no such file"),
-        (["sweep", "."], ".: is a folder, not a file"),
-        (["sweep", "x.toml", "--n-jobs", "x"], "--n-jobs must be a whole number, as 1024 or 1e3, got 'x'"),
-        (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
-        (["explain", "3 +"], "a law must be a number, as 0.125, or a name, as 'log_n', got '3 +'"),
-    ],
-)
-def test_bad_input_is_one_line_and_status_2(fail, arguments, message):
-    assert message in fail(*arguments)
-
-
 def test_nan_in_the_data_is_said(fail, tmp_path):
     key = KEY.copy()
     key[0, 1, 2, 3] = np.nan
     np.savez(tmp_path / "nan.npz", q=QUERY, k=key)
     line = fail("entropy", str(tmp_path / "nan.npz"))
     assert "key holds 1 NaN or infinite values, the first at index (0, 1, 2, 3)" in line
-
-
-def test_unknown_figure_format(fail, heads):
-    pytest.importorskip("matplotlib")
-    assert "--plot heads.foo: the suffix must be .png, .pdf, .svg or another" in fail(
-        "entropy", heads, "--plot", "heads.foo"
-    )
 
 
 #: A run of every command that prints JSON and writes CSV files.
@@ -229,19 +163,6 @@ def test_json_and_csv_do_not_share_standard_output(fail):
     for arguments in BOTH_FORMATS.values():
         wanted = "--json and --csv - both print to standard output: give one, or --csv a file"
         assert wanted in fail(*arguments, "--json", "--csv", "-")
-
-
-@pytest.mark.parametrize("name", ["entropy", "laws", "mc max_cosine", "theory"])
-def test_json_is_printed_beside_a_csv_file(run, tmp_path, name):
-    path = tmp_path / "rows.csv"
-    printed = json.loads(run(*BOTH_FORMATS[name], "--json", "--csv", str(path)))
-    rows = printed if isinstance(printed, list) else printed["rows"]
-    assert len(list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))) == len(rows)
-
-
-@pytest.mark.parametrize("arguments", [[], ["entropy", "--laws"], ["laws", "--csv"], ["info", "--nope"]])
-def test_usage_errors_are_one_line_too(arguments, fail):
-    assert re.search(r"\(see attnscale( \w+)? --help\)$", fail(*arguments).rstrip())
 
 
 def test_info(run):

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import signal
 from contextlib import contextmanager
@@ -136,16 +134,6 @@ def test_target_error(run):
     assert report["rows"][0]["max_cosine_standard_error"] <= 0.02
 
 
-def test_csv(run, tmp_path):
-    arguments = ("max_cosine", "--n", "8", "16", "--samples", "9", "--seed", "1", "--csv")
-    rows = list(csv.DictReader(io.StringIO(run(*arguments, "-"))))
-    assert [row["n"] for row in rows] == ["8", "16"]
-    assert float(rows[1]["max_cosine"]) == mc.max_cosine(16, samples=9, rng=1).value
-    path = tmp_path / "rows.csv"
-    assert "samples" in run(*arguments, str(path))
-    assert list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) == rows
-
-
 def test_real_heads(run, tmp_path):
     data = at.datasets.minilm_qk()
     path = tmp_path / "heads.npz"
@@ -157,14 +145,6 @@ def test_real_heads(run, tmp_path):
     assert json.loads(out)["rows"][0]["entropy"] == expected.value
     out = run("dot_product_variance", "--heads", str(path), "--samples", "640", "--seed", "1", "--json")
     assert [row["head"] for row in json.loads(out)["rows"]] == [0, 1]
-
-
-@pytest.mark.parametrize("suffix", [".png", ".pdf"])
-def test_figures(run, tmp_path, suffix):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"figure{suffix}"
-    run("max_cosine", "--n", "8", "16", "--samples", "9", "--plot", str(path))
-    assert path.read_bytes()[:4] in (b"\x89PNG", b"%PDF")
 
 
 def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
@@ -190,39 +170,6 @@ def test_a_store_goes_on(run, tmp_path):
     further, whole = run(*arguments, "25", "--store", str(tmp_path / "kept")), run(*arguments, "25")
     assert json.loads(further)["rows"] == json.loads(whole)["rows"]
     assert main(["mc", *arguments[:6], "4", "--store", str(tmp_path / "kept")]) == 2  # another seed
-
-
-WRONG = {
-    "max_cosine --n 0": "n must be at least 1, got 0",
-    "max_cosine --n 8 --samples 0": "samples must be at least 1, got 0",
-    "max_cosine --n 8 --samples 5 --target-error 1": "--samples and --target-error exclude each other",
-    "max_cosine --n 8 --seed -1": "--seed must be at least 0, got -1",
-    "max_cosine --n 8 --quantity entropy": "--quantity must be one of 'max_cosine', got 'entropy'",
-    "max_cosine --n 8 --plot x.txt --samples 3": "--plot x.txt",
-    "max_cosine --n 8 --plot x.jpeg2 --samples 3": "--plot x.jpeg2",
-    "entropy_vs_length --n 8 --laws log": "the name of a law must be one of",
-    "entropy_vs_length --n 8 --laws -0.5": "a scale must be at least 0, got -0.5",
-    "entropy_vs_length --n 8 --heads nowhere.npz": "nowhere.npz: no such file",
-    "entropy_vs_length --n 8 --heads a b c": "--heads takes one file, or two .npy files",
-    "needle_dilution --n 8 --cosine 2": "cosine must be between -1 and 1, got 2",
-    "jl_distortion --points 4 --dim 4 --k 2 --eps 1": "eps must be in (0, 1), got 1",
-}
-
-
-@pytest.mark.parametrize("arguments", WRONG)
-def test_wrong_input_is_one_line(arguments, capsys):
-    assert main(["mc", *arguments.split()]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("attnscale: error: ")
-    assert WRONG[arguments] in captured.err
-    assert captured.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("arguments", ["mc", "mc anything", "mc max_cosine --n 8 --cosine 1"])
-def test_what_argparse_refuses(arguments, capsys):
-    assert main(arguments.split()) == 2
-    assert capsys.readouterr().err.startswith("attnscale: error: ")
 
 
 @pytest.mark.parametrize(("n", "samples"), [(8, 1), (1, 50)])

@@ -115,20 +115,6 @@ def test_a_number_is_one() -> None:
 Run = Callable[..., str]
 
 
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command that fails and return its one line."""
-
-    def call(*arguments: str) -> str:
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.count("\n") == 1
-        return captured.err.removeprefix("attnscale: error: ").rstrip()
-
-    return call
-
-
 def test_a_seed_that_was_printed_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["mc", "max_cosine", "--n", "8", "--samples", "3"]
     assert main(arguments) == 0
@@ -149,10 +135,11 @@ COUNTED = [
 
 @pytest.mark.parametrize(("command", "flag"), COUNTED)
 def test_a_count_that_is_none_is_refused_in_the_words_of_the_option(
-    refused: Run, command: str, flag: str
+    fail: Run, command: str, flag: str
 ) -> None:
     for value in ("-1", "1.5", *(["1e23"] if flag != "--seed" else [])):
-        assert refused(*command.split(), f"{flag}={value}").startswith(f"{flag} must be ")
+        error = fail(*command.split(), f"{flag}={value}")
+        assert error.startswith(f"attnscale: error: {flag} must be ")
 
 
 def test_arguments_of_the_library_are_called_as_the_options() -> None:
@@ -216,26 +203,3 @@ def test_the_help_lists_choices_and_statuses() -> None:
     for status in ("0    done", "1    ", "2    ", "3    ", "130  "):
         assert f"\n  {status}" in text
     assert "sparsity (sparsity)" not in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            "mc entropy-vs-lenght --n 8",
-            "did you mean 'entropy_vs_length'? EXPERIMENT must be one of 'averaging",
-        ),
-        ("entropi", "did you mean 'entropy'? COMMAND must be one of 'demo', "),
-        (
-            "mc sparsity --n 4 --model spher",
-            "did you mean 'sphere'? --model must be one of 'gaussian', 'sphere'",
-        ),
-    ],
-)
-def test_a_name_of_a_closed_set_that_is_nearly_right(
-    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments.split()) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert "max-cosine" not in err  # each name once

@@ -26,6 +26,7 @@ from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
 
 HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+TINY = Path(__file__).parents[1] / "experiments" / "tiny.py"
 SWEEP = 'function = "beside_the_grid:inverse"\n[grid]\nx = [2.0, 4.0]\n[constants]\ntimes = 3.0\n'
 FUNCTION = "def inverse(x, times):\n    return times / x\n"
 
@@ -39,10 +40,13 @@ RUNS = {
     "mc": "mc max_cosine --n 8 16 --samples 3 --seed 1",
     "sweep": "sweep grid.toml",
     "audit": "audit config.json",
+    "report": f"report {HEADS} --lengths 16 --laws log_n",
+    "train": f"train {TINY} --seeds 2 --reduced",
 }
 #: Those that take too long, or need a model: only their beginning is looked at.
 BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt"}
-DRAWN = [name for name in BEGUN if name != "audit"]
+FIGURES = {"out": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
+DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
 
 
 @pytest.fixture(autouse=True)
@@ -160,8 +164,8 @@ def test_a_store_of_the_file_is_looked_at_too(command: Command, place: Path) -> 
 
 def needs_of(name: str) -> None:
     pytest.importorskip("matplotlib")
-    if name == "sweep":
-        pytest.importorskip("xarray")
+    for package in {"sweep": ["xarray"], "train": ["torch"]}.get(name, ()):
+        pytest.importorskip(package)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -198,27 +202,32 @@ def test_a_figure_that_cannot_be_drawn_takes_nothing_along(
     assert Path("rows.csv").exists()
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name in DRAWN])
-def test_the_output_says_where_the_figure_is(command: Command, name: str) -> None:
-    needs_of(name)
-    status, out, err = command(*RUNS[name].split(), "--plot", "out")
-    assert (status, err) == (0, "")
-    assert out.splitlines()[-1] == "Figure: out.png"
-    assert Path("out.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("name", RUNS)
-def test_rows_as_csv_and_json(command: Command, name: str) -> None:
+def test_an_answer_is_text_json_csv_and_a_figure(command: Command, name: str) -> None:
     needs_of(name)
     arguments = RUNS[name].split()
-    status, out, _ = command(*arguments, "--csv", "-")
-    assert status == 0
-    rows = list(csv.DictReader(io.StringIO(out)))
+
+    def printed(*more: str) -> str:
+        status, out, err = command(*arguments, *more)
+        assert (status, err) == (0, "")
+        return out
+
+    text = printed()
+    assert len(text.splitlines()) > 2
+    assert all(line == line.rstrip() and "\t" not in line for line in text.splitlines())
+    assert text.endswith("\n")
+    content = json.loads(printed("--json", "--csv", "rows.csv"), parse_constant=pytest.fail)
+    table = printed("--csv", "-")
+    assert Path("rows.csv").read_text(encoding="utf-8") == table
+    rows = list(csv.DictReader(io.StringIO(table)))
     assert len(rows) > 1
-    assert len({len(row) for row in rows}) == 1
-    status, out, _ = command(*arguments, "--json")
-    assert status == 0
-    assert json.loads(out)
+    assert all(None not in row and None not in row.values() for row in rows)
+    if isinstance(content, dict) and isinstance(content.get("rows"), list):
+        assert len(content["rows"]) == len(rows)
+    for path, start in FIGURES.items() if name in DRAWN else ():
+        out = printed("--plot", path)
+        assert out.splitlines()[-1] == f"Figure: {path if '.' in path else path + '.png'}"
+        assert Path(out.splitlines()[-1].removeprefix("Figure: ")).read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize("flag", ["--json", "--csv", "--plot"])

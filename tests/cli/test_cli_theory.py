@@ -10,7 +10,6 @@ import json
 import numpy as np
 import pytest
 from attnscale import laws, theory
-from attnscale.cli import main
 
 
 def test_theory_json_is_right_for_every_row(run):
@@ -57,40 +56,6 @@ def test_theory_csv_and_model(run):
     (row,) = csv.DictReader(io.StringIO(text))
     assert float(row["entropy"]) == theory.expected_entropy(512, 1, model="gaussian")
     assert float(row["invariant_beta"]) == theory.invariant_beta(512, n0=256, model="gaussian")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["theory", "--n", "0"], "n must be at least 1, got 0"),
-        (
-            ["theory", "--n", "512", "--laws", "scale_invariant"],
-            "scale_invariant: law 'scale_invariant' gives the keys of a row different scales",
-        ),
-        (["theory", "--n", "512", "--laws", "critical_scale"], "has no n at a position: its n is sup over"),
-        (["theory", "--n", "512", "--beta", "-1"], "beta must be at least 0, got -1"),
-        (["theory", "--n", "512", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
-        (["theory", "--n", "512", "--laws", "nope"], "must be one of 'standard', 'unscaled'"),
-        (
-            ["theory", "--n", "512", "--laws", "per_head(values=[1.0, 2.0])"],
-            "one multiple for each n is needed",
-        ),
-    ],
-)
-def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("attnscale: error: ")
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
-
-
-def test_figure(run, tmp_path):
-    pytest.importorskip("matplotlib")
-    figure = tmp_path / "figure.svg"
-    assert "512" in run("theory", "--n", "512", "64", "--laws", "log_n", "--plot", str(figure))
-    assert figure.read_text().startswith("<?xml")
 
 
 def test_dimensions_are_those_of_the_lemma():

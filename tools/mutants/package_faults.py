@@ -96,8 +96,8 @@ _SWEEPS = (
     Fault(
         "effective keys on the command line depend on the unit of entropy",
         f"{_PACKAGE}/cli/entropy.py",
-        'f"{np.exp(mean):.1f}")]',
-        'f"{np.exp(mean / nats):.1f}")]',
+        'f"{np.exp(mean):.1f}"))',
+        'f"{np.exp(mean / nats):.1f}"))',
         pytest("tests/cli/test_cli_units.py"),
     ),
 )

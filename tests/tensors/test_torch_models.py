@@ -275,7 +275,8 @@ def test_laws_multiply_the_models_own_scale() -> None:
     model, _ = oracle.build("granite", attention_multiplier=0.5)
     with at.torch.record(model, laws={"own": at.laws.Standard(), "log": at.laws.LogN(base=8)}) as log:
         model(input_ids=IDS)
-    np.testing.assert_allclose(log["entropy under own"], log.entropy, atol=2e-6)
+    # Two calls that round a scale in another place: each is within 2e-6 of the definition.
+    np.testing.assert_allclose(log["entropy under own"], log.entropy, atol=4e-6)
     assert not np.allclose(log["entropy under log"], log.entropy, atol=1e-3)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .._checks import choose
+from .._checks import choose, shown
 from ..laws import Constant, MLAYaRN, Standard, YaRN
 from ._layer import LayerPlan, Term
 from ._scale_plan import ScalePlan
@@ -252,8 +252,8 @@ def _read_frameworks() -> dict[str, Framework]:
     ) -> Defect:
         calls = tuple((_CHANGES[name], tuple(arguments)) for name, *arguments in changes)
         change = _Changes(calls, tuple(types or ()), layers)
-        shown = content["configs"][config]
-        return Defect(what, link(thread), shown, change, mended=link(mended), **versions)
+        example = content["configs"][config]
+        return Defect(what, link(thread), example, change, mended=link(mended), **versions)
 
     return {
         name: Framework(tuple(defect(**each) for each in records))
@@ -323,8 +323,8 @@ def framework_named(name: str) -> tuple[Framework, tuple[int, ...]]:
         stem, version = match[1], _version_of(match[2])
     framework = FRAMEWORKS[choose("framework", stem, list(FRAMEWORKS))]
     if version and not framework.has_versions:
-        raise ValueError(f"framework {stem!r} is on record without a version, got {name!r}")
+        raise ValueError(f"framework {stem!r} is on record without a version, got {shown(name)}")
     if framework.seen and version[: len(framework.seen)] > framework.seen:
         last = ".".join(map(str, framework.seen))
-        raise ValueError(f"framework {stem!r} is on record up to version {last}, got {name!r}")
+        raise ValueError(f"framework {stem!r} is on record up to version {last}, got {shown(name)}")
     return framework, version

@@ -217,7 +217,7 @@ class Parser(argparse.ArgumentParser):
             known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
             rule = f"{argparse.ArgumentError(action, '').argument_name} must be one of"
             listed = ", ".join(map(repr, known))
-            raise InputError(f"{meant(value, known)}{rule} {listed}, got {value!r}")
+            raise InputError(f"{meant(value, known)}{rule} {listed}, got {shown(value)}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a mistake for :func:`attnscale.cli.main` to print."""

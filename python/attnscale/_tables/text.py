@@ -50,8 +50,9 @@ def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[Ma
     {8: [{'n': 8, 'law': 'a'}, {'n': 8, 'law': 'b'}], 9: [{'n': 9, 'law': 'a'}]}
     """
     found: dict[Any, list[Mapping[str, Any]]] = {}
+    group = itemgetter(*names)
     for row in rows:
-        found.setdefault(itemgetter(*names)(row), []).append(row)
+        found.setdefault(group(row), []).append(row)
     return found
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .._checks import number, shown
-from ._experiment import Declaration, Grid, Quantity
+from ._experiment import Declaration, Grid, Prepared, Quantity
 from ._parameters import Axis, LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
 from ._scores import MODELS, RealHeads, least_head_dim, read_correlation, read_model, score_experiment
@@ -238,15 +238,7 @@ def needle_dilution(
     >>> result.value.round(1)
     array([0.5, 0.1])
     """
-    experiment = score_experiment(
-        _DILUTION,
-        lengths=integer_axis("n", n),
-        dims=integer_axis("head_dim", head_dim, least=2),
-        laws=law_axis("law", law),
-        threads=num_threads_of(_DILUTION, options),
-        cosine=(needle := _cosine(cosine)),
-        about={"cosine": needle},
-    )
+    experiment = _with_needle(_DILUTION, n, head_dim, law, cosine, options)
     return run(experiment, samples, rng, options)
 
 
@@ -299,16 +291,23 @@ def head_dimension(
     >>> at.montecarlo.head_dimension([8, 32, 128], rng=0).value.round(1)
     array([0. , 0.5, 1. ])
     """
-    experiment = score_experiment(
-        _RETRIEVAL,
+    experiment = _with_needle(_RETRIEVAL, n, head_dim, law, cosine, options)
+    return run(experiment, samples, rng, options)
+
+
+def _with_needle(
+    declared: Declaration, n: Any, head_dim: Any, law: Any, cosine: Any, options: RunOptions
+) -> Prepared:
+    """An experiment on rows of keys on a sphere, one of which has a given cosine with the query."""
+    return score_experiment(
+        declared,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
-        threads=num_threads_of(_RETRIEVAL, options),
+        threads=num_threads_of(declared, options),
         cosine=(needle := _cosine(cosine)),
         about={"cosine": needle},
     )
-    return run(experiment, samples, rng, options)
 
 
 def _cosine(value: Any) -> float:

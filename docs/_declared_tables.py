@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists of the experiments, written from what they declare, so that they cannot go stale."""
+"""Lists of experiments and of engines, written from what they declare, so that they cannot go stale."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import ast
 from pathlib import Path
 
 import studies
+from attnscale.lse import _ENGINES
 from attnscale.montecarlo._experiment import DECLARATIONS
 
 
 def declared_texts():
     """The text of each file to include."""
     header = ["| function | about | estimates | exact value |", "|---|---|---|---|"]
+    engines = ["| name | what its lse is | seen in |", "|---|---|---|"]
+    engines += [f"| `{name}` | {known.convention} | {known.source} |" for name, known in _ENGINES.items()]
     return {
+        "engines.md": "\n".join(engines),
         "montecarlo.md": "\n".join([*header, *map(_row, DECLARATIONS)]),
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
     }

@@ -22,7 +22,18 @@ from .device import attention, attention_entropy, attention_statistics
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import audit, datasets, laws, montecarlo, normalizers, plot, reference, theory, variants
+    from . import (
+        audit,
+        conformance,
+        datasets,
+        laws,
+        montecarlo,
+        normalizers,
+        plot,
+        reference,
+        theory,
+        variants,
+    )
     from . import experiments as experiments
     from . import jax as jax
     from . import torch as torch
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from .divergence import attention_divergence
     from .gradients import AttentionGradients, attention_gradients
     from .held_out import HeldOutError, held_out_error
+    from .lse import LSE_CONVENTIONS, LseConvention, LseIdentity, convert_lse, identify_lse
     from .matrix import attention_weights
     from .perplexity import PerplexitySolution, solve_perplexity
     from .received import attention_received
@@ -40,6 +52,7 @@ if TYPE_CHECKING:
     from .state import AttentionState, attention_state, merge_states
 
 __all__ = [
+    "LSE_CONVENTIONS",
     "AttentionGradients",
     "AttentionState",
     "AttentionStatistics",
@@ -47,6 +60,8 @@ __all__ = [
     "EntropyCurve",
     "HeldOutError",
     "LawCalibrator",
+    "LseConvention",
+    "LseIdentity",
     "PerplexitySolution",
     "Report",
     "ReportPair",
@@ -64,10 +79,13 @@ __all__ = [
     "attention_weights",
     "audit",
     "calibrate",
+    "conformance",
+    "convert_lse",
     "datasets",
     "entropy_curve",
     "get_num_threads",
     "held_out_error",
+    "identify_lse",
     "laws",
     "merge_states",
     "montecarlo",
@@ -89,6 +107,7 @@ __all__ = [
 _SUBMODULES = frozenset(
     {
         "audit",
+        "conformance",
         "datasets",
         "experiments",
         "jax",
@@ -108,6 +127,9 @@ _SUBMODULES = frozenset(
 _ELSEWHERE = {
     "AttentionGradients": "gradients",
     "AttentionState": "state",
+    "LSE_CONVENTIONS": "lse",
+    "LseConvention": "lse",
+    "LseIdentity": "lse",
     "EntropyCurve": "curve",
     "HeldOutError": "held_out",
     "LawCalibrator": "calibrator",
@@ -120,6 +142,8 @@ _ELSEWHERE = {
     "attention_received": "received",
     "attention_state": "state",
     "attention_weights": "matrix",
+    "convert_lse": "lse",
+    "identify_lse": "lse",
     "entropy_curve": "curve",
     "held_out_error": "held_out",
     "merge_states": "state",

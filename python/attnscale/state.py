@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -20,11 +20,13 @@ from ._homes import apply_at_home, home_of
 from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
+from .lse import convert_lse
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ._call.types import Layout
+    from .lse import LseConvention
 
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
@@ -45,27 +47,30 @@ class AttentionState(Tabled):
         (..., n_queries, heads, value_dim) for layout "bshd".
     lse : ndarray, shape (..., heads, n_queries)
         ln sum exp(score) over these keys; -inf where there are none.
-    mean_score : ndarray, shape (..., heads, n_queries)
-        Mean score under the weights over these keys.
+    mean_score : ndarray, shape (..., heads, n_queries), or None
+        Mean score under the weights over these keys. None: not known, and then neither is the entropy, as of
+        engines that return output and lse alone.
     layout : {"bhsd", "bshd"}
         Order of the output's axes.
     """
 
     output: NDArray[Any]
     lse: NDArray[Any]
-    mean_score: NDArray[Any]
+    mean_score: NDArray[Any] | None = None
     layout: Layout = "bhsd"
 
     @property
     def entropy(self) -> NDArray[Any]:
         """lse - mean_score, in nats; 0 where there are no keys."""
+        if self.mean_score is None:
+            raise AttributeError("entropy is lse - mean_score, and this state was made without mean_score")
         # The difference of two large numbers may be just below 0; without keys it is -inf.
         entropy: NDArray[Any] = apply_at_home(lambda x: np.maximum(x, 0), self.lse - self.mean_score)
         return entropy
 
     def _variables(self) -> dict[str, Labelled]:
         dims = getattr(self.lse, "dims", row_dims(self.lse.ndim))
-        names = {"lse": "", "mean_score": "", "entropy": "nat"}
+        names = {"lse": ""} if self.mean_score is None else {"lse": "", "mean_score": "", "entropy": "nat"}
         return {name: Labelled(dims, getattr(self, name), kind) for name, kind in names.items()}
 
     def _coordinates(self) -> dict[str, Any]:
@@ -127,23 +132,29 @@ def attention_state(
     return AttentionState(output, **rows, layout=call.layout)
 
 
-def merge_states(states: Iterable[AttentionState]) -> AttentionState:
+def merge_states(
+    states: Iterable[AttentionState], *, convention: LseConvention | str | None = None
+) -> AttentionState:
     """The state over all keys, from states over parts of them.
 
     Parameters
     ----------
     states : iterable of AttentionState
-        At least one, of equal shapes. Their sets of keys must not overlap.
+        At least one, of equal shapes. Their sets of keys must not overlap, and at most one of them counts a
+        sink.
+    convention : LseConvention or str, optional
+        How the lse of the states is written, if an engine made them: a name of ``LSE_CONVENTIONS`` or your
+        own, as for :func:`convert_lse`. Default: as :func:`attention_state` writes it.
 
     Returns
     -------
     AttentionState
-        Of the common type of the states.
+        Of the common type of the states, lse as attnscale writes it, and mean_score if the states have one.
 
     Raises
     ------
     ValueError
-        If there is no state, or their shapes or layouts differ.
+        If there is no state, their shapes or layouts differ, or the convention is not known.
     TypeError
         If one of them is not an AttentionState.
 
@@ -159,6 +170,9 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
     >>> one = at.AttentionState(np.ones((1, 1, 2)), np.zeros((1, 1)), np.zeros((1, 1)))
     >>> at.merge_states([one, one]).entropy  # two keys of weight 1/2
     array([[0.69314718]])
+    >>> theirs = at.AttentionState(np.ones((1, 1, 2)), np.zeros((1, 1)))  # an engine's output and lse
+    >>> at.merge_states([theirs, theirs], convention="flashinfer").lse
+    array([[0.69314718]])
     """
     try:
         parts = list(states)
@@ -166,6 +180,8 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
         raise TypeError(f"states must be AttentionState objects, got {shown(states)}") from None
     _check_states(parts)
     home, parts = home_of(parts[0].output), [_on_arrays(part) for part in parts]
+    if convention is not None:
+        parts = [replace(part, lse=convert_lse(part.lse, from_=convention)) for part in parts]
     lse = np.stack([part.lse.astype(np.float64) for part in parts])
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
     top = lse.max(axis=0)
@@ -182,19 +198,22 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
             w[..., None] * laid_out(part.output, layout).astype(np.float64)
             for w, part in zip(weights, parts, strict=True)
         )
-        mean_score = sum(w * part.mean_score for w, part in zip(weights, parts, strict=True))
+        means = [part.mean_score for part in parts if part.mean_score is not None]
+        mean = sum(w * each for w, each in zip(weights, means, strict=True)) if means else None
         output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
     row_type = np.result_type(*(part.lse for part in parts))
-    found = [laid_out(output, layout), merged_lse.astype(row_type), np.asarray(mean_score).astype(row_type)]
-    output, lse, mean_score = found if home is None else map(home, found)
-    return AttentionState(output, lse, mean_score, layout)
+    found = [laid_out(output, layout), merged_lse.astype(row_type)]
+    found += [] if mean is None else [np.asarray(mean).astype(row_type)]
+    output, lse, *mean_score = found if home is None else map(home, found)
+    return AttentionState(output, lse, mean_score[0] if mean_score else None, layout)
 
 
 def _on_arrays(state: AttentionState) -> AttentionState:
     """The state with arrays of NumPy or of xarray in the place of another library's."""
     if home_of(state.output) is None:
         return state
-    output, lse, mean = (as_array(name, getattr(state, name)) for name in ("output", "lse", "mean_score"))
+    mean = None if state.mean_score is None else as_array("mean_score", state.mean_score)
+    output, lse = as_array("output", state.output), as_array("lse", state.lse)
     return AttentionState(output, lse, mean, state.layout)
 
 

@@ -16,9 +16,9 @@ from unittest import mock
 
 import attnscale as at
 import numpy as np
+from attnscale.conformance._cases import Case
 
 from . import truth
-from .cases import Case
 
 Arrays = dict[str, Any]
 

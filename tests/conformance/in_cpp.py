@@ -9,10 +9,10 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
+from attnscale.conformance._cases import Case
 
 from . import truth
 from .backends import Arrays, Backend
-from .cases import Case
 
 _BUILD = Path(__file__).parents[2] / "build" / "gcc"
 _PROGRAM = _BUILD / "cpp" / "tests" / "attnscale_conformance"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from attnscale.conformance._cases import CASES
 
 from . import in_cpp
 from .backends import Backend, in_python
-from .cases import CASES
 
 #: All that compute attention here, by name.
 BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnscale.conformance._cases import CASES, SIXTEEN_BITS
 
 from . import truth
 from .backends import Backend
-from .cases import CASES, SIXTEEN_BITS
 from .pairs import BACKENDS, pairs
 
 #: Errors as shares of the largest number of a gradient, or of 1.

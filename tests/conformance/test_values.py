@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from attnscale._call.options import DEFAULTS
+from attnscale.conformance._cases import CASES, HIDDEN, SIXTEEN_BITS, Case, statistics_of
 
 from . import truth
 from .backends import Backend
-from .cases import CASES, HIDDEN, SIXTEEN_BITS, Case, statistics_of
 from .pairs import BACKENDS, pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore:rows of the result are NaN")

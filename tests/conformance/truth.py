@@ -12,8 +12,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-
-from .cases import CASES, Case, draw, statistics_of
+from attnscale.conformance._cases import CASES, Case, draw, statistics_of
 
 #: Statistics of softmax rows that have a gradient.
 SMOOTH = (

@@ -71,6 +71,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 2, 30, 8))
     names = {"query": query, "key": key, "value": value, "q": query, "n_total": 30, "head_dim": 8}
+    names["engine"] = lambda q, k, v: (at.attention(q, k, v), at.attention_statistics(q, k).lse / np.log(2))
     names["chunks"] = [(key[:, :10], value[:, :10]), (key[:, 10:], value[:, 10:])]
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     ours = [block for block in blocks if "import attnscale as at" in block]

@@ -15,6 +15,7 @@ from attnscale import laws, reference
 from cases import random_inputs
 
 NAMES = [
+    "LSE_CONVENTIONS",
     "AttentionGradients",
     "AttentionState",
     "AttentionStatistics",
@@ -22,6 +23,8 @@ NAMES = [
     "EntropyCurve",
     "HeldOutError",
     "LawCalibrator",
+    "LseConvention",
+    "LseIdentity",
     "PerplexitySolution",
     "Report",
     "ReportPair",
@@ -39,10 +42,13 @@ NAMES = [
     "attention_weights",
     "audit",
     "calibrate",
+    "conformance",
+    "convert_lse",
     "datasets",
     "entropy_curve",
     "get_num_threads",
     "held_out_error",
+    "identify_lse",
     "laws",
     "merge_states",
     "montecarlo",
@@ -85,7 +91,10 @@ SIGNATURES = {
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
-    "merge_states": "states",
+    "merge_states": "states, *, convention=None",
+    "identify_lse": f"query, key, lse, *, tolerance=0.002, scale=None, {MASKS}, {TABLES}, {REST}, "
+    "num_threads=None",
+    "convert_lse": "lse, *, from_, to='attnscale', max_score=None, sink=None",
     "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', dims=None, num_threads=None, progress=False",
     "held_out_error": "misses, *, less=None",
@@ -102,6 +111,8 @@ FIELDS = {
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support renyi2 min_score",
     "AttentionState": "output lse mean_score layout",
+    "LseConvention": "base scaled sink less_max negated empty",
+    "LseIdentity": "convention engines also per_head error nearest axes tolerance",
     "HeldOutError": "value error low high",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
@@ -160,7 +171,8 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
 
 
 def test_every_numeric_function_has_its_twin() -> None:
-    for name in SIGNATURES.keys() - {"report"}:  # which puts the others together
+    # A report puts the others together; what is done with an lse is NumPy as it is.
+    for name in SIGNATURES.keys() - {"report", "identify_lse", "convert_lse"}:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name

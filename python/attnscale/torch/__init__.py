@@ -31,6 +31,7 @@ from ._composed import differential_attention, relay_attention
 from ._divergence import attention_divergence
 from ._functional import attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
+from ._lse import identify_lse
 from ._models.alarm import Alarm
 from ._variants import (
     cosformer_attention,
@@ -65,6 +66,7 @@ __all__ = [
     "cosformer_attention",
     "differential_attention",
     "efficient_attention",
+    "identify_lse",
     "linear_attention",
     "nn",
     "performer_attention",

@@ -13,8 +13,9 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import attnscale as at
 import numpy as np
+
+from .. import laws, normalizers
 
 Shape = tuple[int, ...]
 
@@ -32,7 +33,9 @@ class Case(NamedTuple):
     def arrays(self) -> list[Any]:
         """Query, key and value in float64."""
         shapes = {"query": self.query, "key": self.key, "value": self.value}
-        drawn = {name: None if shape is None else draw(*shape) for name, shape in shapes.items()}
+        drawn: dict[str, Any] = {
+            name: None if shape is None else draw(*shape) for name, shape in shapes.items()
+        }
         for name, place, number in self.edits:
             drawn[name][place] = number
         return list(drawn.values())
@@ -120,11 +123,11 @@ SCALES: dict[str, dict[str, Any]] = {
     "scales of a batch": {"scale": draw(2, 1, 1).astype(np.float32), "attn_mask": HIDDEN},
     "scales that are integers": {"scale": np.array([[1], [-2], [0], [3]])},
     "scales in steps": {"scale": draw(4, 2 * N_QUERIES)[:, ::-2], "is_causal": True},
-    "ssmax to learn": {"scale": at.laws.SSMax(s=(0.25, 0.5, 0.75, 1.0), b=-0.25), "is_causal": True},
-    "laws of heads to learn": {"scale": at.laws.PerHead([0.5, 1.0, 1.5, 0.25]), "document_ids": DOCUMENTS},
-    "training length to learn": {"scale": at.laws.LogNFromTraining(train_length=3.5), "is_causal": True},
-    "factors to learn": {"scale": at.laws.get("[1, 2, 3, 4] * ssmax(s=0.25)"), "softcap": 3.0},
-    "factor to learn": {"scale": 0.75 * at.laws.LogN(base=3.0), "attn_mask": HIDDEN},
+    "ssmax to learn": {"scale": laws.SSMax(s=(0.25, 0.5, 0.75, 1.0), b=-0.25), "is_causal": True},
+    "laws of heads to learn": {"scale": laws.PerHead([0.5, 1.0, 1.5, 0.25]), "document_ids": DOCUMENTS},
+    "training length to learn": {"scale": laws.LogNFromTraining(train_length=3.5), "is_causal": True},
+    "factors to learn": {"scale": laws.get("[1, 2, 3, 4] * ssmax(s=0.25)"), "softcap": 3.0},
+    "factor to learn": {"scale": 0.75 * laws.LogN(base=3.0), "attn_mask": HIDDEN},
     "soft-cap": {"softcap": 2.0, "is_causal": True},
     "soft-cap and mask": {"softcap": 0.75, "attn_mask": BIAS},
     "l2": {"qk_norm": "l2", "scale": 4.0},
@@ -182,12 +185,12 @@ BESIDE: dict[str, dict[str, Any]] = {
     "law": {"scale": "log_n(base=3)", "document_ids": DOCUMENTS, "is_causal": True},
 }
 TO_LEARN: dict[str, dict[str, Any]] = {
-    "sink to learn": {"normalizer": at.normalizers.Sink([0.0, 1.0, 0.5, 2.0]), "is_causal": True},
-    "one sink to learn": {"normalizer": at.normalizers.Sink(0.5), "key_lengths": LENGTHS},
-    "bias to learn": {"normalizer": at.normalizers.Sigmoid(-0.5), "attn_mask": HIDDEN},
-    "alpha to learn": {"normalizer": at.normalizers.Entmax(1.5), "is_causal": True},
-    "alpha 1.25 to learn": {"normalizer": at.normalizers.Entmax(1.25), "attn_mask": HIDDEN},
-    "alpha 3 to learn": {"normalizer": at.normalizers.Entmax(3.0)},
+    "sink to learn": {"normalizer": normalizers.Sink([0.0, 1.0, 0.5, 2.0]), "is_causal": True},
+    "one sink to learn": {"normalizer": normalizers.Sink(0.5), "key_lengths": LENGTHS},
+    "bias to learn": {"normalizer": normalizers.Sigmoid(-0.5), "attn_mask": HIDDEN},
+    "alpha to learn": {"normalizer": normalizers.Entmax(1.5), "is_causal": True},
+    "alpha 1.25 to learn": {"normalizer": normalizers.Entmax(1.25), "attn_mask": HIDDEN},
+    "alpha 3 to learn": {"normalizer": normalizers.Entmax(3.0)},
 }
 EVERYTHING: dict[str, Any] = {
     "causal": "bottom_right",
@@ -307,4 +310,4 @@ SIXTEEN_BITS = (
 
 def statistics_of(case: Case) -> tuple[str, ...]:
     """The statistics that the rows of a call have."""
-    return tuple(at.normalizers.get(case.options.get("normalizer", "softmax")).statistics)
+    return tuple(normalizers.get(case.options.get("normalizer", "softmax")).statistics)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A referee for other engines: calls whose answers are known, and what an engine's differences look like.
+
+>>> import attnscale as at
+>>> def attend(query, key, value, *, is_causal=False, **options):
+...     if options:
+...         raise NotImplementedError  # what the engine has not is left out
+...     rows = at.attention_statistics(query, key, value, is_causal=is_causal, scale=1.0)  # a slip
+...     return rows.output, rows.lse
+>>> report = at.conformance.check(attend)
+>>> report.wrong["causal"].why
+'the scale is not applied'
+"""
+
+from __future__ import annotations
+
+from ._cases import CASES, Case
+from ._check import Conformance, Outcome, check
+
+__all__ = ["CASES", "Case", "Conformance", "Outcome", "check"]

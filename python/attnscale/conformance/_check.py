@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An engine run through the cases, and the report of what is right and what it does otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._checks import as_array, choose, number, shown
+from ..attention import attention_statistics
+from ..laws import Law
+from ..lse import LSE_CONVENTIONS, LseConvention, departures, identify_lse
+from ._cases import CASES, Case
+from ._explain import has_sink, slips
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: How far an output may be, absolutely and relatively.
+_TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+Kind = Literal["right", "wrong", "error", "not served"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine made of one case.
+
+    Attributes
+    ----------
+    kind : {"right", "wrong", "error", "not served"}
+        "error": the engine raised something; "not served": it raised NotImplementedError.
+    difference : float
+        The largest of the output, over 1 + |output|; NaN where there is none to compare.
+    why : str
+        For a wrong output the slip that explains it, or "" where none of those that are known does; else the
+        error.
+    lse : tuple of LseConvention
+        The conventions that the lse of the case allows, the simplest first; empty where none was returned or
+        none fits.
+    lse_is_wrong : bool
+        True: an lse was returned that no convention explains.
+    """
+
+    kind: Kind
+    difference: float = math.nan
+    why: str = ""
+    lse: tuple[LseConvention, ...] = ()
+    lse_is_wrong: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Conformance:
+    """The outcomes of all cases by their names; printed, it says what an engine does otherwise.
+
+    Attributes
+    ----------
+    outcomes : dict of str to Outcome
+    tolerance : float
+        What the difference of a right output may be.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    tolerance: float
+
+    def _of(self, kind: Kind) -> dict[str, Outcome]:
+        return {name: each for name, each in self.outcomes.items() if each.kind == kind}
+
+    @property
+    def right(self) -> dict[str, Outcome]:
+        """Cases whose output is right."""
+        return self._of("right")
+
+    @property
+    def wrong(self) -> dict[str, Outcome]:
+        """Cases whose output is another, the largest difference first."""
+        return dict(sorted(self._of("wrong").items(), key=lambda item: -_size(item[1].difference)))
+
+    @property
+    def errors(self) -> dict[str, Outcome]:
+        """Cases in which the engine failed."""
+        return self._of("error")
+
+    @property
+    def not_served(self) -> dict[str, Outcome]:
+        """Cases that the engine says it has not."""
+        return self._of("not served")
+
+    @cached_property
+    def lse(self) -> LseConvention | None:
+        """The convention that every lse of the engine allows; None where there is none, or no lse."""
+        given = [each.lse for each in self.outcomes.values() if each.lse]
+        if not given or any(each.lse_is_wrong for each in self.outcomes.values()):
+            return None
+        plain = [{replace(of, empty=None) for of in each} for each in given]
+        common = set.intersection(*plain)
+        if not common:
+            return None
+        found = min(common, key=departures)
+        empties = {of.empty for each in given for of in each if replace(of, empty=None) == found} - {None}
+        return replace(found, empty=empties.pop() if len(empties) == 1 else None)
+
+    def __str__(self) -> str:
+        counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.errors)} errors, "
+        lines = [f"{counts}{len(self.not_served)} not served (tolerance {self.tolerance:.0e})"]
+        by_reason: dict[str, list[str]] = {}
+        for name, each in (self.wrong | self.errors).items():
+            reason = each.why or "not explained"
+            by_reason.setdefault(reason, []).append(name)
+        for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+            largest = max(_size(self.outcomes[name].difference) for name in names)
+            size = "" if largest < 0 else f", up to {largest:.2g}"
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            lines.append(f"  {reason}{size}: {', '.join(names[:3])}{more}")
+        return "\n".join([*lines, *self._lse_lines()])
+
+    __repr__ = __str__
+
+    def _lse_lines(self) -> list[str]:
+        given = {name: each for name, each in self.outcomes.items() if each.lse or each.lse_is_wrong}
+        if not given:
+            return ["  lse: none returned"]
+        if self.lse is not None:
+            known = ", ".join(name for name, of in LSE_CONVENTIONS.items() if of == self.lse)
+            return [f"  lse: {self.lse}{f' ({known})' if known else ''}"]
+        wrong = [name for name, each in given.items() if each.lse_is_wrong]
+        if wrong:
+            return [f"  lse: no convention for {len(wrong)} cases, such as {', '.join(wrong[:3])}"]
+        first = {str(replace(each.lse[0], empty=None)): name for name, each in given.items()}
+        return [
+            "  lse: another convention in other cases",
+            *(f"    {of}: {name}" for of, name in first.items()),
+        ]
+
+
+def check(
+    attend: Callable[..., Any],
+    *,
+    cases: Mapping[str, Case] | None = None,
+    dtype: str = "float32",
+    tolerance: float | None = None,
+) -> Conformance:
+    """Run another attention through the cases of this package, and say what it does otherwise.
+
+    Parameters
+    ----------
+    attend : callable
+        ``attend(query, key, value, **options)`` with arrays (batch, heads, n, dim), some with less axes, and
+        options of :func:`attnscale.attention`. It returns the output, or (output, lse), as arrays that NumPy
+        reads, and raises NotImplementedError for what the engine does not have.
+    cases : mapping of str to Case, optional
+        Default: those of ``CASES`` that have a value, a softmax with or without a sink, and no law: an engine
+        knows the scale as a number or one number a row.
+    dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
+        The type of the arrays that ``attend`` gets; bfloat16 needs ml_dtypes.
+    tolerance : float, optional
+        What the difference of a right output may be, over 1 + |output|. Default: 5e-5 for float32, 1e-9 for
+        float64, 4e-3 for float16, 3e-2 for bfloat16.
+
+    Returns
+    -------
+    Conformance
+
+    Raises
+    ------
+    TypeError
+        If attend is no function.
+    ValueError
+        If dtype or tolerance is not as above.
+
+    Notes
+    -----
+    The truth is the same call in float64. Where the output is another, calls with a known slip are compared
+    with it: a dropped or doubled scale, an option that is not read, a window that is off by one, a causal
+    mask at the other end, a mask turned round, a missing sink, key heads in another order, numbers in rows
+    without keys.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> print(at.conformance.check(lambda q, k, v, **options: at.attention(q, k, v, **options)))
+    164 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05)
+      lse: none returned
+    """
+    if not callable(attend):
+        raise TypeError(f"attend must be a function, got {shown(attend)}")
+    choose("dtype", dtype, tuple(_TOLERANCES))
+    allowed = _TOLERANCES[dtype] if tolerance is None else number("tolerance", tolerance)
+    if allowed <= 0:
+        raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
+    chosen = {name: case for name, case in CASES.items() if _is_for_engines(case)} if cases is None else cases
+    return Conformance({name: _run(attend, case, dtype, allowed) for name, case in chosen.items()}, allowed)
+
+
+def _is_for_engines(case: Case) -> bool:
+    options = dict(case.options)
+    spelled = isinstance(options.get("scale"), (str, Law))
+    softmax = "normalizer" not in options or has_sink(options)
+    return case.value is not None and softmax and not spelled and not callable(options.get("distance_bias"))
+
+
+def _run(attend: Callable[..., Any], case: Case, dtype: str, allowed: float) -> Outcome:
+    arrays = case.arrays()
+    given = [x.astype(_numpy_type(dtype)) for x in arrays]
+    try:
+        answer = attend(*given, **case.options)
+    except NotImplementedError as error:
+        return Outcome("not served", why=str(error))
+    except Exception as error:  # whatever an engine does with a call is part of the report
+        return Outcome("error", why=f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+    output, *rest = answer if isinstance(answer, (tuple, list)) else (answer,)
+    truth = attention_statistics(*arrays, statistics=("lse", "n_visible"), **case.options)
+    assert truth.output is not None
+    found = as_array("the output", output).astype(np.float64)
+    written = _read_lse(case, arrays, rest[0]) if rest and rest[0] is not None else ((), False)
+    if found.shape != truth.output.shape:
+        said = f"the output has shape {found.shape} in place of {truth.output.shape}"
+        return Outcome("wrong", why=said, lse=written[0], lse_is_wrong=written[1])
+    difference = _difference(found, truth.output)
+    if difference <= allowed:
+        return Outcome("right", difference, "", *written)
+    why = _explained(case, arrays, found, truth, allowed)
+    return Outcome("wrong", difference, why, *written)
+
+
+def _numpy_type(dtype: str) -> Any:
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def _difference(found: NDArray[np.float64], truth: Any) -> float:
+    """The largest difference over 1 + |output|; infinite where one is a number and the other is none."""
+    with np.errstate(invalid="ignore"):
+        error = np.abs(found - truth) / (1 + np.abs(truth))
+    same = (found == truth) | (~np.isfinite(found) & ~np.isfinite(truth))
+    error = np.where(same, 0, np.where(np.isnan(error), math.inf, error))
+    return float(error.max(initial=0))
+
+
+def _explained(case: Case, arrays: list[Any], found: Any, truth: Any, allowed: float) -> str:
+    empty = np.broadcast_to(truth.n_visible == 0, truth.lse.shape)
+    if case.options.get("layout") == "bshd" and empty.ndim > 1:
+        empty = empty.swapaxes(-1, -2)
+    if empty.any() and _difference(found[~empty], truth.output[~empty]) <= allowed:
+        holds = np.unique(found[empty].ravel()[:1])
+        return f"rows without keys hold {'numbers' if np.isfinite(holds).all() else 'NaN'}, not 0"
+    if not all(np.isfinite(x).all() for x in arrays):
+        finite = np.isfinite(truth.output) & np.isfinite(found)
+        if _difference(found[finite], truth.output[finite]) <= allowed:
+            return "a NaN or an infinity reaches other numbers"
+    for slip in slips(case, arrays):
+        seen = ~empty if slip.output.shape == found.shape else np.ones(0, bool)
+        if seen.size and _difference(found[seen], slip.output[seen]) <= allowed:
+            return slip.says
+    return ""
+
+
+def _read_lse(case: Case, arrays: list[Any], lse: Any) -> tuple[tuple[LseConvention, ...], bool]:
+    """The conventions that give the lse of a case, and whether none does; cases without a row say nothing."""
+    query, key, value = arrays
+    if not all(np.isfinite(x).all() for x in arrays):  # what a NaN makes of a row is a question of its own
+        return (), False
+    if key.ndim > 2:  # batch axes that only the value has are axes of the rows, too
+        batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
+        key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
+    try:
+        found = identify_lse(query, key, lse, **case.options)
+    except ValueError as error:
+        return (), "some row of query must see a key" not in str(error)
+    if found.convention is None:
+        return (), True
+    allows = (found.convention, *found.also)
+    if not has_sink(dict(case.options)):  # then the rows do not say whether one would be counted
+        allows += tuple(replace(of, sink=False) for of in allows)
+    return allows, False
+
+
+def _size(difference: float) -> float:
+    """The difference, and less than any where there is none."""
+    return -1.0 if math.isnan(difference) else difference

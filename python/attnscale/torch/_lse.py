@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which convention the log-sum-exp of an engine follows, for tensors of any device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import lse as _lse
+
+
+def identify_lse(
+    query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, *, tolerance: float = 2e-3, **options: Any
+) -> _lse.LseIdentity:
+    """:func:`attnscale.identify_lse` of tensors, which may be on a GPU and require grad.
+
+    They are copied to the CPU; nothing is differentiated.
+
+    Parameters
+    ----------
+    query, key : Tensor
+        As for :func:`attention`.
+    lse : Tensor
+        What the engine returned, of shape (..., heads, n_queries) or (..., n_queries, heads).
+    tolerance : float, default 2e-3
+        How far a row may be from a convention, over max(1, |lse|).
+    **options
+        Those of :func:`attnscale.identify_lse`.
+
+    Returns
+    -------
+    attnscale.LseIdentity
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.identify_lse`.
+
+    Examples
+    --------
+    >>> import torch, attnscale as at
+    >>> q, k, v = torch.randn(3, 1, 2, 8, 16, generator=torch.Generator().manual_seed(0))
+    >>> lse = torch.logsumexp(q @ k.transpose(-1, -2) / 4, -1)
+    >>> at.torch.identify_lse(q, k, lse / 0.6931471805599453).engines
+    ('flashinfer',)
+    """
+    query, key, lse = (_on_cpu(each) for each in (query, key, lse))
+    given = {name: _on_cpu(each) for name, each in options.items()}
+    return _lse.identify_lse(query, key, lse, tolerance=tolerance, **given)
+
+
+def _on_cpu(given: Any) -> Any:
+    return given.detach().cpu() if isinstance(given, torch.Tensor) else given

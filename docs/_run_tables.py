@@ -20,20 +20,41 @@ READ = {
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built."
 
 
+#: The file of each table: what builds it, the study, and the stored runs that it is built from.
+TABLES = {
+    "run-masked.md": ("masked_accuracy", "length_generalization", "full", "large"),
+    "run-masked-compared.md": ("masked_compared", "length_generalization", "full", "cpu", "large"),
+    "run-masked-same.md": ("masked_same_weights", "length_generalization", "full", "large"),
+    "run-masked-likelihood.md": ("masked_likelihood", "length_generalization", "full", "large"),
+    "run-paired.md": ("paired", "length_generalization", "paired"),
+    "run-causal-late.md": ("causal_late", "causal_length", "full"),
+    "run-causal-by-length.md": ("causal_by_length", "causal_length", "full"),
+    "run-causal-entropy.md": ("causal_entropy", "causal_length", "full"),
+    "run-context.md": ("contexts", "context", "full"),
+    "run-context-lengths.md": ("contexts_at_all_lengths", "context", "lengths"),
+    "run-needle.md": ("needles", "length_tasks", "full"),
+    "run-counts.md": ("counts", "length_tasks", "full"),
+    "run-two-heads.md": ("two_heads", "two_heads", "full"),
+    "run-recall.md": ("recall", "recall", "full"),
+    "run-hybrids.md": ("hybrids", "hybrids", "full"),
+    "run-hybrids-sizes.md": ("hybrids_sizes", "hybrids", "sizes"),
+    "run-scales.md": ("scales", "learned_scales", "full"),
+    "run-scales-norm.md": ("scales_of_normalised_rows", "learned_scales", "norm"),
+    "run-layers.md": ("layers", "layers", "full"),
+    "run-collapse.md": ("collapse", "collapse", "full"),
+}
+
+
 def run_texts():
     """The text of each file to include."""
-    tables = {
-        "run-causal-late.md": ("causal_length", "full", causal_late),
-        "run-causal-by-length.md": ("causal_length", "full", causal_by_length),
-        "run-causal-entropy.md": ("causal_length", "full", causal_entropy),
-        "run-paired.md": ("length_generalization", "paired", paired),
-        "run-hybrids-sizes.md": ("hybrids", "sizes", hybrids_sizes),
-    }
     if find_spec("torch") is None:
-        return dict.fromkeys(tables, _WITHOUT_TORCH)
+        return dict.fromkeys(TABLES, _WITHOUT_TORCH)
     from studies import stored
 
-    return {file: text(stored(name, run)) for file, (name, run, text) in tables.items()}
+    return {
+        file: globals()[build](*(stored(study, run) for run in runs))
+        for file, (build, study, *runs) in TABLES.items()
+    }
 
 
 def shown(by_seed, form=".3f"):
@@ -131,3 +152,254 @@ def hybrids_sizes(run):
     return table(
         ("heads", "width", "loss, all dot", "one dot costs", *(f"up to {n} tokens" for n in places)), rows
     )
+
+
+def there(values):
+    """The seeds of which every number was measured."""
+    values = np.asarray(values, float)
+    return values[np.isfinite(values.reshape(len(values), -1)).all(-1)]
+
+
+def cells(by_seed, form=".3f"):
+    """A cell for each column of (seeds, columns): mean and error, or the number of the only seed."""
+    kept = there(by_seed)
+    return [shown(each, form) if len(kept) > 1 else f"{each[0]:{form}}" for each in kept.T]
+
+
+def of_masked(run, quantity, law="standard", *, trained="O", reading="as trained"):
+    """Of the masked language models with rotary positions: (seeds, lengths)."""
+    return run.select(quantity, positions="rotary", trained=trained, reading=reading, law=law)
+
+
+def masked_lengths(run):
+    return [f"n = {n}" for n in run.variables["accuracy"].coords["n"]]
+
+
+def masked_accuracy(full, large):
+    """The accuracy of O in percent, with that of the article's one run, and with distances clipped."""
+    rows = [("article", "43.27", "36.53", "23.02", "15.12", "11.54")]
+    for title, run in (("3 layers", full), ("6 layers", large)):
+        for reading, said in (("as trained", title), ("clipped", f"{title}, distances clipped at 48")):
+            rows.append((said, *cells(100 * of_masked(run, "accuracy", reading=reading), ".2f")))
+    return table(("accuracy of O, %", *masked_lengths(full)), rows)
+
+
+def masked_compared(full, cpu, large):
+    """E less O in points, paired by seed, with the differences of the article's one run."""
+    rows = [("article", 1, "-0.16", "+4.64", "+11.02", "+5.03", "+2.04")]
+    titles = ("3 layers", "3 layers, this package's kernels", "6 layers")
+    for title, run in zip(titles, (full, cpu, large), strict=True):
+        gain = of_masked(run, "accuracy", "log_n", trained="E") - of_masked(run, "accuracy")
+        rows.append((title, len(there(gain)), *cells(100 * gain, "+.2f")))
+    return table(("E less O, points", "pairs", *masked_lengths(full)), rows)
+
+
+def masked_same_weights(full, large):
+    """What laws put into O add to its accuracy, in points."""
+    laws = {
+        "log_n": r"$\log_{64} n$",
+        "annealed": "annealed",
+        "entropy_invariant": "entropy-invariant",
+        "calibrated": "measured, each head",
+    }
+    rows = []
+    for reading, distances in (("as trained", "as trained"), ("clipped", "clipped at 48")):
+        for layers, run in ((3, full), (6, large)):
+            for law, title in laws.items():
+                if law == "log_n" or (reading == "as trained" and layers == 3):
+                    gain = 100 * of_masked(run, "accuracy_gain", law, reading=reading)[:, 1:]
+                    rows.append((f"{distances}, {layers} layers", title, *cells(gain, "+.2f")))
+    return table(("distances", "law", *masked_lengths(full)[1:]), rows)
+
+
+def masked_likelihood(full, large):
+    """What log n put into O adds to the nats of a masked token."""
+    rows = []
+    for reading, distances in (("as trained", "as trained"), ("clipped", "clipped at 48")):
+        for layers, run in ((3, full), (6, large)):
+            more = of_masked(run, "nll_gain", "log_n", reading=reading)[:, 1:]
+            rows.append((f"{distances}, {layers} layers", *cells(more, "+.3f")))
+    return table(("distances", *masked_lengths(full)[1:]), rows)
+
+
+def contexts(run):
+    """The accuracy of models trained at 32 tokens that see their own key."""
+    rows = []
+    for task, title in (("context", "context"), ("graph", "graph (stochastic block model)")):
+        for law, scale in (("standard", r"$1/\sqrt d$"), ("log_n", r"$\log_{32} n$")):
+            found = run.select("accuracy", task=task, own_key="seen", trained="one length", law=law)
+            rows.append((f"{title}, {scale}", *cells(found[:, [0, 2, 4, 5]])))
+    return table(("accuracy at n", 32, 128, 512, 1024), rows)
+
+
+def contexts_at_all_lengths(run):
+    """The accuracy by the lengths and the law of the training, and by the law of the reading."""
+    rows = [
+        (title, *cells(run.select("accuracy", trained=trained, law=law)[0, 0][:, [0, 2, 4, 5]]))
+        for title, trained, law in (
+            (r"trained at 32, $1/\sqrt d$", "one length", "own"),
+            (r"the same, read under $\log_{32} n$", "one length", "log_n"),
+            (r"trained at all lengths, $1/\sqrt d$", "standard", "own"),
+            (r"the same, read under $\log_{32} n$", "standard", "log_n"),
+            (r"$\log_{32} n$", "log_n", "own"),
+            ("SSMax", "ssmax", "own"),
+            (r"$s \ln n + b$", "ssmax_b", "own"),
+        )
+    ]
+    return table(("accuracy at n, under the law of the training", 32, 128, 512, 1024), rows)
+
+
+#: The laws and normalizers of the tasks where only the length changes, as their tables have them.
+TASK_LAWS = {
+    "standard": r"$1/\sqrt d$",
+    "log_n": r"$\log_{16} n$",
+    "natural_log_n": r"$\ln n$",
+    "entropy_invariant": "entropy-invariant",
+    "ssmax": "SSMax, s learned",
+    "sparsemax": "sparsemax",
+    "entmax": "entmax, alpha 1.5",
+    "asentmax": "ASEntmax",
+}
+
+
+def needles(run):
+    """The accuracy at the needle under the standard scale, and what each law adds to it."""
+    lengths = (16, 256, 1024, 4096)
+    of = {
+        law: np.stack(
+            [run.select("accuracy", task="needle", variant=law, step=3000, n=n) for n in lengths], 1
+        )
+        for law in TASK_LAWS
+    }
+    rows = [(TASK_LAWS["standard"], *(f"{each:.3f}" for each in of["standard"].mean(0)))]
+    rows += [
+        (f"{title}, less that" if law == "log_n" else title, *cells(of[law] - of["standard"], "+.3f"))
+        for law, title in TASK_LAWS.items()
+        if law != "standard"
+    ]
+    return table(("accuracy at n", *lengths), rows)
+
+
+def counts(run):
+    """The accuracy at majority and average, at 1024 tokens and at 4096."""
+    rows = []
+    for law, title in TASK_LAWS.items():
+        means = {
+            (task, n): run.select("accuracy", task=task, variant=law, step=3000, n=n).mean()
+            for task in ("majority", "average")
+            for n in (1024, 4096)
+        }
+        pairs = (f"{means[task, 1024]:.3f} ({means[task, 4096]:.3f})" for task in ("majority", "average"))
+        rows.append((title, *pairs))
+    return table(("accuracy at n = 1024 (4096)", "majority", "average"), rows)
+
+
+def two_heads(run):
+    """The accuracy in rows of 1024 tokens, of the models that are in a claim or beside one."""
+    heads = {"one": "one of 64", "shared": "two of 64, same scores", "two": "two of 32"}
+    scales = {
+        "standard": r"$1/\sqrt d$",
+        "sharp": r"$5/\sqrt d$",
+        "log_n": r"$\log_{16}(n)/\sqrt d$",
+        "natural_log_n": r"$\ln(n)/\sqrt d$",
+        "ssmax": "SSMax, learned",
+        "pair": r"$5/\sqrt d$ and $0.2/\sqrt d$",
+        "learned": r"two learned multiples of $1/\sqrt d$",
+    }
+    rows = []
+    for variant in run.axes["variant"]:
+        if variant not in ("two: ssmax", "two: split"):
+            kind, law = variant.split(": ")
+            rows.append((heads[kind], scales[law], *cells(run.select("accuracy", variant=variant, n=1024))))
+    return table(("accuracy at n = 1024: heads", "scales", "needle", "majority", "both"), rows)
+
+
+def recall(run):
+    """The accuracy by the number of pairs."""
+    rows = [(each, *map(shown, run.select("accuracy", variant=each))) for each in run.axes["variant"]]
+    pairs = run.axes["pairs"]
+    return table(("heads", f"P = {pairs[0]}", *pairs[1:]), rows)
+
+
+def hybrids(run):
+    """The loss on text, and that less the loss of dot products alone, over the models that ended."""
+    titles = {"4 sparse": "4 sparse (entmax, alpha 1.5)"}
+    dot = run.select("nll", variant="4 dot")
+    rows = [("4 dot", shown(dot), "")]
+    for variant in ("4 sparse", "2 dot + 2 efficient", "dot + 3 efficient", "4 linear", "4 efficient"):
+        loss = run.select("nll", variant=variant)
+        ended = np.isfinite(loss)
+        if ended.any():
+            said = shown(loss) or f"{ended.sum()} of {len(loss)} models"
+            cost = shown((loss - dot)[ended], "+.3f")
+        else:
+            early = (run.select("loss", variant=each, step=1300) for each in (variant, "4 dot"))
+            said = "none ended"
+            cost = f"{shown(np.subtract(*early), '+.3f')} after 1300 steps, training loss"
+        rows.append((titles.get(variant, variant), said, cost))
+    return table(("heads", "loss", "less that of 4 dot, by seed"), rows)
+
+
+def scales(run):
+    """The error of the retrieved half of recall, by what is learned; the model that fails stands apart."""
+    rows = []
+    for kind, title in (
+        ("", "queries and keys as they are"),
+        ("-norm", "normalised"),
+        ("-decay", "as they are, weights decay"),
+    ):
+        errors = (
+            run.select("error", task="recall", model=f"{model}{kind}", n=32, output="sharp")
+            for model in ("fixed", "one", "per_head")
+        )
+        rows.append((title, *map(_without_the_stuck, errors)))
+    return table(("recall, error of the retrieved half", "fixed", "one learned", "one a head"), rows)
+
+
+def _without_the_stuck(errors):
+    """Mean and error, but for a model that did not learn the task."""
+    stuck = errors > 0.5
+    if stuck.any():
+        (alone,) = errors[stuck]
+        return f"{errors[~stuck].mean():.4f} in {(~stuck).sum()} of {len(errors)} models, {alone:.2f} in one"
+    return shown(errors, ".4f")
+
+
+def scales_of_normalised_rows(run):
+    """The mean errors of both halves of recall, by the fixed factor or what is learned."""
+    titles = [f"fixed, {cosine}" for cosine in (4, 8, 16, 32, 64)]
+    titles += ["one learned", "one a head", r"one a head, times $\ln n$"]
+    rows = []
+    for model, title in zip(run.axes["model"], titles, strict=True):
+        means = run.select("error", task="recall", model=model).mean(0)  # n, output
+        rows.append((title, *(", ".join(f"{each:.4f}" for each in row) for row in means)))
+    head = "normalised, error of the retrieved and of the averaged half"
+    return table((head, "32 keys", "128 keys"), rows)
+
+
+def layers(run):
+    """The least and the largest mean cosine of a layer's updates, by the layer that it is fed from."""
+    near = {"1 below": -1, "2 below": -2, "3 below": -3, "1 above": 1}
+    rows = []
+    for model, title in (("trained", "cosine of updates"), ("untrained", "the control")):
+        cosine = run.select("update_cosine", model=model).mean(0)
+        row = []
+        for step in near.values():
+            found = np.diagonal(cosine, step)  # the output of layer l is the input of the next
+            between = f"{found.min():.2f} to {found.max():.2f}"
+            row.append(between if model == "trained" else f"{found.mean():.2f}")
+        rows.append((title, *row))
+    return table(("fed from", *near), rows)
+
+
+def collapse(run):
+    """The loss on new text by guard and learning rate, and the entropy where nothing was done."""
+    guards = ("nothing", "normalised queries and keys", "sigma-reparametrisation", "entropy floor")
+    rates = run.axes["learning_rate"]
+    rows = [
+        (title, *(shown(run.select("test_loss", guard=g, learning_rate=rate), ".2f") for rate in rates))
+        for title, g in zip(guards, run.axes["guard"], strict=True)
+    ]
+    ends = (run.select("entropy", guard="none", learning_rate=rate)[:, -1].mean() for rate in rates)
+    rows.append(("entropy at the end, nothing done", *(f"{each:.2g}" for each in ends)))
+    return table(("loss on new text", *(f"rate {rate:g}" for rate in rates)), rows)

@@ -55,11 +55,12 @@ from _model_tables import model_texts  # noqa: E402
 from _multiples_tables import multiples_texts  # noqa: E402
 from _pictures import pictures  # noqa: E402
 from _run_tables import run_texts  # noqa: E402
+from _speed_table import speed_table  # noqa: E402
 from _verdict_tables import verdict_texts  # noqa: E402
 
 write_law_pages(HERE / "laws")
 declared = {**declared_texts(), **verdict_texts(), **run_texts(), **multiples_texts(), **model_texts()}
-declared["laws.md"] = law_table()
+declared |= {"laws.md": law_table(), "speed.md": speed_table()}
 write_generated(HERE / "_declared", declared)
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")

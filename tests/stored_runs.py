@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from pages import ROOT
 from scipy import stats
 from studies import stored
 
@@ -15,6 +16,14 @@ EVIDENCE = "docs/explanation/training-evidence.md"
 @cache
 def run(name, which=None):
     return stored(name, which or "full")
+
+
+@cache
+def built():
+    """The tables that the build of the site writes from stored runs, by file."""
+    scope = {"__name__": "_run_tables"}
+    exec((ROOT / "docs" / "_run_tables.py").read_text(encoding="utf-8"), scope)
+    return scope["run_texts"]()
 
 
 def there(values):

@@ -8,7 +8,7 @@ from itertools import chain
 import attnscale as at
 import pytest
 from pages import ROOT, page
-from stored_runs import EVIDENCE, run
+from stored_runs import EVIDENCE, built, run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -64,6 +64,40 @@ OWN = {
     ("hybrids", "sizes"): "verdicts-hybrids-sizes.md",
     ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
 }
+#: A row of each table that is built from stored runs.
+ROWS = {
+    "run-masked.md": "3 layers, distances clipped at 48 | 33.41 ± 0.10 | 33.60 ± 0.11 | 32.80 ± 0.13",
+    "run-masked-compared.md": "3 layers | 5 | -0.40 ± 0.12 | -0.36 ± 0.15 | +0.59 ± 0.50 | +2.75 ± 1.52",
+    "run-masked-same.md": r"as trained, 3 layers | $\log_{64} n$ | +0.10 ± 0.05 | +0.95 ± 0.15",
+    "run-masked-likelihood.md": "clipped at 48, 6 layers | +0.005 ± 0.001 | +0.008 ± 0.002 | +0.001 ± 0.004",
+    "run-paired.md": "E less O | as trained | points | -0.30 ± 0.46",
+    "run-causal-late.md": r"alibi | $\log_{256} n$ | 2.739 ± 0.002 | -0.033 ± 0.001",
+    "run-causal-by-length.md": "none | log n put in | -0.016 ± 0.001 | -0.040 ± 0.001 | -0.033 ± 0.001",
+    "run-causal-entropy.md": "none | SSMax | 3.53 ± 0.03 | 4.07 ± 0.04 | 4.60 ± 0.05 | 5.12 ± 0.06",
+    "run-context.md": r"graph (stochastic block model), $\log_{32} n$ | 0.653 ± 0.015 | 0.806 ± 0.009",
+    "run-context-lengths.md": r"$s \ln n + b$ | 0.646 ± 0.023 | 0.898 ± 0.007 | 0.998 ± 0.000",
+    "run-needle.md": r"$\log_{16} n$, less that | -0.005 ± 0.004 | -0.001 ± 0.014 | +0.063 ± 0.015",
+    "run-counts.md": "ASEntmax | 0.536 (0.503) | 0.975 (0.783)",
+    "run-two-heads.md": r"two of 64, same scores | $5/\sqrt d$ and $0.2/\sqrt d$ | 0.742 ± 0.011",
+    "run-recall.md": "2 efficient | 0.985 ± 0.001 | 0.939 ± 0.002 | 0.785 ± 0.007 | 0.484 ± 0.008",
+    "run-hybrids.md": "dot + 3 efficient | 2 of 3 models | +0.090 ± 0.007",
+    "run-hybrids-sizes.md": "16 | 128 | 3.753 ± 0.010 | -0.028 ± 0.008 | -0.019 ± 0.009 | -0.030 ± 0.005",
+    "run-scales.md": "normalised | 0.0425 ± 0.0001 | 0.0003 in 4 of 5 models, 0.82 in one | 0.0000 ± 0.0000",
+    "run-scales-norm.md": "fixed, 16 | 0.0001, 0.0000 | 0.0003, 0.0000",
+    "run-layers.md": "cosine of updates | 0.51 to 0.76 | 0.31 to 0.58 | 0.29 to 0.47 | 0.21 to 0.35",
+    "run-collapse.md": "entropy floor | 1.15 ± 0.01 | 1.23 ± 0.02 | 1.26 ± 0.03 | 2.06 ± 0.11",
+}
+
+
+def test_tables_of_runs_are_built_and_not_typed():
+    text = (ROOT / EVIDENCE).read_text(encoding="utf-8")
+    assert built().keys() == ROWS.keys()
+    for file, row in ROWS.items():
+        assert f"```{{include}} ../_declared/{file}\n```" in text
+        head, rule, *rows = built()[file].splitlines()
+        assert set(rule) <= set("|- ")
+        assert {each.count(" | ") for each in rows} == {head.count(" | ")}
+        assert any(each.startswith(f"| {row}") for each in rows), file
 
 
 def test_registered_runs_have_their_registration_beside_them():

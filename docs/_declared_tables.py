@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists of the experiments, written from what they declare, so that they cannot go stale."""
+"""Lists of experiments, options and reports, written from what declares them, so that they cannot go stale."""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
 from pathlib import Path
 
 import studies
+from attnscale.audit import FRAMEWORKS
+from attnscale.cli import build_parser
+from attnscale.cli._options import OPTIONS
 from attnscale.montecarlo._experiment import DECLARATIONS
 
 
@@ -16,7 +21,54 @@ def declared_texts():
     return {
         "montecarlo.md": "\n".join([*header, *map(_row, DECLARATIONS)]),
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
+        "options.md": _options(),
+        "frameworks.md": _frameworks(),
     }
+
+
+def _options():
+    """Every option of the command line, with the commands that have it."""
+    commands = build_parser()._subparsers._group_actions[0].choices
+    rows = ["| option | meaning | commands |", "|---|---|---|"]
+    for option in OPTIONS.values():
+        users = [name for name, parser in commands.items() if option.flag in _flags(parser)]
+        value = option.metavar or ("" if option.kind is None else "NAME")
+        form = " ".join(filter(None, [option.flag, value, "..." if option.several else ""]))
+        where = "all" if len(users) == len(commands) else ", ".join(users)
+        choices = f": {', '.join(option.choices)}" if option.choices else ""
+        short = f"; also `{option.short}`" if option.short else ""
+        rows.append(f"| `{form}` | {option.meaning}{choices}{short} | {where} |")
+    return "\n".join(rows)
+
+
+def _flags(parser):
+    """Long spellings of the options of a command and of those below it."""
+    found = {action.option_strings[-1] for action in parser._actions if action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*map(_flags, action.choices.values()))
+    return found
+
+
+def _frameworks():
+    """Every report about a framework, with its thread, and with what mended the defect."""
+    head = ("name", "what it computes instead", "in", "thread", "versions", "mended")
+    rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, framework in FRAMEWORKS.items():
+        for each in framework.defects:
+            versions = "" if each.versions == "versions not known" else each.versions
+            mended = "there" if each.mended == each.reference else _thread(each.mended)
+            cells = (f"`{name}`", each.what, each.config["model_type"], _thread(each.reference), versions)
+            rows.append(f"| {' | '.join([*cells, mended])} |")
+    return "\n".join(rows)
+
+
+def _thread(address):
+    """A link that is called by the repository and the number of the thread, or by the commit."""
+    if not address:
+        return ""
+    repository, kind, which = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/(\w+)/(\w+)", address).groups()
+    return f"[commit {which[:8]}]({address})" if kind == "commit" else f"[{repository} {which}]({address})"
 
 
 def _row(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists of experiments, options and reports, written from what declares them, so that they cannot go stale."""
+"""Lists of experiments, options and reports, written from what declares them: they cannot go stale."""
 
 from __future__ import annotations
 

@@ -180,9 +180,7 @@ def test_layers_without_an_answer_stay_without_one() -> None:
 
 def test_the_page_has_every_record_and_no_other() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "audit-frameworks.md"
-    found = re.findall(
-        r"^\| `(.+?)` \| (.+) \| (.+) \| (.+) \| (.*) \| (.*) \|$", with_lists(page), re.M
-    )
+    found = re.findall(r"^\| `(.+?)` \| (.+) \| (.+) \| (.+) \| (.*) \| (.*) \|$", with_lists(page), re.M)
     assert [(name, what, kind) for name, what, kind, *_ in found] == [
         (name, each.what, each.config["model_type"]) for name, each in RECORDS
     ]

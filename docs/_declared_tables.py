@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import re
+import sys
 from pathlib import Path
 
 import studies
+from attnscale import laws, reference
 from attnscale.audit import FRAMEWORKS
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
+from attnscale.laws._registry import class_of
 from attnscale.montecarlo._experiment import DECLARATIONS
 
 
@@ -23,7 +27,38 @@ def declared_texts():
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
         "options.md": _options(),
         "frameworks.md": _frameworks(),
+        "law-classes.md": _by_module("attnscale.laws", _law_classes(), _law),
+        "twins.md": _by_module("attnscale.reference", _twins(), ".. autofunction:: {}".format),
     }
+
+
+def _law_classes():
+    return [law for law in map(class_of, laws.names()) if law is not None]
+
+
+def _twins():
+    return sorted(map(vars(reference).get, reference.__all__), key=lambda each: each.__module__)
+
+
+def _by_module(package, members, directive):
+    """Directives for members of a package, below what the first line of each of its files says."""
+    files = {}
+    for each in members:
+        files.setdefault(each.__module__, []).append(directive(each.__name__))
+    parts = []
+    for name, lines in files.items():
+        title = sys.modules[name].__doc__.strip().splitlines()[0].rstrip(".")
+        body = "\n".join([f".. currentmodule:: {package}", "", *lines])
+        parts.append(f"### {title}\n\n```{{eval-rst}}\n{body}\n```")
+    return "\n\n".join(parts)
+
+
+def _law(name):
+    """A law with what it has beside the methods of every law."""
+    found = vars(getattr(laws, name)).items()
+    own = [each for each, what in found if inspect.isroutine(what) or isinstance(what, property)]
+    own = [each for each in own if not each.startswith("_") and not hasattr(laws.Law, each)]
+    return f".. autoclass:: {name}" + (f"\n   :members: {', '.join(own)}" if own else "")
 
 
 def _options():

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import studies
-from attnscale import laws, reference
+from attnscale import laws, reference, theory
 from attnscale.audit import FRAMEWORKS
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
@@ -28,7 +28,8 @@ def declared_texts():
         "options.md": _options(),
         "frameworks.md": _frameworks(),
         "law-classes.md": _by_module("attnscale.laws", _law_classes(), _law),
-        "twins.md": _by_module("attnscale.reference", _twins(), ".. autofunction:: {}".format),
+        "twins.md": _by_module("attnscale.reference", _public(reference), ".. autofunction:: {}".format),
+        "theory.md": _by_module("attnscale.theory", _public(theory), _class_or_function),
     }
 
 
@@ -36,8 +37,14 @@ def _law_classes():
     return [law for law in map(class_of, laws.names()) if law is not None]
 
 
-def _twins():
-    return sorted(map(vars(reference).get, reference.__all__), key=lambda each: each.__module__)
+def _public(module):
+    """Functions and classes of a module, by file."""
+    found = [getattr(module, name) for name in module.__all__]
+    return sorted(filter(callable, found), key=lambda each: each.__module__)
+
+
+def _class_or_function(name):
+    return f".. auto{'class' if inspect.isclass(getattr(theory, name)) else 'function'}:: {name}"
 
 
 def _by_module(package, members, directive):

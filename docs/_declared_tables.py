@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import studies
-from attnscale import laws, reference, theory
+from attnscale import laws, reference, theory, variants
 from attnscale.audit import FRAMEWORKS
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
@@ -27,9 +27,10 @@ def declared_texts():
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
         "options.md": _options(),
         "frameworks.md": _frameworks(),
-        "law-classes.md": _by_module("attnscale.laws", _law_classes(), _law),
-        "twins.md": _by_module("attnscale.reference", _public(reference), ".. autofunction:: {}".format),
-        "theory.md": _by_module("attnscale.theory", _public(theory), _class_or_function),
+        "law-classes.md": _by_module("attnscale.laws", _law_classes()),
+        "twins.md": _by_module("attnscale.reference", _public(reference)),
+        "theory.md": _by_module("attnscale.theory", _public(theory)),
+        "variants.md": _by_module("attnscale.variants", _public(variants)),
     }
 
 
@@ -43,15 +44,11 @@ def _public(module):
     return sorted(filter(callable, found), key=lambda each: each.__module__)
 
 
-def _class_or_function(name):
-    return f".. auto{'class' if inspect.isclass(getattr(theory, name)) else 'function'}:: {name}"
-
-
-def _by_module(package, members, directive):
+def _by_module(package, members):
     """Directives for members of a package, below what the first line of each of its files says."""
     files = {}
     for each in members:
-        files.setdefault(each.__module__, []).append(directive(each.__name__))
+        files.setdefault(each.__module__, []).append(_directive(each))
     parts = []
     for name, lines in files.items():
         title = sys.modules[name].__doc__.strip().splitlines()[0].rstrip(".")
@@ -60,12 +57,14 @@ def _by_module(package, members, directive):
     return "\n\n".join(parts)
 
 
-def _law(name):
-    """A law with what it has beside the methods of every law."""
-    found = vars(getattr(laws, name)).items()
-    own = [each for each, what in found if inspect.isroutine(what) or isinstance(what, property)]
-    own = [each for each in own if not each.startswith("_") and not hasattr(laws.Law, each)]
-    return f".. autoclass:: {name}" + (f"\n   :members: {', '.join(own)}" if own else "")
+def _directive(what):
+    """A function, or a class with what it has beside the methods of the laws or states that it is one of."""
+    if not inspect.isclass(what):
+        return f".. autofunction:: {what.__name__}"
+    known = {each for base in what.__mro__[1:] for each in vars(base)}
+    own = [name for name, each in vars(what).items() if inspect.isroutine(each) or isinstance(each, property)]
+    own = [name for name in own if name == "__call__" or (not name.startswith("_") and name not in known)]
+    return f".. autoclass:: {what.__name__}" + (f"\n   :members: {', '.join(own)}" if own else "")
 
 
 def _options():

@@ -52,6 +52,16 @@ def write_cpp_pages(folder: Path, cpp: Path) -> None:
     write_generated(folder, written)
 
 
+def cpp_index(cpp: Path) -> str:
+    """A row for each header of the table, with its page."""
+    index = read_index((cpp / "README.md").read_text(encoding="utf-8"))
+    rows = [
+        f"| [`{name}`](../cpp/{name.removesuffix('.hpp')}.md) | {_escaped(what)} |"
+        for name, what in index.items()
+    ]
+    return "\n".join(["| header | |", "|---|---|", *rows])
+
+
 def _page(name: str, what: str, header: Header, example: str | None) -> str:
     program = PROGRAMS.get(name)
     shown = (

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists of experiments and of engines, written from what they declare, so that they cannot go stale."""
+"""Lists of experiments, options, engines and reports, written from what declares them."""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import inspect
+import re
+import sys
 from pathlib import Path
 
 import studies
+from attnscale import laws, reference, theory, variants
+from attnscale.audit import FRAMEWORKS
+from attnscale.cli import build_parser
+from attnscale.cli._options import OPTIONS
+from attnscale.laws._registry import class_of
 from attnscale.lse import _ENGINES
 from attnscale.montecarlo._experiment import DECLARATIONS
 
@@ -20,7 +29,91 @@ def declared_texts():
         "engines.md": "\n".join(engines),
         "montecarlo.md": "\n".join([*header, *map(_row, DECLARATIONS)]),
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
+        "options.md": _options(),
+        "frameworks.md": _frameworks(),
+        "law-classes.md": _by_module("attnscale.laws", _law_classes()),
+        "twins.md": _by_module("attnscale.reference", _public(reference)),
+        "theory.md": _by_module("attnscale.theory", _public(theory)),
+        "variants.md": _by_module("attnscale.variants", _public(variants)),
     }
+
+
+def _law_classes():
+    return [law for law in map(class_of, laws.names()) if law is not None]
+
+
+def _public(module):
+    """Functions and classes of a module, by file."""
+    found = [getattr(module, name) for name in module.__all__]
+    return sorted(filter(callable, found), key=lambda each: each.__module__)
+
+
+def _by_module(package, members):
+    """Directives for members of a package, below what the first line of each of its files says."""
+    files = {}
+    for each in members:
+        files.setdefault(each.__module__, []).append(_directive(each))
+    parts = []
+    for name, lines in files.items():
+        title = sys.modules[name].__doc__.strip().splitlines()[0].rstrip(".")
+        body = "\n".join([f".. currentmodule:: {package}", "", *lines])
+        parts.append(f"### {title}\n\n```{{eval-rst}}\n{body}\n```")
+    return "\n\n".join(parts)
+
+
+def _directive(what):
+    """A function, or a class with what it has beside the methods of the laws or states that it is one of."""
+    if not inspect.isclass(what):
+        return f".. autofunction:: {what.__name__}"
+    known = {each for base in what.__mro__[1:] for each in vars(base)}
+    own = [name for name, each in vars(what).items() if inspect.isroutine(each) or isinstance(each, property)]
+    own = [name for name in own if name == "__call__" or (not name.startswith("_") and name not in known)]
+    return f".. autoclass:: {what.__name__}" + (f"\n   :members: {', '.join(own)}" if own else "")
+
+
+def _options():
+    """Every option of the command line, with the commands that have it."""
+    commands = build_parser()._subparsers._group_actions[0].choices
+    rows = ["| option | meaning | commands |", "|---|---|---|"]
+    for option in OPTIONS.values():
+        users = [name for name, parser in commands.items() if option.flag in _flags(parser)]
+        value = option.metavar or ("" if option.kind is None else "NAME")
+        form = " ".join(filter(None, [option.flag, value, "..." if option.several else ""]))
+        where = "all" if len(users) == len(commands) else ", ".join(users)
+        choices = f": {', '.join(option.choices)}" if option.choices else ""
+        short = f"; also `{option.short}`" if option.short else ""
+        rows.append(f"| `{form}` | {option.meaning}{choices}{short} | {where} |")
+    return "\n".join(rows)
+
+
+def _flags(parser):
+    """Long spellings of the options of a command and of those below it."""
+    found = {action.option_strings[-1] for action in parser._actions if action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*map(_flags, action.choices.values()))
+    return found
+
+
+def _frameworks():
+    """Every report about a framework, with its thread, and with what mended the defect."""
+    head = ("name", "what it computes instead", "in", "thread", "versions", "mended")
+    rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, framework in FRAMEWORKS.items():
+        for each in framework.defects:
+            versions = "" if each.versions == "versions not known" else each.versions
+            mended = "there" if each.mended == each.reference else _thread(each.mended)
+            cells = (f"`{name}`", each.what, each.config["model_type"], _thread(each.reference), versions)
+            rows.append(f"| {' | '.join([*cells, mended])} |")
+    return "\n".join(rows)
+
+
+def _thread(address):
+    """A link that is called by the repository and the number of the thread, or by the commit."""
+    if not address:
+        return ""
+    repository, kind, which = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/(\w+)/(\w+)", address).groups()
+    return f"[commit {which[:8]}]({address})" if kind == "commit" else f"[{repository} {which}]({address})"
 
 
 def _row(name):

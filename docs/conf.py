@@ -45,7 +45,7 @@ numpydoc_xref_param_type = False
 # headers, lists and pictures are written from the package. Nothing of it is kept in git.
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "notebooks")]
-from _cpp_pages import write_cpp_pages  # noqa: E402
+from _cpp_pages import cpp_index, write_cpp_pages  # noqa: E402
 from _declared_tables import declared_texts  # noqa: E402
 from _example_report import example_report  # noqa: E402
 from _generated import write_generated  # noqa: E402
@@ -60,7 +60,11 @@ from _verdict_tables import verdict_texts  # noqa: E402
 
 write_law_pages(HERE / "laws")
 declared = {**declared_texts(), **verdict_texts(), **run_texts(), **multiples_texts(), **model_texts()}
-declared |= {"laws.md": law_table(), "speed.md": speed_table()}
+declared |= {
+    "laws.md": law_table(),
+    "speed.md": speed_table(),
+    "cpp-headers.md": cpp_index(HERE.parent / "cpp"),
+}
 write_generated(HERE / "_declared", declared)
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")

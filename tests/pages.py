@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 
 
 @cache
@@ -17,3 +19,20 @@ def page(name: str) -> str:
     if name.endswith(".py"):
         text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
     return re.sub(r"\s+", " ", re.sub(r"\{term\}|[`*]", "", text))
+
+
+@cache
+def declared() -> dict[str, str]:
+    """The lists that pages include, as the build writes them."""
+    scope: dict[str, Any] = {}
+    exec((DOCS / "_declared_tables.py").read_text(encoding="utf-8"), scope)
+    found: dict[str, str] = scope["declared_texts"]()
+    return found
+
+
+def with_lists(path: Path) -> str:
+    """A page with the lists that it includes."""
+    text = path.read_text(encoding="utf-8")
+    for name, written in declared().items():
+        text = text.replace(f"{{include}} ../_declared/{name}", f"\n{written}")
+    return text

@@ -13,6 +13,7 @@ import attnscale as at
 import pytest
 from audit_configs import DEEPSEEK, GEMMA2, LLAMA, PHI4_MINI, YARN, yarn
 from audit_configs import resolve as strictly
+from pages import with_lists
 
 RECORDS = [(name, defect) for name, framework in at.audit.FRAMEWORKS.items() for defect in framework.defects]
 NAMED = [pytest.param(name, defect, id=f"{name}: {defect.what}") for name, defect in RECORDS]
@@ -179,9 +180,7 @@ def test_layers_without_an_answer_stay_without_one() -> None:
 
 def test_the_page_has_every_record_and_no_other() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "audit-frameworks.md"
-    found = re.findall(
-        r"^\| `(.+?)` \| (.+) \| (.+) \| (.+) \| (.*) \| (.*) \|$", page.read_text("utf-8"), re.M
-    )
+    found = re.findall(r"^\| `(.+?)` \| (.+) \| (.+) \| (.+) \| (.*) \| (.*) \|$", with_lists(page), re.M)
     assert [(name, what, kind) for name, what, kind, *_ in found] == [
         (name, each.what, each.config["model_type"]) for name, each in RECORDS
     ]

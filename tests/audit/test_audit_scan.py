@@ -49,7 +49,7 @@ def test_every_sign_of_a_rule_is_accounted_for() -> None:
     overlooked = set(found) - compared - refusing - set(ELSEWHERE)
     assert {name: found[name] for name in overlooked} == {}
     assert set(ELSEWHERE) <= set(found)
-    if transformers.__version__ == at.audit.TRANSFORMERS:  # the numbers in docs/how-to/audit-a-checkpoint.md
+    if transformers.__version__ == at.audit.TRANSFORMERS:  # the numbers in docs/reference/audit-coverage.md
         kinds = (found.keys() & compared, found.keys() & (refusing - compared), ELSEWHERE)
         assert (len(found), *map(len, kinds)) == (82, 69, 5, 8)
         assert (len(known_types()), len(known_types() - set(NOT_RUN))) == (333, 281)

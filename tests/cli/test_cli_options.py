@@ -17,6 +17,7 @@ from attnscale.cli._options import OPTIONS, in_option_words, real, whole
 from attnscale.cli.mc import parameters
 from attnscale.montecarlo import _run
 from attnscale.montecarlo._experiment import DECLARATIONS, Declaration
+from pages import with_lists
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 
@@ -68,7 +69,7 @@ def test_every_command_prints_json_and_what_has_rows_csv() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    rows = re.findall(r"^\| `(--[^`]*)` \| (.*) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(--[^`]*)` \| (.*) \| (.*) \|$", with_lists(PAGE), re.MULTILINE)
     assert [form.split()[0] for form, _, _ in rows] == list(OPTIONS)
     for form, _, where in rows:
         option = OPTIONS[form.split()[0]]

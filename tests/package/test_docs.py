@@ -13,6 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale.cli import build_parser
+from pages import with_lists
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -97,20 +98,11 @@ def names_of(path):
     return ast.literal_eval(listed[1])
 
 
-def declared_lists():
-    """The lists that the pages include, as the build writes them."""
-    scope = {}
-    exec((DOCS / "_declared_tables.py").read_text(encoding="utf-8"), scope)
-    return scope["declared_texts"]()
-
-
 def documented():
     """Full names of what autodoc is told to show, on any page of the reference."""
     found = set()
     for page in (DOCS / "reference").glob("*.md"):
-        module, text = "", page.read_text(encoding="utf-8")
-        for name, written in declared_lists().items():
-            text = text.replace(f"{{include}} ../_declared/{name}", written)
+        module, text = "", with_lists(page)
         directives = re.findall(r"^\.\. (\w+):: ([\w.]+)$", text, flags=re.MULTILINE)
         for directive, name in directives:
             if directive in ("currentmodule", "automodule"):

@@ -77,7 +77,7 @@ def _table(*options: Option) -> dict[str, Option]:
     return {option.flag: option for option in options}
 
 
-#: All options that any command has; docs/reference/command-line.md has the same table.
+#: All options that any command has; docs/reference/command-line.md shows them as a table.
 OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
     Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),

@@ -85,8 +85,8 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 
 MODULES = (
-    *("audit", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot", "reference"),
-    *("theory", "torch", "torch.nn", "variants", "variants.score_functions"),
+    *("audit", "conformance", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot"),
+    *("reference", "theory", "torch", "torch.nn", "variants", "variants.score_functions"),
 )
 
 

@@ -294,6 +294,7 @@ def _all() -> dict[str, Case]:
     return cases | SHAPES
 
 
+#: Every call by its name: options, shapes, and numbers that are put into the arrays.
 CASES = _all()
 #: Cases in the types that are storage, whose sums are in float32.
 SIXTEEN_BITS = (

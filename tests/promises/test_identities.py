@@ -90,7 +90,7 @@ def test_a_label_of_a_figure_tells_bases_apart() -> None:
     pytest.importorskip("matplotlib")
     from attnscale.plot._curves import _word
     from attnscale.plot._style import law_label
-    from attnscale.plot._subtitle import _value
+    from attnscale.plot._tables import _value
 
     assert law_label("log_n(base=512)") == r"$\log_{512} n\,/\sqrt{d}$"
     assert law_label("log_n(base=512.0001)") == r"$\log_{512.0001} n\,/\sqrt{d}$"

@@ -112,8 +112,3 @@ def test_the_parameters_of_a_grid_are_not_rounded() -> None:
 def test_what_was_refused_is_not_shown_as_the_bound() -> None:
     with pytest.raises(ValueError, match=r"n0 must be at least 1, got 0\.99999999"):
         at.laws.get("annealed(n0=0.99999999)")
-
-
-def test_dropout_of_a_module_is_a_parameter() -> None:
-    module = at.variants.MultiHeadAttention(8, 2, dropout=0.1234567, rng=0)
-    assert "dropout=0.1234567" in repr(module)

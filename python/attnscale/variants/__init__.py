@@ -28,7 +28,6 @@ from ._kattention import kattention, kattention_heads, kattention_statistics
 from ._linear import LinearState, linear_attention
 from ._linformer import linformer_attention
 from ._local_global import local_global_attention
-from ._multihead import MultiHeadAttention
 from ._performer import PerformerState, performer_attention, performer_projection, positive_features
 from ._relay import RelayState, relay_attention, relay_energy, relay_energy_gradient, relay_message
 from ._rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
@@ -40,7 +39,6 @@ __all__ = [
     "EfficientState",
     "GlobalMaps",
     "LinearState",
-    "MultiHeadAttention",
     "PerformerState",
     "RelayState",
     "SsdState",

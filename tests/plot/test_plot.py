@@ -94,6 +94,13 @@ def test_marks_carry_the_data(ax):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
 
 
+def test_names_of_few_heads_do_not_touch():
+    ax = plot.entropy_by_head({"a": [1.0, 5.0, 3.0], "b": [2.0, 4.0, 0.5]}, n_keys=512)
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in itertools.pairwise(boxes))
+
+
 def test_heads_can_be_sorted(ax):
     plot.entropy_by_head({"a": [1.0, 5.0, 3.0]}, ["x", "y", "z"], ax=ax, sort=True)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "z", "y"]

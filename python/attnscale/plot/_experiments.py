@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import shown
-from .._grid.table import Table
 from .._tables.tabled import Unit, nats_per
 from ..montecarlo._experiment import DECLARATIONS
 from ._curves import (
@@ -305,14 +304,10 @@ def sweep(
         ax.set_ylabel(quantity_label(text, unit_of(read, name, unit)))
         name_lines(ax, lines, grow=own)
         key_below(ax, points_key(curves) if experiment else points_key(curves, "with one standard error"))
-    subtitle(ax, _about(table, read))
+    # The function, and what was the same everywhere; of an experiment, its parameters.
+    about = _function(table), describe(read) or str(table.attrs.get("constants", ""))
+    subtitle(ax, ": ".join(filter(None, about)))
     return ax
-
-
-def _about(table: xarray.Dataset, read: Table) -> str:
-    """A line on the function and what was the same everywhere; for an experiment, on its parameters."""
-    about = describe(read) or str(table.attrs.get("constants", ""))
-    return ": ".join(part for part in (_function(table), about) if part)
 
 
 def _function(table: xarray.Dataset) -> str:

@@ -83,7 +83,7 @@ def entropy_by_head(
     order = np.argsort(next(iter(series.values()))) if sort else np.arange(n_heads)
     rows = np.arange(n_heads)
     with style():
-        ax = new_axes(ax, height=0.7 + 0.17 * n_heads)
+        ax = new_axes(ax, height=max(0.7 + 0.17 * n_heads, 2.0))
         stacked = np.stack([values[order] for values in series.values()])
         ax.hlines(rows, stacked.min(0), stacked.max(0), color="#C9C9C9", linewidth=1.2, zorder=1)
         _draw_marks(ax, series, stacked, labels)

@@ -76,7 +76,9 @@ def law_comparison(
     every = np.array([n[0]])
     curves: dict[str, _Array] = {}
     if chosen:
-        every, betas = dense(lambda at: _table(chosen, at, head_dim), n[0], n[-1])
+        every, betas = dense(
+            lambda at: np.stack([multiple_at(law, at, head_dim) for law in chosen], -1), n[0], n[-1]
+        )
         curves = {law.spelling: beta for law, beta in zip(chosen, betas.T, strict=True)}
     own = ax is None
     with style():
@@ -153,10 +155,6 @@ def multiple_at(law: Law, n: _Array, head_dim: int) -> _Array:
     if values.ndim > 1:
         raise ValueError(f"laws must give one scale for each n, got {shown(law)} with one for each head")
     return values
-
-
-def _table(laws: Sequence[Law], n: _Array, head_dim: int) -> _Array:
-    return np.stack([multiple_at(law, n, head_dim) for law in laws], axis=-1)
 
 
 def _draw(ax: Axes, n: _Array, curves: Mapping[str, _Array], labels: Mapping[str, str] | None) -> list[Named]:

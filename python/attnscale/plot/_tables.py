@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,25 +127,18 @@ def describe(table: Table, unchanging: Sequence[str] = ()) -> str:
     words = [_WORDS[name].format(_value(name, fixed[name])) for name in _WORDS if name in fixed]
     if "query" in fixed or not isinstance(fixed.get("model", ""), str):
         words = ["a model's own queries and keys", *words[int("model" in fixed) :]]
-    same = [f"the same for every {name.replace('_', ' ')}" for name in unchanging]
-    return ", ".join([*words, *_moments(fixed), *_samples(table), *same])
+    # Mean and standard deviation of components, where they are not 0 and 1.
+    usual = {"mean": ([0.0, 0.0], 0.0, (0.0, 0.0)), "std": (1.0,)}
+    words += [f"{name} {fixed[name]}" for name in usual if name in fixed and fixed[name] not in usual[name]]
+    samples = table.column().count
+    if samples is not None and np.size(samples):
+        least, most = int(np.min(samples)), int(np.max(samples))
+        words.append(f"{most} samples" if least == most else f"{least} to {most} samples")
+    words += [f"the same for every {name.replace('_', ' ')}" for name in unchanging]
+    return ", ".join(words)
 
 
 def _value(name: str, value: Any) -> str:
     if isinstance(value, str):
         return law_label(value) if name in ("law", "scale") else value
     return as_number(value) if isinstance(value, (int, float)) else str(value)
-
-
-def _moments(fixed: Mapping[str, Any]) -> list[str]:
-    """Mean and standard deviation of components, where they are not 0 and 1."""
-    usual = {"mean": ([0.0, 0.0], 0.0, (0.0, 0.0)), "std": (1.0,)}
-    return [f"{name} {fixed[name]}" for name in usual if name in fixed and fixed[name] not in usual[name]]
-
-
-def _samples(table: Table) -> list[str]:
-    samples = table.column().count
-    if samples is None or not np.size(samples):
-        return []
-    least, most = int(np.min(samples)), int(np.max(samples))
-    return [f"{most} samples" if least == most else f"{least} to {most} samples"]

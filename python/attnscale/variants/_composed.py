@@ -16,6 +16,7 @@ from .._call.types import VariantOptions
 from .._checks import as_array, choose, fit_to, shown
 from .._options import hinted
 from ..attention import attention
+from ..laws import Law
 from ._arrays import floats, offset_of, read_call, read_layout, read_whole, refuse_causal, wide_type
 from ._efficient import efficient_attention
 from ._linear import linear_attention
@@ -347,7 +348,10 @@ def local_global_attention(
     first, reach = _count("global_tokens", global_tokens), _count("radius", radius)
     if first > q.shape[-2]:
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
-    _check_scale(scale)
+    if isinstance(scale, (str, Law)):
+        raise TypeError(
+            f"scale must be a number here: a law would see the n of a part of the keys, got {shown(scale)}"
+        )
     causal = options.get("causal")
     offset = offset_of(inputs, options.get("is_causal", False), causal)
     if offset:
@@ -394,12 +398,3 @@ def _count(name: str, value: Any) -> int:
     if number < 0:
         raise ValueError(f"{name} must be at least 0, got {number}")
     return number
-
-
-def _check_scale(scale: Any) -> None:
-    from ..laws import Law
-
-    if isinstance(scale, (str, Law)):
-        raise TypeError(
-            f"scale must be a number here: a law would see the n of a part of the keys, got {shown(scale)}"
-        )

@@ -347,20 +347,14 @@ class State:
         inputs = inputs._replace(dtype=inputs.query.dtype)
         return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
 
-    def _grouped(self, key: NDArray[Any]) -> bool:
-        return self._enable_gqa and key.ndim > 2
-
     def _check_shapes(self, key: NDArray[Any], value: NDArray[Any]) -> None:
-        shapes = (
-            (*key.shape[:-2], 0, key.shape[-1]),
-            (*value.shape[:-2], 0, value.shape[-1]),
-        )
+        shapes = (*key.shape[:-2], 0, key.shape[-1]), (*value.shape[:-2], 0, value.shape[-1])
         if self._shapes is not None and shapes != self._shapes:
             raise ValueError(
                 "key and value must have the heads and dimensions of the first update, "
                 f"{_shown(self._shapes)}, got {_shown(shapes)}"
             )
-        if self._grouped(key) and key.shape[-3] != value.shape[-3]:
+        if self._enable_gqa and key.ndim > 2 and key.shape[-3] != value.shape[-3]:
             raise ValueError(
                 f"key and value of a state must have the same heads, "
                 f"got {key.shape[-3]} and {value.shape[-3]}"

@@ -76,6 +76,34 @@ def against_d(ax, d, **options):
 
 
 # %% [markdown]
+# ## The article's listing
+#
+# The article begins with multi-head attention in pseudocode: project $x$, cut it into heads, score, mask,
+# take the softmax, sum, project back. `attention` does all that lies between the projections, without the
+# matrix of scores. A prior $r_{ij}$ that multiplies $e^{s_{ij}}$, of which the listing has a word only, is
+# $\ln r_{ij}$ added to the score, so it goes with the mask.
+
+# %%
+HEADS, DIM = 4, 16
+rng = np.random.default_rng(16228)
+x, maps = rng.standard_normal((10, HEADS * DIM)), rng.standard_normal((4, HEADS * DIM, HEADS * DIM)) / 8
+mask, prior = np.tri(10), rng.uniform(0.1, 1, (10, 10))
+
+
+def listing(x):
+    """The article's steps, with a prior."""
+    q, k, v = ((x @ w).reshape(10, HEADS, DIM) for w in maps[:3])
+    scores = np.einsum("jhd,khd->hjk", q, k) / np.sqrt(DIM)
+    scores = scores * mask - 1e12 * (1 - mask)
+    weights = softmax(scores + np.log(prior))
+    return np.einsum("hjk,khd->jhd", weights, v).reshape(10, HEADS * DIM) @ maps[3]
+
+
+q, k, v = ((x @ w).reshape(10, HEADS, DIM).swapaxes(0, 1) for w in maps[:3])
+rows = at.attention(q, k, v, attn_mask=np.log(prior), is_causal=True)
+np.testing.assert_allclose(rows.swapaxes(0, 1).reshape(10, -1) @ maps[3], listing(x), atol=1e-13)
+
+# %% [markdown]
 # ## The variance of a dot product (T1)
 #
 # Let the components of $q$ and $k$ be independent random numbers $x_i$ and $y_i$ with means $m_x, m_y$ and

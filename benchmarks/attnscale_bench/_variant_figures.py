@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attnscale.plot._names import length_ticks, log_ticks
 from attnscale.plot._style import COLOURS, style
-from attnscale.plot._ticks import length_ticks, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -215,6 +215,7 @@ def test_shares_and_means() -> None:
     none = share_error(0, 100)
     wanted = [[share_error(0.3, 100), none, usual[0, 2]], [none, usual[1, 1], usual[1, 2]]]
     np.testing.assert_allclose(error, wanted, rtol=1e-12)
+    assert np.isnan(_core.mc_means_and_shares(Tally.empty((2, 3)), [0], [1])[1]).all()
 
 
 @pytest.mark.parametrize(

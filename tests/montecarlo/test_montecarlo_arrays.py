@@ -93,57 +93,5 @@ def test_a_refused_output_array_does_not_move_the_generator_on():
     assert (mc.normal(5, rng=rng) == mc.normal(5, rng=twin)).all()
 
 
-def _read_only():
-    x = np.zeros(3)
-    x.flags.writeable = False
-    return x
-
-
-def _unaligned():
-    return np.zeros(25, np.uint8)[1:].view(np.float64)
-
-
 def test_integers_of_other_seeds_differ():
     assert not np.isin(mc.normal(1000, rng=1), mc.normal(1000, rng=2)).any()
-
-
-WRONG = [
-    (TypeError, "shape must be an integer or a sequence of them, got 'a'", lambda: mc.normal("a")),
-    (TypeError, r"shape must be an integer or a sequence of them, got 1\.5", lambda: mc.normal(1.5)),
-    (ValueError, "shape must not have a negative extent, got -1", lambda: mc.normal(-1)),
-    (MemoryError, "more elements than fit", lambda: mc.normal((2**40, 2**40))),
-    (TypeError, "dtype must be float64 or float32, got int64", lambda: mc.normal(3, dtype=np.int64)),
-    (TypeError, "dtype must be float64 or float32, got 'f9'", lambda: mc.normal(3, dtype="f9")),
-    (ValueError, "std must be at least 0, got -1", lambda: mc.normal(3, std=-1)),
-    (ValueError, "mean must be finite, got nan", lambda: mc.normal(3, mean=float("nan"))),
-    (ValueError, "low must not be above high, got 2 and 1", lambda: mc.uniform(3, low=2, high=1)),
-    (ValueError, "low must be below high, got 1 and 1", lambda: mc.truncated_normal(3, low=1, high=1)),
-    (ValueError, "scale must be at least 0", lambda: mc.laplace(3, scale=-1)),
-    (ValueError, "shape must end in a number of coordinates", lambda: mc.sphere((3, 0))),
-    (ValueError, "radius must be at least 0", lambda: mc.sphere((3, 2), radius=-1)),
-    (ValueError, "num_threads must be at least 1", lambda: mc.normal(3, num_threads=0)),
-    (TypeError, "shape must be given where out is not", lambda: mc.uniform()),
-    (TypeError, "out must be a NumPy array, got list", lambda: mc.laplace(out=[1.0])),
-    (TypeError, "out must be float64 or float32, got int32", lambda: mc.normal(out=np.zeros(3, np.int32))),
-    (TypeError, "out must be float64 or float32, got >f8", lambda: mc.normal(out=np.zeros(3, ">f8"))),
-    (ValueError, r"the given shape, \(4,\), got \(3,\)", lambda: mc.normal(4, out=np.zeros(3))),
-    (
-        TypeError,
-        "out must have the given dtype, float32, got float64",
-        lambda: mc.normal(out=np.zeros(3), dtype=np.float32),
-    ),
-    (ValueError, "out must be writable, got a read-only array", lambda: mc.normal(out=_read_only())),
-    (ValueError, "out must be aligned to its item size", lambda: mc.normal(out=_unaligned())),
-    (
-        ValueError,
-        r"out must be in C order, got strides \(16,\) for the shape \(3,\)",
-        lambda: mc.truncated_normal(out=np.zeros(6)[::2]),
-    ),
-    (ValueError, r"the shape of out must end in .*, got \(3, 0\)", lambda: mc.sphere(out=np.zeros((3, 0)))),
-]
-
-
-@pytest.mark.parametrize(("kind", "message", "call"), WRONG, ids=[row[1][:40] for row in WRONG])
-def test_wrong_arguments(kind, message, call):
-    with pytest.raises(kind, match=message):
-        call()

@@ -53,21 +53,6 @@ def test_more_than_float64_counts_is_refused(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("head_dim", lambda: mc.dot_product_variance(head_dim=TOO_MANY)),
-        ("dim", lambda: mc.jl_distortion(n=2, dim=TOO_MANY, k=2)),
-        ("k", lambda: mc.jl_distortion(n=2, dim=2, k=TOO_MANY)),
-        ("samples", lambda: mc.entropy_vs_length(8, samples=TOO_MANY)),
-        ("max_samples", lambda: mc.entropy_vs_length(8, target_error=1, max_samples=TOO_MANY)),
-    ],
-)
-def test_other_counts_too(name: str, call: Callable[[], Any]) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be at most 2\^53, "):
-        call()
-
-
-@pytest.mark.parametrize(
     ("name", "size", "call"),
     [
         ("n", "954 MiB", lambda: mc.sparsity(125_000_000)),

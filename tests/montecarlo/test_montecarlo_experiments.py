@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale import reference
+from attnscale.reference._normalizers import entmax, sparsemax
 
 HEADS = tuple(np.random.default_rng(11).standard_normal((4, 24, 8)).astype(np.float32))
 
@@ -27,14 +28,11 @@ def assert_within(result, expected, quantity=None, *, sigmas=5.0, bias=0.0):
     assert np.all(np.asarray(estimate.standard_error) < 0.2 * np.abs(np.asarray(expected)) + 0.05)
 
 
-def mean_and_error(values):
-    return values.mean(), values.std(ddof=1) / np.sqrt(len(values))
-
-
-def assert_agree(estimate, values):
-    """Two independent estimates, each with its error."""
-    mean, error = mean_and_error(values)
-    assert abs(estimate.value - mean) <= 5 * np.hypot(estimate.standard_error, error)
+def assert_agree(estimate, values, index=()):
+    """Two independent estimates, each with its error; `index`: of one case."""
+    value, spread = (np.asarray(x)[index] for x in (estimate.value, estimate.standard_error))
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    assert abs(value - values.mean()) <= 5 * np.hypot(spread, error)
 
 
 # ---- entropy_vs_length ----------------------------------------------------------------------------
@@ -167,8 +165,7 @@ def test_averaging_error_is_the_concentration(plain_rng):
     gap = np.abs(result.value - result["concentration"].value)
     assert (gap < 5 * result.standard_error).all()
     plain = reference.random_rows("sphere", 50, 16, 1.0, 4000, plain_rng)
-    mean, error = mean_and_error(plain.average**2)
-    assert abs(result.value[0] - mean) < 5 * np.hypot(error, result.standard_error[0])
+    assert_agree(result["error_variance"], plain.average**2, 0)
     # Equal weights give 1 / n.
     flat = mc.averaging_error(50, head_dim=16, law=0.0, samples=20000, rng=1)
     assert flat["concentration"].value == pytest.approx(1 / 50, rel=1e-9)
@@ -183,9 +180,7 @@ def test_rank_of_written_out_matrices(plain_rng):
         q, k = (2 * each / np.linalg.norm(each, axis=1, keepdims=True) for each in (q, k))
         plain.append(reference.weight_ranks(q, k, 1.5))
     for name in ("effective_rank", "stable_rank", "effective_keys", "concentration"):
-        mean, error = mean_and_error(np.array([getattr(each, name) for each in plain]))
-        estimate = result[name]
-        assert abs(estimate.value[0] - mean) < 5 * np.hypot(estimate.standard_error[0], error)
+        assert_agree(result[name], np.array([getattr(each, name) for each in plain]), 0)
     # Equal weights: one singular value.
     assert result["effective_rank"].value[1] == pytest.approx(1, abs=1e-9)
     assert result["effective_keys"].value[1] == pytest.approx(20)
@@ -247,10 +242,7 @@ def test_distortion_is_that_of_all_pairs(plain_rng):
             "ratio_std": ratios.std(axis=1),
         }
         for name, values in plain.items():
-            mean, error = mean_and_error(values)
-            estimate = result[name]
-            gap = abs(estimate.value[index] - mean)
-            assert gap <= 5 * np.hypot(estimate.standard_error[index], error), (kind, name)
+            assert_agree(result[name], values, index)
     # The variance of the ratio of one pair is 2/k for normal entries.
     assert abs(result["ratio_std"].value[0] - np.sqrt(2 / 40)) < 0.02
 
@@ -274,86 +266,53 @@ def test_given_points_and_tolerances(plain_rng):
     assert result["success"].value[0, 0] == 0
 
 
-# ---- wrong arguments ------------------------------------------------------------------------------
-
-NAN = np.full((3, 4), np.nan)
-ONES = np.ones((3, 4))
-WRONG = [
-    (ValueError, "n must be at least 1, got 0", lambda: mc.entropy_vs_length(0)),
-    (TypeError, r"n must be an integer, got 1\.5", lambda: mc.entropy_vs_length([2, 1.5])),
-    (ValueError, "n must have at least one value, got none", lambda: mc.entropy_vs_length([])),
-    (ValueError, r"n must have distinct values, got \[2, 2\]", lambda: mc.entropy_vs_length([2, 2])),
-    (ValueError, "head_dim must be at least 2, got 1", lambda: mc.entropy_vs_length(2, head_dim=1)),
-    (ValueError, "head_dim must be at least 1, got 0", lambda: mc.softmax_saturation(head_dim=0)),
-    (ValueError, "the name of a law must be one of", lambda: mc.entropy_vs_length(2, law="log")),
-    (ValueError, "law: a scale must be at least 0, got -1", lambda: mc.entropy_vs_length(2, law=-1.0)),
-    (ValueError, "value must be finite, got nan", lambda: mc.entropy_vs_length(2, law=float("nan"))),
-    (ValueError, "one scale for each n", lambda: mc.entropy_vs_length(2, law=at.laws.PerHead((1.0, 2.0)))),
-    (ValueError, "model must be one of 'sphere', 'gaussian'", lambda: mc.entropy_vs_length(2, model="cube")),
-    (TypeError, r"or a pair \(query, key\), got int", lambda: mc.entropy_vs_length(2, model=3)),
-    (ValueError, "correlation goes with", lambda: mc.entropy_vs_length(2, correlation=0.5)),
-    (
-        ValueError,
-        "correlation must be between 0 and 1, got 2",
-        lambda: mc.entropy_vs_length(2, model="correlated", correlation=2),
-    ),
-    (ValueError, "n must be at most 3, the keys", lambda: mc.entropy_vs_length(4, model=(ONES, ONES))),
-    (ValueError, "key must be finite", lambda: mc.entropy_vs_length(2, model=(ONES, NAN))),
-    (
-        TypeError,
-        "query must be floating",
-        lambda: mc.entropy_vs_length(2, model=(np.ones((3, 4), int), ONES)),
-    ),
-    (
-        ValueError,
-        "the same head_dim, got 4 and 3",
-        lambda: mc.entropy_vs_length(2, model=(ONES, ONES[:, :3])),
-    ),
-    (ValueError, "head_dim must be 4", lambda: mc.entropy_vs_length(2, model=(ONES, ONES), head_dim=8)),
-    (ValueError, "cosine must be between -1 and 1, got 1.5", lambda: mc.needle_dilution(4, cosine=1.5)),
-    (ValueError, "query and key must be given together", lambda: mc.dot_product_variance(query=ONES)),
-    (ValueError, "n must be at most 3, the keys", lambda: mc.entropy_vs_length(model=(ONES, ONES))),
-    (ValueError, "std must be greater than 0", lambda: mc.dot_product_variance(head_dim=4, std=0)),
-    *(
-        (
-            ValueError,
-            "std must be between 1e-12 and 1e12",
-            lambda x=x: mc.dot_product_variance(head_dim=4, std=x),
-        )
-        for x in (1e30, 1e-30)
-    ),
-    (
-        ValueError,
-        "mean must be between -1e12 and 1e12",
-        lambda: mc.dot_product_variance(head_dim=4, mean=(0.0, 1e30)),
-    ),
-    (
-        ValueError,
-        "distribution must be one of 'normal', .* got 'cauchy'",
-        lambda: mc.dot_product_variance(head_dim=4, distribution="cauchy"),
-    ),
-    (ValueError, r"eps must be in \(0, 1\), got 1", lambda: mc.jl_distortion(n=4, dim=4, k=2, eps=1)),
-    (ValueError, "points exclude n and dim", lambda: mc.jl_distortion(ONES, n=4, k=2)),
-    (ValueError, "points must be distinct", lambda: mc.jl_distortion(ONES, k=2)),
-    (ValueError, "points must be finite", lambda: mc.jl_distortion(NAN, k=2)),
-    (ValueError, "points must be finite, got inf", lambda: mc.jl_distortion(ONES * np.inf, k=2)),
-    (
-        ValueError,
-        "points must be distinct in float32, once their mean is taken off, got two equal ones",
-        lambda: mc.jl_distortion(np.array([[0.0], [1.0], [1 + 1e-12]]), k=2),
-    ),
-    (ValueError, r"shape \(n, dim\)", lambda: mc.jl_distortion(ONES[:1], k=2)),
-    (ValueError, "kind must be one of", lambda: mc.jl_distortion(n=4, dim=4, k=2, kind="hadamard")),
-]
-
-
 def test_an_experiment_needs_no_argument():
     assert mc.entropy_vs_length(samples=1, rng=0).axes == {"n": (512, 4096, 32768)}
     assert mc.dot_product_variance(samples=64, rng=0).axes == {"head_dim": (16, 64, 256)}
     assert mc.jl_distortion(n=4, k=2, samples=1, rng=0).parameters["dim"] == 1000
 
 
-@pytest.mark.parametrize(("kind", "message", "call"), WRONG, ids=[row[1][:40] for row in WRONG])
-def test_wrong_arguments(kind, message, call):
-    with pytest.raises(kind, match=message):
-        call()
+# ---- sparsity --------------------------------------------------------------------------------------
+
+
+def support_of(scores, normalizer):
+    seen = np.ones(scores.shape, bool)
+    p = sparsemax(scores, seen) if normalizer == "sparsemax" else entmax(scores, seen, 1.5)
+    return (p > 1e-12).sum(-1), -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+
+
+@pytest.mark.parametrize("model", ["sphere", "gaussian"])
+@pytest.mark.parametrize("normalizer", ["sparsemax", "entmax15"])
+def test_sparse_rows_are_those_of_written_out_keys(model, normalizer):
+    options = {"law": 1.3 / 4, "normalizer": normalizer, "head_dim": 16, "model": model}
+    result = mc.sparsity(50, **options, samples=4000, rng=1)
+    scores = 1.3 * reference.random_scores(model, 50, 16, 4000, np.random.default_rng(2))
+    for name, values in zip(("support", "entropy"), support_of(scores, normalizer), strict=True):
+        assert_agree(result[name], values)
+
+
+def test_all_normalizers_see_the_same_rows():
+    """Two names of one normalizer; and a softmax uses every key."""
+    rules = ["sparsemax", at.normalizers.Entmax(2.0), "softmax", at.normalizers.TopK(3)]
+    result = mc.sparsity(20, normalizer=rules, samples=30, rng=0)
+    assert result.axes["normalizer"] == ("sparsemax", "Entmax(alpha=2.0)", "softmax", "TopK(k=3)")
+    assert result.value[0] == result.value[1]
+    assert result.value[2:].tolist() == [20, 3]
+    alone = mc.sparsity(20, normalizer="softmax", samples=30, rng=0)
+    assert alone["entropy"].value == result["entropy"].value[2]
+    assert result["max_weight"].value[0] > result["max_weight"].value[2]
+
+
+def test_each_law_has_its_own_scale():
+    """A law gives the same numbers alone and beside others."""
+    laws = ["unscaled", "standard", 0.0]
+    result = mc.sparsity(20, law=laws, samples=30, rng=0)
+    for law, value in zip(laws, result.value, strict=True):
+        assert mc.sparsity(20, law=law, samples=30, rng=0).value == value
+    assert result.value[0] < result.value[1] < result.value[2] == 20
+
+
+def test_a_sparse_row_of_one_key():
+    result = mc.sparsity(1, law=["standard", "unscaled"], samples=5, rng=0)
+    np.testing.assert_array_equal(result.value, 1)
+    np.testing.assert_array_equal(result["max_weight"].value, 1)

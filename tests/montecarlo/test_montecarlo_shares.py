@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale.cli import main
-from attnscale.montecarlo._tally import Tally, means_and_shares, share_error
+from attnscale.montecarlo._tally import share_error
 
 
 @pytest.mark.parametrize("n", [64, 256, 1000])
@@ -32,19 +32,6 @@ def test_many_events_have_the_usual_error() -> None:
     share, n = np.array([0.3, 0.5]), 10_000
     np.testing.assert_allclose(share_error(share, n), np.sqrt(share * (1 - share) / n), rtol=1e-3)
     np.testing.assert_allclose(share_error(1 - share, n), share_error(share, n), rtol=1e-12)  # either side
-
-
-def test_columns_of_a_tally() -> None:
-    """A share; a number from 0 to 1 that all rows agree on; the same, where they do not; any number."""
-    rows = np.array([[0.0, 0.0, 0.25, 2.0], [0.0, 0.0, 0.75, 2.0], [1.0, 0.0, 0.5, 2.0]])
-    tally = Tally.empty((4,)).add(rows)
-    value, error = means_and_shares(tally, [0], [1, 2])
-    np.testing.assert_allclose(value, [1 / 3, 0, 0.5, 2])
-    assert error[0] == share_error(np.array(1 / 3), 3)
-    assert error[1] == share_error(np.array(0.0), 3) > 0.2
-    assert error[2] == pytest.approx(0.25 / np.sqrt(3))
-    assert error[3] == 0
-    np.testing.assert_array_equal(means_and_shares(Tally.empty((1,)), [0])[1], [np.nan])
 
 
 SHARES = {
@@ -74,16 +61,6 @@ def test_a_rare_event_does_not_end_the_run(seed: int) -> None:
     assert abs(result.value - 0.00258) < 4 * result.standard_error
     assert 0.0002 < result.standard_error <= 0.0004
     assert result.target_reached is True
-
-
-def test_target_error_and_resume_are_bit_exact() -> None:
-    options = {"head_dim": 4, "n": 16, "law": ["unscaled", "standard"]}
-    whole = mc.softmax_saturation(target_error=0.002, rng=2, **options)
-    first = mc.softmax_saturation(samples=100, rng=2, **options)
-    again = mc.softmax_saturation(target_error=0.002, resume=first, **options)
-    np.testing.assert_array_equal(whole.value, again.value)
-    np.testing.assert_array_equal(whole.standard_error, again.standard_error)
-    np.testing.assert_array_equal(whole.samples, again.samples)
 
 
 def test_a_result_says_that_its_target_was_missed() -> None:

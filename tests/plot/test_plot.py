@@ -7,30 +7,19 @@ import itertools
 import subprocess
 import sys
 
+import attnscale as at
 import numpy as np
 import pytest
 from attnscale import plot
+from cases import random_inputs
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("agg")
+_Q, _K, _ = random_inputs(1, heads=3, n_queries=5, n_keys=5)
+CAUSAL = at.attention_weights(_Q, _K, is_causal=True)
+TOKENS = ["the", "$5", "a\nb", "_x_", "end"]
+
 
 LENGTHS = [64, 128, 256]
 ENTROPY = {"standard": np.array([2.5, 3.0, 3.6]), "log_n": np.array([3.1, 3.5, 3.6])}
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
-@pytest.fixture
-def ax():
-    import matplotlib.pyplot as plt
-
-    return plt.subplots()[1]
 
 
 def test_functions_draw_on_the_axes_they_get(ax):
@@ -58,6 +47,7 @@ def test_lines_carry_the_data(ax):
     assert ax.get_xlabel() == "keys per query, $n$"
     assert ax.get_ylabel() == "mean entropy (nats)"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["64", "128", "256"]
+    assert ax.get_legend() is None
 
 
 def test_heads_become_a_mean_and_the_middle_half(ax):
@@ -104,6 +94,13 @@ def test_marks_carry_the_data(ax):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
 
 
+def test_names_of_few_heads_do_not_touch():
+    ax = plot.entropy_by_head({"a": [1.0, 5.0, 3.0], "b": [2.0, 4.0, 0.5]}, n_keys=512)
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in itertools.pairwise(boxes))
+
+
 def test_heads_can_be_sorted(ax):
     plot.entropy_by_head({"a": [1.0, 5.0, 3.0]}, ["x", "y", "z"], ax=ax, sort=True)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "z", "y"]
@@ -115,11 +112,6 @@ def test_second_scale_counts_effective_keys(ax):
     (top,) = ax.child_axes
     assert [label.get_text() for label in top.get_xticklabels()] == ["1", "3", "10", "30", "100", "300"]
     assert top.get_xlabel() == "effective keys, $e^H$"
-
-
-def test_wrong_number_of_lengths():
-    with pytest.raises(ValueError, match=r"one row for each of the 3 lengths, got shape \(2,\)"):
-        plot.entropy_vs_length({"standard": [1.0, 2.0]}, LENGTHS)
 
 
 def test_causal_rows_have_their_own_reference_and_name(ax):
@@ -141,14 +133,9 @@ def test_exact_values_have_no_marks(ax):
     assert {line.get_marker() for line in ax.get_lines()} == {"None"}
 
 
-def test_shade_is_explained():
-    shaded = plot.entropy_vs_length({"standard": np.ones((3, 5))}, LENGTHS)
-    (text,) = shaded.get_legend().get_texts()
-    assert text.get_text() == "shade: middle half of the heads; line: mean"
-    assert plot.entropy_vs_length(ENTROPY, LENGTHS).get_legend() is None
-
-
 def test_style_is_left_again():
+    import matplotlib
+
     matplotlib.rcdefaults()  # whatever an earlier test may have left
     before = dict(matplotlib.rcParams)
     with plot.style():
@@ -170,8 +157,6 @@ def test_multipliers_of_many_laws_are_told_apart(ax):
     looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines}
     assert len(looks) == 21
     assert ax.get_legend().get_texts()[0].get_text() == "law 19"  # as the lines lie
-    with pytest.raises(ValueError, match="one value for each of the 2 lengths, got a"):
-        plot.multiplier_vs_length({"a": [1.0]}, [64, 128], ax=ax)
 
 
 def test_multiples_of_zero_are_drawn_and_wide_ranges_are_logarithmic(ax):
@@ -210,3 +195,151 @@ def test_one_length_shows_the_reference_and_the_spread_too():
     assert [text.get_text() for text in several.get_legend().get_texts()] == [
         "shade: middle half of the heads; line: mean"
     ]
+
+
+def labels_of(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_one_head_with_its_tokens():
+    ax = plot.attention_map(CAUSAL[0], TOKENS)
+    (image,) = ax.get_images()
+    drawn = image.get_array()
+    np.testing.assert_array_equal(drawn.mask, np.triu(np.ones((5, 5), bool), 1))  # blank: not seen
+    np.testing.assert_array_equal(drawn.data[~drawn.mask], CAUSAL[0][~drawn.mask].astype(np.float64))
+    named = ["the", "$5", r"a\nb", "_x_", "end"]
+    assert labels_of(ax.yaxis) == labels_of(ax.xaxis) == named
+    assert not any(label.get_parse_math() for label in ax.get_xticklabels())
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
+    bar = ax.figure.axes[-1]
+    assert bar.get_ylabel() == "weight of the key in its row (blank: 0)"
+    ax.figure.canvas.draw()  # "$5" alone is no formula
+
+
+def test_blank_is_lighter_than_the_smallest_weight():
+    image = plot.attention_map(CAUSAL[0]).get_images()[0]
+    blank, *ramp = image.get_cmap()(np.ma.array([0.0, *np.linspace(0, 1, 9)], mask=[True] + 9 * [False]))
+    brightness = np.array(ramp)[:, :3].sum(-1)
+    assert tuple(blank[:3]) == (1, 1, 1)
+    assert brightness[0] < 2.9
+    assert (np.diff(brightness) < 0).all()
+
+
+def test_the_first_causal_rows_do_not_set_the_colours():
+    weights = np.tril(np.ones((400, 400))) / np.arange(1, 401)[:, None]
+    image = plot.attention_map(weights).get_images()[0]
+    assert image.norm.vmin == 0
+    assert 1 / 10 < image.norm.vmax < 1 / 7
+    assert plot.attention_map(weights, high=0.5).get_images()[0].norm.vmax == 0.5
+
+
+def test_heads_become_a_grid_with_one_scale():
+    panels = plot.attention_map(CAUSAL, TOKENS, names=["a", "b", "c"])
+    assert [panel.get_title(loc="left") for panel in panels] == ["a", "b", "c"]
+    assert len({panel.figure for panel in panels}) == 1
+    assert len({panel.get_images()[0].norm.vmax for panel in panels}) == 1
+    assert [panel.get_title(loc="left") for panel in plot.attention_map(CAUSAL)] == [
+        "head 0",
+        "head 1",
+        "head 2",
+    ]
+
+
+def test_no_text_is_cut_off():
+    for weights, tokens in ((CAUSAL, TOKENS), (CAUSAL[0], ["unbelievably_long_token_" * 2, *TOKENS[1:]])):
+        first = np.ravel(plot.attention_map(weights, tokens))[0]
+        figure = first.figure
+        figure.canvas.draw()
+        box = figure.get_tightbbox()
+        assert box.x0 >= -0.02
+        assert box.y0 >= -0.02
+        assert box.x1 <= figure.get_figwidth() + 0.02
+        assert box.y1 <= figure.get_figheight() + 0.02
+
+
+def test_many_tokens_are_named_in_steps_and_keys_can_have_their_own():
+    ax = plot.attention_map(np.full((150, 3), 1 / 3), [str(i) for i in range(150)], key_tokens=["xyz"] * 3)
+    assert labels_of(ax.yaxis)[:3] == ["0", "3", "6"]
+    assert len(labels_of(ax.yaxis)) == 50
+    assert labels_of(ax.xaxis) == ["xyz"] * 3
+
+
+def test_all_zero_weights_are_drawn():
+    assert plot.attention_map(np.zeros((3, 3))).get_images()[0].norm.vmax == 1
+
+
+TYPE_ERRORS = {
+    "tokens must be a sequence of strings, one a token, got 'hello'": lambda: plot.attention_map(
+        CAUSAL[0], "hello"
+    ),
+    "entropy must be a mapping from names to nats at each length": lambda: plot.entropy_vs_length(
+        [3, 3.6], [128, 256]
+    ),
+    r"entropy\['a'\] must be an array of numbers, got 'b'": lambda: plot.entropy_vs_length({"a": "b"}, [128]),
+    "entropy must be a mapping from names to nats of each head": lambda: plot.entropy_by_head(np.ones(3)),
+    "table must be a Dataset of xarray, as attnscale.sweep returns, got 3": lambda: plot.sweep(3),
+    "multipliers must be a map": lambda: plot.multiplier_vs_length([1, 2], [64, 128]),
+    "values must be an array of numbers": lambda: plot.head_map([["a"]]),
+    "found must be a Calibration, .* got 3": lambda: plot.calibrated_beta(3),
+    "eps must be an array of numbers, got 'x'": lambda: plot.jl_dimensions([64, 128], eps="x"),
+    "ax must be Axes of matplotlib or None, got 3": lambda: plot.head_map([[1.0]], ax=3),
+    "labels must be a mapping from names to what is printed, got 3": lambda: plot.entropy_vs_length(
+        {"a": [1, 2]}, [128, 256], labels=3
+    ),
+}
+VALUE_ERRORS = {
+    r"one row for each of the 3 lengths, got shape \(2,\)": lambda: plot.entropy_vs_length(
+        {"standard": [1.0, 2.0]}, LENGTHS
+    ),
+    "one value for each of the 2 lengths, got a": lambda: plot.multiplier_vs_length({"a": [1.0]}, [64, 128]),
+    r"values must have shape \(n_layers, n_heads\), got \(3,\)": lambda: plot.head_map([1.0, 2.0, 3.0]),
+    "modules must have one entry": lambda: plot.head_map([[1.0, 2.0]], modules=["one", "two"]),
+    r"entropy must have shape \(2, 3\), got \(3, 2\)": lambda: plot.phase_diagram(
+        [64, 128], [1, 2, 3], np.ones((3, 2))
+    ),
+    r"weights must have the shape .* got \(2, 2, 3, 3\)": lambda: plot.attention_map(np.zeros((2, 2, 3, 3))),
+    r"at most 24 heads, got 25; weights\[:24\]": lambda: plot.attention_map(np.zeros((25, 3, 3))),
+    "tokens must be as many as the queries, 5, got 4": lambda: plot.attention_map(CAUSAL[0], TOKENS[1:]),
+    "key_tokens must be as many as the keys": lambda: plot.attention_map(CAUSAL[0], key_tokens=TOKENS[1:]),
+    "names must be as many as the heads, 3, got 1": lambda: plot.attention_map(CAUSAL, names=["a"]),
+    "ax is for one head": lambda: plot.attention_map(CAUSAL, ax=plot.head_map([[1.0]])),
+    "high must be greater than 0, got 0": lambda: plot.attention_map(CAUSAL, high=0),
+    "entropy must have at least one entry": lambda: plot.entropy_vs_length({}, [128]),
+    "lengths must be incr": lambda: plot.entropy_vs_length({"a": [1, 2]}, [256, 128]),
+    r"uniform must have one value for each of the 2 lengths, got \[1.0\]": lambda: plot.entropy_vs_length(
+        {"a": [1, 2]}, [128, 256], uniform=[1.0]
+    ),
+    "names must have one entry for each of the 2 heads, got 1": lambda: plot.entropy_by_head(
+        {"a": [3, 3.6]}, ["x"]
+    ),
+    r"entropy must have one value for each head, got b: shape \(1,\)": lambda: plot.entropy_by_head(
+        {"a": [3, 3.6], "b": [1]}
+    ),
+    "log_n": lambda: plot.law_comparison("logn", [64, 128]),
+    "lengths must hold at least 1 numbers": lambda: plot.law_comparison("log_n", []),
+    r"others\['x'\] must have 2 values, one for each n, got 1": lambda: plot.law_comparison(
+        "log_n", [64, 128], others={"x": [1]}
+    ),
+    "n must hold at least 2 numbers": lambda: plot.phase_diagram([64], [1, 2]),
+    "beta must be increasing": lambda: plot.phase_diagram([64, 128], [2, 1]),
+    "model must be one of": lambda: plot.phase_diagram([64, 128], [1, 2], model="x"),
+}
+
+
+@pytest.mark.parametrize("message", TYPE_ERRORS)
+def test_a_wrong_kind_of_thing_is_one_clear_error(message):
+    with pytest.raises(TypeError, match=message):
+        TYPE_ERRORS[message]()
+
+
+@pytest.mark.parametrize("message", VALUE_ERRORS)
+def test_a_wrong_value_is_one_clear_error(message):
+    with pytest.raises(ValueError, match=message):
+        VALUE_ERRORS[message]()
+
+
+@pytest.mark.parametrize("given", [3, [1], "x", None], ids=str)
+def test_what_is_no_result_is_refused(given):
+    for draw in (plot.experiment, plot.saturation, plot.needle, plot.jl_distortion):
+        with pytest.raises(TypeError, match=r"result must be a result of attnscale\.montecarlo"):
+            draw(given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of experiments: what is drawn is what was estimated, with its errors and the exact values."""
+"""Figures of experiments and trainings: what was estimated with its errors, the exact values, panels."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ import numpy as np
 import pytest
 from attnscale import laws, plot
 from attnscale import montecarlo as mc
-
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("agg")
+from attnscale.plot._training import panel_axes
+from studies import stored
 
 theory = pytest.importorskip("attnscale.theory")
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
@@ -96,25 +87,26 @@ RESULTS = {
         lambda: mc.dot_product_variance(head_dim=[8, 16], samples=640, rng=0),
         r"variance of $q \cdot k$",
     ),
+    "heads": (
+        lambda: mc.dot_product_variance(query=np.ones((3, 2, 8)), key=np.ones((3, 2, 8)), samples=640, rng=0),
+        r"variance of $q \cdot k$",
+    ),
     "sparsity": (lambda: mc.sparsity([8, 16], samples=9, rng=0), "keys with a positive weight"),
     "rank": (lambda: mc.rank_and_sparsity([8, 16], samples=3, rng=0), "effective rank"),
 }
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_every_result_plots_itself(name):
+def test_every_result_plots_itself(name, ax):
     make, label = RESULTS[name]
     result = make()
-    ax = result.plot()
+    assert result.plot(ax) is ax
     assert ax.get_ylabel() == label
     (x, y, _), *_ = points(ax)
     (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("law", "eps")]
     np.testing.assert_array_equal(x, axis)
     np.testing.assert_array_equal(y, np.reshape(result.value, (len(x), -1))[:, 0])
-    import matplotlib.pyplot as plt
-
-    own = plt.subplots()[1]
-    assert result.plot(own) is own
+    assert result.plot() is not ax
 
 
 def test_another_quantity(lengths):
@@ -188,8 +180,6 @@ def test_phase_diagram():
     np.testing.assert_array_equal(standard.get_ydata(), 1)
     ax.figure.canvas.draw()
     assert ax.get_legend().get_window_extent().y1 < ax.get_window_extent().y0
-    with pytest.raises(ValueError, match=r"entropy must have shape \(4, 5\), got \(5, 4\)"):
-        plot.phase_diagram(n, beta, share.T)
 
 
 def test_head_map():
@@ -201,8 +191,6 @@ def test_head_map():
     assert plot.head_map(values).get_images()[0].get_clim() == (0, 5)
     assert plot.head_map(values, n_keys=512).get_images()[0].get_clim() == (0, np.log(512))
     assert plot.head_map([[-1.0, 2.0]]).get_images()[0].get_clim() == (-1, 2)
-    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
-        plot.head_map([1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -218,11 +206,6 @@ def test_a_head_map_has_the_names_of_the_modules(modules, title, layers):
     ax = plot.head_map([[1.0, 2.0], [3.0, 4.0]], modules=modules)
     assert ax.get_title(loc="left") == title
     assert [label.get_text() for label in ax.get_yticklabels()] == layers
-
-
-def test_as_many_modules_as_layers():
-    with pytest.raises(ValueError, match="modules"):
-        plot.head_map([[1.0, 2.0]], modules=["one", "two"])
 
 
 def test_fields_of_a_head_map_are_square_and_its_numbers_plain():
@@ -311,3 +294,62 @@ def test_a_sweep_over_what_an_experiment_has_no_axis_for_has_its_exact_curves():
     for line, cosine in zip(lines, grid["cosine"], strict=True):
         n, weight = (values[::5] for values in line.get_data())
         np.testing.assert_allclose(weight, theory.needle_weight(n, cosine=cosine, beta=1))
+
+
+def drawn(figure):
+    """The values of every set of points with bars, by panel."""
+    return [[part.lines[0].get_ydata() for part in ax.containers] for ax in figure.axes if ax.get_visible()]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "along", "split"),
+    [
+        ({"law": 8, "n": 5}, "n", []),
+        ({"task": 3, "own_key": 2, "trained": 3, "law": 4, "n": 6}, "n", ["task", "trained"]),
+        ({"task": 4, "variant": 8, "step": 3, "n": 5}, "n", ["task", "step"]),
+        ({"model": 2, "layer": 6, "fed": 7}, "fed", ["model"]),
+        ({"model": 30, "n": 2}, "n", ["model"]),
+    ],
+)
+def test_panels_hold_at_most_twelve_lines(sizes, along, split):
+    assert panel_axes({axis: range(size) for axis, size in sizes.items()}, along) == split
+
+
+def test_many_curves_are_drawn_in_panels_with_one_key():
+    result = stored("context")
+    column = result.column(result.names()[0])
+    figure = result.plot().figure
+    panels = drawn(figure)
+    assert [len(panel) for panel in panels] == [8] * 9
+    wanted = np.moveaxis(column.value, (0, 2), (0, 1)).reshape(9, 8, -1)
+    np.testing.assert_array_equal(panels, wanted)
+    assert len(figure.legends) == 1
+    assert len(figure.legends[0].get_texts()) == 8
+    assert not any(ax.get_legend() for ax in figure.axes)
+
+
+def test_a_combination_without_a_number_leaves_its_place_empty():
+    figure = stored("length_generalization").plot().figure
+    titles = [ax.get_title(loc="left") for ax in figure.axes if ax.get_visible()]
+    assert "none, O, clipped" not in titles
+    assert len(titles) == 6
+    figure.canvas.draw()
+    lowest = next(ax for ax in figure.axes if ax.get_title(loc="left") == "rotary, E, clipped")
+    assert any(label.get_visible() and label.get_text() for label in lowest.get_xticklabels())
+
+
+def test_all_curves_on_given_axes():
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    assert stored("context").plot(ax=ax) is ax
+    assert len(ax.containers) == 72
+
+
+def test_counts_have_their_own_ticks_and_points_stand_apart():
+    recall = stored("recall", "reduced").plot()
+    assert [label.get_text() for label in recall.get_xticklabels()] == ["32"]
+    scales = stored("learned_scales").plot()
+    x = [part.lines[0].get_xdata()[0] for part in scales.containers]
+    assert len(set(np.round(x, 6))) == len(x) == 11
+    assert np.ptp(x) < 0.5

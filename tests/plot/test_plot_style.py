@@ -9,20 +9,9 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, plot
-from attnscale.plot._dense import dense
-from attnscale.plot._looks import looks
-from attnscale.plot._ticks import plain
-
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("agg")
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
+from attnscale.plot._exact import dense
+from attnscale.plot._names import plain
+from attnscale.plot._style import looks
 
 
 def test_every_law_has_a_look_of_its_own():
@@ -147,83 +136,3 @@ def test_calibration_names_what_it_draws():
     low, high = ax.get_ylim()
     outside = ((found.beta < low) | (found.beta > high)).any(-1).sum()
     assert (" the frame" in key.get_text()) == bool(outside)
-
-
-BAD = {
-    "list": (lambda: plot.entropy_vs_length([3, 3.6], [128, 256]), TypeError, "entropy must be a mapping"),
-    "text": (
-        lambda: plot.entropy_vs_length({"a": "b"}, [128]),
-        TypeError,
-        r"entropy\['a'\] must be an array of numbers, got 'b'",
-    ),
-    "empty": (lambda: plot.entropy_vs_length({}, [128]), ValueError, "entropy must have at least one entry"),
-    "falling": (
-        lambda: plot.entropy_vs_length({"a": [1, 2]}, [256, 128]),
-        ValueError,
-        "lengths must be incr",
-    ),
-    "uniform": (
-        lambda: plot.entropy_vs_length({"a": [1, 2]}, [128, 256], uniform=[1.0]),
-        ValueError,
-        r"uniform must have one value for each of the 2 lengths, got \[1.0\]",
-    ),
-    "heads": (lambda: plot.entropy_by_head(np.ones(3)), TypeError, "entropy must be a mapping from names to"),
-    "names": (
-        lambda: plot.entropy_by_head({"a": [3, 3.6]}, ["x"]),
-        ValueError,
-        "names must have one entry for each of the 2 heads, got 1",
-    ),
-    "series": (
-        lambda: plot.entropy_by_head({"a": [3, 3.6], "b": [1]}),
-        ValueError,
-        r"entropy must have one value for each head, got b: shape \(1,\)",
-    ),
-    "sweep": (
-        lambda: plot.sweep(3),
-        TypeError,
-        "table must be a Dataset of xarray, as attnscale.sweep returns, got 3",
-    ),
-    "experiment": (lambda: plot.experiment(3), TypeError, "result must be a result of attnscale.montecarlo"),
-    "saturation": (
-        lambda: plot.saturation([1]),
-        TypeError,
-        "result must be a result of attnscale.montecarlo",
-    ),
-    "needle": (lambda: plot.needle("x"), TypeError, "result must be a result of attnscale.montecarlo"),
-    "jl": (lambda: plot.jl_distortion(None), TypeError, "result must be a result of attnscale.montecarlo"),
-    "multipliers": (
-        lambda: plot.multiplier_vs_length([1, 2], [64, 128]),
-        TypeError,
-        "multipliers must be a map",
-    ),
-    "law": (lambda: plot.law_comparison("logn", [64, 128]), ValueError, "log_n"),
-    "lengths": (lambda: plot.law_comparison("log_n", []), ValueError, "lengths must hold at least 1 numbers"),
-    "others": (
-        lambda: plot.law_comparison("log_n", [64, 128], others={"x": [1]}),
-        ValueError,
-        r"others\['x'\] must have 2 values, one for each n, got 1",
-    ),
-    "n": (lambda: plot.phase_diagram([64], [1, 2]), ValueError, "n must hold at least 2 numbers"),
-    "beta": (lambda: plot.phase_diagram([64, 128], [2, 1]), ValueError, "beta must be increasing"),
-    "model": (lambda: plot.phase_diagram([64, 128], [1, 2], model="x"), ValueError, "model must be one of"),
-    "map": (lambda: plot.head_map([["a"]]), TypeError, "values must be an array of numbers"),
-    "calibration": (lambda: plot.calibrated_beta(3), TypeError, "found must be a Calibration, .* got 3"),
-    "eps": (
-        lambda: plot.jl_dimensions([64, 128], eps="x"),
-        TypeError,
-        "eps must be an array of numbers, got 'x'",
-    ),
-    "ax": (lambda: plot.head_map([[1.0]], ax=3), TypeError, "ax must be Axes of matplotlib or None, got 3"),
-    "labels": (
-        lambda: plot.entropy_vs_length({"a": [1, 2]}, [128, 256], labels=3),
-        TypeError,
-        "labels must be a mapping from names to what is printed, got 3",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_clear_error(name):
-    call, kind, message = BAD[name]
-    with pytest.raises(kind, match=message):
-        call()

@@ -90,7 +90,7 @@ def test_a_label_of_a_figure_tells_bases_apart() -> None:
     pytest.importorskip("matplotlib")
     from attnscale.plot._curves import _word
     from attnscale.plot._style import law_label
-    from attnscale.plot._subtitle import _value
+    from attnscale.plot._tables import _value
 
     assert law_label("log_n(base=512)") == r"$\log_{512} n\,/\sqrt{d}$"
     assert law_label("log_n(base=512.0001)") == r"$\log_{512.0001} n\,/\sqrt{d}$"
@@ -112,8 +112,3 @@ def test_the_parameters_of_a_grid_are_not_rounded() -> None:
 def test_what_was_refused_is_not_shown_as_the_bound() -> None:
     with pytest.raises(ValueError, match=r"n0 must be at least 1, got 0\.99999999"):
         at.laws.get("annealed(n0=0.99999999)")
-
-
-def test_dropout_of_a_module_is_a_parameter() -> None:
-    module = at.variants.MultiHeadAttention(8, 2, dropout=0.1234567, rng=0)
-    assert "dropout=0.1234567" in repr(module)

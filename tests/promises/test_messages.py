@@ -43,7 +43,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "base": lambda x: V.apply_rotary(Q, base=x),
     "kinds": lambda x: V.hybrid(Q, Q, Q, x),
     "rows": lambda x: V.attention_jacobian_norms(Q, np.ones((4, 4)), np.ones((4, 4)), rows=x + 0.5),
-    "dropout": lambda x: V.MultiHeadAttention(4, 2, dropout=x),
     "rng": lambda x: mc.max_cosine(8, 4, rng=x - 1.5, samples=2),
     "progress": lambda x: mc.max_cosine(8, 4, progress=x, samples=2),
     "progress of a sweep": lambda x: at.sweep(lambda n: n, {"n": [1]}, progress=x),

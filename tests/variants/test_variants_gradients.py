@@ -3,71 +3,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import dtype_of, random_inputs
+from linear_families import (
+    DIFFERENTIABLE,
+    FAMILIES,
+    MASKS,
+    NAMES,
+    close,
+    four_arrays,
+    twin,
+    wide,
+)
 
 pytestmark = pytest.mark.levels
 
-DIRECTIONS = av.performer_projection(24, 8, rng=3)
-
-
-class Family(NamedTuple):
-    """A name, its options, and its function."""
-
-    variant: str
-    options: dict[str, Any]
-    call: Any
-
-
-FAMILIES = {
-    "efficient": Family("efficient_attention", {"scale": 0.7}, av.efficient_attention),
-    "scaling": Family(
-        "efficient_attention", {"normalization": "scaling", "scale": 1.3}, av.efficient_attention
-    ),
-    "elu": Family("linear_attention", {}, av.linear_attention),
-    "relu": Family("linear_attention", {"feature_map": "relu"}, av.linear_attention),
-    "cosformer": Family("cosformer_attention", {"max_length": 6000}, av.cosformer_attention),
-    "performer": Family("performer_attention", {"projection": DIRECTIONS}, av.performer_attention),
-}
-MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"})
 SIZES = ((1, 1), (63, 63), (64, 65), (65, 64), (130, 20), (20, 130))
-NAMES = ("query", "key", "value")
 
 
-def wide(*arrays):
-    return [np.asarray(x, np.float64) for x in arrays]
-
-
-def twin(*arguments, **options):
-    """By name."""
-    return vars(reference.gradients(*arguments, **options))
-
-
-def gradient_of(shape, dtype="float64", seed=9):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype_of(dtype))
-
-
-def close(found, expected, relative):
-    largest = max(abs(expected[name]).max(initial=0) for name in NAMES)
-    for name in NAMES:
-        want, limit = expected[name], relative * largest
-        np.testing.assert_allclose(getattr(found, name), want, rtol=0, atol=limit, err_msg=name)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_equal_those_of_the_matrix_of_weights(name, mask, size):
-    q, k, v = random_inputs(1, n_queries=size[0], n_keys=size[1], head_dim=8, value_dim=5, dtype="float64")
-    g = gradient_of((*q.shape[:-1], 5))
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, twin(variant, q, k, v, g, **options, **mask), 1e-12)
+    family = FAMILIES[name]
+    given = four_arrays(1, n_queries=size[0], n_keys=size[1], value_dim=5, dtype="float64")
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*given, **mask), 1e-12)
     assert found.log_decay is None
     assert found.feature_map is None
 
@@ -76,11 +40,10 @@ def test_equal_those_of_the_matrix_of_weights(name, mask, size):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (8, 16), (8, 17), (8, 40)], ids=str)
 def test_float32(name, mask, dims):
-    q, k, v = random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
-    g = gradient_of((*q.shape[:-1], dims[1]), "float32")
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, twin(variant, *wide(q, k, v, g), **options, **mask), 2e-6)
+    family = FAMILIES[name]
+    given = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*wide(*given), **mask), 2e-6)
     assert all(getattr(found, each).dtype == np.float32 for each in NAMES)
 
 
@@ -99,16 +62,14 @@ def absolute_terms(phi, value, grad, seen, kernel=1.0):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (3, 16), (17, 5), (40, 40)], ids=str)
 def test_float32_is_as_exact_as_its_terms(name, mask, dims):
-    q, k, v = random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
-    g = gradient_of((*q.shape[:-1], dims[1]), "float32")
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
-    rows = wide(q, k, v, g)
-    expected = twin(variant, *rows, **options, **mask)
+    family = FAMILIES[name]
+    given = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    found, rows = family.gradients(*given, **mask), wide(*given)
+    expected = family.twin_gradients(*rows, **mask)
     phi = [np.where(x > 0, x + (name == "elu"), np.exp(x) * (name == "elu")) for x in rows[:2]]
     shift = -10 if "causal" in mask else 0
     distance = np.arange(150)[:, None] + shift - np.arange(140)
-    kernel = np.cos(distance * np.pi / 12000) if name == "cosformer" else 1.0
+    kernel = np.cos(distance * np.pi / 1400) if name == "cosformer" else 1.0
     sizes = absolute_terms(phi, *rows[2:], reference.visible((150, 140), **mask), kernel)
     slopes = [np.minimum(x, 1) if name == "elu" else x > 0 for x in phi]
     for each, size, slope in zip(NAMES, sizes, (*slopes, 1.0), strict=True):
@@ -119,10 +80,10 @@ def test_float32_is_as_exact_as_its_terms(name, mask, dims):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (3, 16), (17, 5), (40, 40)], ids=str)
 def test_float32_of_efficient_attention_is_as_exact_as_its_terms(mask, dims):
-    q, k, v = (x[0] for x in random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1]))
-    g = gradient_of((150, dims[1]), "float32")
-    found = av.gradients("efficient_attention", q, k, v, g, **mask)
-    wq, wk, *rows = wide(q, k, v, g)
+    heads = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    given = [x[0] for x in heads]
+    found = av.gradients("efficient_attention", *given, **mask)
+    wq, wk, *rows = wide(*given)
     expected = twin("efficient_attention", wq, wk, *rows, **mask)
     maps = np.where(reference.visible((150, 140), **mask)[..., None], np.exp(wk), 0)
     maps /= np.maximum(maps.sum(-2, keepdims=True), 1e-300)
@@ -139,13 +100,12 @@ def test_float32_of_efficient_attention_is_as_exact_as_its_terms(mask, dims):
         assert (abs(getattr(found, each) - expected[each]) <= 8 * 2.0**-23 * size).all(), each
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_finite_differences(name, mask):
-    q, k, v = random_inputs(3, heads=1, n_queries=12, n_keys=10, head_dim=8, value_dim=3, dtype="float64")
-    g = gradient_of((1, 12, 3))
-    variant, options, call = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
+    q, k, v, g = four_arrays(3, heads=1, n_queries=12, n_keys=10, value_dim=3, dtype="float64")
+    family = FAMILIES[name]
+    found = family.gradients(q, k, v, g, **mask)
     arrays = dict(zip(NAMES, (q, k, v), strict=True))
     for name_of, array in arrays.items():
         for index in list(np.ndindex(array.shape))[:: max(array.size // 12, 1)]:
@@ -153,64 +113,58 @@ def test_finite_differences(name, mask):
             for step in (1e-6, -1e-6):
                 moved = array.copy()
                 moved[index] += step
-                sides.append((g * call(**{**arrays, name_of: moved}, **options, **mask)).sum())
+                sides.append((g * family.call(*{**arrays, name_of: moved}.values(), **mask)).sum())
             slope = (sides[0] - sides[1]) / 2e-6
             np.testing.assert_allclose(getattr(found, name_of)[index], slope, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_types_come_back(name, dtype):
-    q, k, v = random_inputs(4, n_queries=100, n_keys=100, head_dim=8, dtype=dtype)
-    g = gradient_of(q.shape, dtype)
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, is_causal=True)
+    q, k, v, g = four_arrays(4, n_queries=100, n_keys=100, dtype=dtype)
+    family = FAMILIES[name]
+    found = family.gradients(q, k, v, g, is_causal=True)
     assert found.query.dtype == found.key.dtype == found.value.dtype == dtype_of(dtype)
-    expected = twin(variant, *wide(q, k, v, g), **options, is_causal=True)
+    expected = family.twin_gradients(*wide(q, k, v, g), is_causal=True)
     close(found, expected, {"float16": 1e-3, "bfloat16": 1e-2}[dtype])
-    mixed = av.gradients(variant, q, k.astype(np.float32), v, g, **options)
+    mixed = family.gradients(q, k.astype(np.float32), v, g)
     assert [mixed.query.dtype, mixed.key.dtype] == [dtype_of(dtype), np.float32]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_shared_heads_are_summed(name, mask):
-    q, k, v = random_inputs(
-        5, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, head_dim=8, dtype="float64"
-    )
-    g = gradient_of(q.shape)
-    variant, options, _ = FAMILIES[name]
-    options = {**options, **mask}
-    whole = av.gradients(variant, q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), g, **options)
-    found = av.gradients(variant, q, k, v, g, enable_gqa=True, **options)
+    q, k, v, g = four_arrays(5, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, dtype="float64")
+    family = FAMILIES[name]
+    whole = family.gradients(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), g, **mask)
+    found = family.gradients(q, k, v, g, enable_gqa=True, **mask)
     np.testing.assert_array_equal(found.query, whole.query)
     for name_of in ("key", "value"):
         expected = getattr(whole, name_of).reshape(3, 2, 2, 70, 8).sum(2)
         np.testing.assert_allclose(getattr(found, name_of), expected, rtol=1e-12, atol=1e-12)
-    swapped = av.gradients(
-        variant, *(np.swapaxes(x, 1, 2) for x in (q, k, v, g)), enable_gqa=True, layout="bshd", **options
+    swapped = family.gradients(
+        *(np.swapaxes(x, 1, 2) for x in (q, k, v, g)), enable_gqa=True, layout="bshd", **mask
     )
     for name_of in NAMES:
         np.testing.assert_array_equal(np.swapaxes(getattr(swapped, name_of), 1, 2), getattr(found, name_of))
-    one = av.gradients(variant, q, k[:1, :1], v[:, :1], g, **options)
+    one = family.gradients(q, k[:1, :1], v[:, :1], g, **mask)
     assert (one.key.shape, one.value.shape) == ((1, 1, 70, 8), (3, 1, 70, 8))
     wide_k, wide_v = np.broadcast_to(k[:1, :1], q.shape), np.broadcast_to(v[:, :1], q.shape)
-    whole = av.gradients(variant, q, wide_k, wide_v, g, **options)
+    whole = family.gradients(q, wide_k, wide_v, g, **mask)
     np.testing.assert_allclose(one.key, whole.key.sum((0, 1), keepdims=True), rtol=1e-12, atol=1e-11)
     np.testing.assert_allclose(one.value, whole.value.sum(1, keepdims=True), rtol=1e-12, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("spread", [30.0, 1e3])
 def test_large_logarithms(name, mask, spread):
     """Keys that exceed earlier ones by far, and features that leave the type."""
-    q, k, v = random_inputs(6, n_queries=150, n_keys=150, head_dim=8, dtype="float64")
-    q, k, g = spread * q, spread * k, gradient_of(v.shape)
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, twin(variant, q, k, v, g, **options, **mask), 1e-9)
-    narrow = av.gradients(variant, *(x.astype(np.float32) for x in (q, k, v, g)), **options, **mask)
+    q, k, v, g = four_arrays(6, n_queries=150, n_keys=150, dtype="float64")
+    family, given = FAMILIES[name], (spread * q, spread * k, v, g)
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*given, **mask), 1e-9)
+    narrow = family.gradients(*(x.astype(np.float32) for x in given), **mask)
     assert all(np.isfinite(getattr(narrow, each)).all() for each in NAMES)
 
 
@@ -218,53 +172,51 @@ def test_large_logarithms(name, mask, spread):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("sizes", [(1e-25, 1e-25, 1), (1, 1e-30, 1e-10), (1e19, 1e20, 1)])
 def test_products_that_leave_float32(name, mask, sizes):
-    q, k, v = random_inputs(7, heads=3, n_queries=70, n_keys=90, head_dim=4)
+    q, k, v, g = four_arrays(7, heads=3, n_queries=70, n_keys=90, head_dim=4)
     q, k, v = (x * np.float32(size) for x, size in zip((q, k, v), sizes, strict=True))
-    g = gradient_of(q.shape, "float32")
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, twin(variant, *wide(q, k, v, g), **options, **mask), 4e-6)
+    family = FAMILIES[name]
+    found = family.gradients(q, k, v, g, **mask)
+    close(found, family.twin_gradients(*wide(q, k, v, g), **mask), 4e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_what_sees_nothing_has_no_gradient(name):
     q, k, v = random_inputs(8, n_queries=90, n_keys=70, head_dim=8)
-    variant, options, _ = FAMILIES[name]
-    found = av.gradients(variant, q, k, v, np.ones_like(q), **options, causal="bottom_right")
+    family = FAMILIES[name]
+    found = family.gradients(q, k, v, np.ones_like(q), causal="bottom_right")
     assert not found.query[:, :20].any()
     assert found.query[:, 21:].any()
-    found = av.gradients(variant, q[:, :50], k, v, np.ones_like(q[:, :50]), **options, is_causal=True)
+    found = family.gradients(q[:, :50], k, v, np.ones_like(q[:, :50]), is_causal=True)
     assert not found.key[:, 50:].any()
     assert not found.value[:, 50:].any()
     assert found.value[:, :50].any()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_empty_extents(name):
-    variant, options, _ = FAMILIES[name]
+    family = FAMILIES[name]
     for n, m, heads in ((0, 3, 2), (3, 0, 2), (0, 0, 2), (3, 4, 0)):
         for mask in MASKS:
             q, k, v, g = np.ones((heads, n, 8)), np.ones((heads, m, 8)), np.ones((heads, m, 4)), np.ones(4)
-            found = av.gradients(variant, q, k, v, g, **options, **mask)
+            found = family.gradients(q, k, v, g, **mask)
             assert [getattr(found, each).shape for each in NAMES] == [q.shape, k.shape, v.shape]
             assert not found.query.any()
             assert not found.key.any()
             assert not found.value.any() or (n and m)
-    found = av.gradients(variant, np.ones((3, 8)), np.ones((4, 8)), np.ones((4, 0)), 1.0, **options)
+    found = family.gradients(np.ones((3, 8)), np.ones((4, 8)), np.ones((4, 0)), 1.0)
     assert not found.query.any()
     assert not found.key.any()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_bad_value_reaches_what_saw_it(name, dtype):
     """The gradient of a value reads no value; that of a query those it saw."""
-    q, k, v = random_inputs(9, n_queries=200, n_keys=200, head_dim=8, dtype=dtype)
-    g = gradient_of(v.shape, dtype)
-    variant, options, _ = FAMILIES[name]
-    clean = av.gradients(variant, q, k, v, g, **options, is_causal=True)
+    q, k, v, g = four_arrays(9, n_queries=200, n_keys=200, dtype=dtype)
+    family = FAMILIES[name]
+    clean = family.gradients(q, k, v, g, is_causal=True)
     v[0, 130, 2] = np.nan
-    found = av.gradients(variant, q, k, v, g, **options, is_causal=True)
+    found = family.gradients(q, k, v, g, is_causal=True)
     for each in NAMES:
         np.testing.assert_array_equal(getattr(found, each)[1], getattr(clean, each)[1])
     np.testing.assert_allclose(found.query[0, :130], clean.query[0, :130], rtol=1e-3, atol=1e-4)
@@ -274,14 +226,13 @@ def test_a_bad_value_reaches_what_saw_it(name, dtype):
         assert np.isnan(seen).all()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_bad_gradient_reaches_what_its_row_saw(name):
-    q, k, v = random_inputs(9, n_queries=200, n_keys=200, head_dim=8)
-    g = gradient_of(v.shape, "float32")
-    variant, options, _ = FAMILIES[name]
-    clean = av.gradients(variant, q, k, v, g, **options, is_causal=True)
+    q, k, v, g = four_arrays(9, n_queries=200, n_keys=200)
+    family = FAMILIES[name]
+    clean = family.gradients(q, k, v, g, is_causal=True)
     g[0, 130, 2] = np.nan
-    found = av.gradients(variant, q, k, v, g, **options, is_causal=True)
+    found = family.gradients(q, k, v, g, is_causal=True)
     rows = np.arange(200) != 130
     np.testing.assert_allclose(found.query[0, rows], clean.query[0, rows], rtol=1e-3, atol=1e-4)
     for each in ("key", "value"):
@@ -294,8 +245,8 @@ def test_a_bad_gradient_reaches_what_its_row_saw(name):
 
 
 def test_features_as_arrays():
-    q, k, v = random_inputs(10, n_queries=20, n_keys=20, head_dim=8, dtype="float64")
-    pair, g = (np.exp(q[..., :3]), np.exp(k[..., :3])), gradient_of(v.shape)
+    q, k, v, g = four_arrays(10, n_queries=20, n_keys=20, dtype="float64")
+    pair = np.exp(q[..., :3]), np.exp(k[..., :3])
     found = av.gradients("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
     expected = twin("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
     assert found.query is None
@@ -305,8 +256,7 @@ def test_features_as_arrays():
 
 
 def test_any_strides_and_no_input_is_written():
-    q, k, v = random_inputs(11, n_queries=80, n_keys=80, head_dim=8)
-    g = gradient_of(v.shape, "float32")
+    q, k, v, g = four_arrays(11, n_queries=80, n_keys=80)
     expected = av.gradients("linear_attention", q, k, v, g, is_causal=True)
     turned = [np.asfortranarray(x)[:, ::-1][:, ::-1] for x in (q, k, v, g)]
     for array in turned:
@@ -315,57 +265,3 @@ def test_any_strides_and_no_input_is_written():
     close(found, {each: getattr(expected, each) for each in NAMES}, 1e-5)
     sums = av.gradients("linear_attention", q, k, v, np.float32(1))
     close(sums, vars(av.gradients("linear_attention", q, k, v, np.ones_like(g))), 0)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda x: av.gradients("linformer_attention", x, x, x, x),
-            ValueError,
-            "one that has a gradient here",
-        ),
-        (lambda x: av.gradients(av.linformer_attention, x, x, x, x), ValueError, "got <function linformer"),
-        (lambda x: av.gradients(np.exp, x, x, x, x), ValueError, "variant must be one"),
-        (
-            lambda x: av.gradients("linear_attention", x, x, x, x, feature_map=np.square),
-            ValueError,
-            "a callable feature_map has no gradient: give the features",
-        ),
-        (
-            lambda x: av.gradients("performer_attention", x, x, x, x, rng=0),
-            ValueError,
-            "not given as projection have no gradient",
-        ),
-        (lambda x: av.gradients("ssd", x, x, x, x), TypeError, "ssd needs the option 'log_decay'"),
-        (
-            lambda x: av.gradients("linear_attention", x, x, x, x, scale=2.0),
-            TypeError,
-            "linear_attention has no option 'scale'",
-        ),
-        (
-            lambda x: av.gradients("linear_attention", x, x, x, x, feature="elu"),
-            TypeError,
-            r"did you mean 'feature_map'\? linear_attention has no option 'feature'",
-        ),
-        (
-            lambda x: av.linear_attention(x, x, x, feature="elu"),
-            TypeError,
-            r"argument 'feature'; did you mean 'feature_map'\?",
-        ),
-        (lambda x: av.gradients("ssd", x, x, None, x, log_decay=0.0), TypeError, "value must be an array"),
-        (
-            lambda x: av.gradients("linear_attention", x, x, x, x[:2]),
-            ValueError,
-            r"grad_output must broadcast to the output = \(4, 3\), got shape \(2, 3\)",
-        ),
-        (
-            lambda x: av.gradients("linear_attention", x, x, x, np.ones(3, int)),
-            TypeError,
-            "grad_output must be float64",
-        ),
-    ],
-)
-def test_refusals(call, error, message):
-    with pytest.raises(error, match=message):
-        call(np.ones((4, 3)))

@@ -53,7 +53,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "rotary score": lambda q, k, v: V.rotary_score(q, k, [0, 1, 2]),
     "jacobian": lambda q, k, v: V.attention_jacobian_norms(v, np.eye(4), np.eye(4)),
     "positive features": lambda q, k, v: V.positive_features(v, np.ones((8, 4))),
-    "multihead": lambda q, k, v: V.MultiHeadAttention(4, 2, rng=0)(q[0], v[0]),
 }
 TYPES = ("float64", "float32", "float16")
 NUMBERS = {"infinity": np.inf, "NaN": np.nan, "huge": None, "huge and negative": None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
 
 import attnscale as at
 import numpy as np
@@ -14,56 +13,12 @@ from attnscale import _core, reference
 from attnscale import variants as av
 from attnscale.variants._linear_form import LinearCall, LinearForm
 from cases import dtype_of, random_inputs
+from linear_families import FAMILIES, MASKS, wide
 
 pytestmark = pytest.mark.levels
 
-DIRECTIONS = av.performer_projection(24, 8, rng=3)
-
-
-class Family(NamedTuple):
-    """A function, its twin, and what keeps its sums."""
-
-    call: Any
-    twin: Any
-    state: Any
-
-
-FAMILIES = {
-    "efficient": Family(av.efficient_attention, reference.efficient_attention, av.EfficientState),
-    "scaling": Family(
-        partial(av.efficient_attention, normalization="scaling"),
-        partial(reference.efficient_attention, normalization="scaling"),
-        partial(av.EfficientState, normalization="scaling"),
-    ),
-    "elu": Family(av.linear_attention, reference.linear_attention, av.LinearState),
-    "relu": Family(
-        partial(av.linear_attention, feature_map="relu"),
-        partial(reference.linear_attention, feature_map="relu"),
-        partial(av.LinearState, feature_map="relu"),
-    ),
-    "squares": Family(
-        partial(av.linear_attention, feature_map=np.square),
-        partial(reference.linear_attention, feature_map=np.square),
-        partial(av.LinearState, feature_map=np.square),
-    ),
-    "cosformer": Family(
-        partial(av.cosformer_attention, max_length=700),
-        partial(reference.cosformer_attention, max_length=700),
-        partial(av.CosformerState, max_length=700),
-    ),
-    "performer": Family(
-        partial(av.performer_attention, projection=DIRECTIONS),
-        partial(reference.performer_attention, projection=DIRECTIONS),
-        partial(av.PerformerState, DIRECTIONS),
-    ),
-}
-MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"})
 # Below, at and above a block of 64, of 512, and both alignments with more queries and more keys.
 SIZES = ((1, 1), (63, 63), (64, 65), (65, 64), (130, 20), (20, 130), (600, 600))
-
-
-def wide(*arrays):
-    return [np.asarray(x, np.float64) for x in arrays]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -100,13 +55,9 @@ def test_large_scores_do_not_overflow(name, mask, spread):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_grouped_heads_batches_and_layout(name):
+def test_layouts_of_grouped_heads_and_shared_batches(name):
     q, k, v = random_inputs(4, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, head_dim=8)
     call = partial(FAMILIES[name].call, is_causal=True)
-    repeated = call(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
-    for threads in (1, 3):
-        found = call(q, k, v, enable_gqa=True, num_threads=threads)
-        np.testing.assert_allclose(found, repeated, rtol=1e-5, atol=1e-6)
     swapped = call(*(np.swapaxes(x, 1, 2) for x in (q, k, v)), enable_gqa=True, layout="bshd")
     np.testing.assert_array_equal(np.swapaxes(swapped, 1, 2), call(q, k, v, enable_gqa=True))
     shared = call(q, k[:1, :1], v[:, :1])
@@ -132,6 +83,7 @@ def test_states_merge_to_the_whole(name):
     whole = make().update(k, v)  # a query of cosFormer has the position of the last key
     np.testing.assert_allclose(merged.read(q), whole.read(q), rtol=1e-10, atol=1e-11)
     first = make().update(k[:, :50], v[:, :50])
+    parts[0].merge(make()).update(k[:, 50:], v[:, 50:])  # leaves the part alone
     np.testing.assert_array_equal(parts[0].read(q), first.read(q))
     if name != "cosformer":
         np.testing.assert_allclose(merged.read(q), FAMILIES[name].call(q, k, v), rtol=1e-10, atol=1e-11)
@@ -250,13 +202,6 @@ def test_any_strides_and_threads(name):
     np.testing.assert_allclose(FAMILIES[name].call(*turned, is_causal=True), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_features_as_arrays():
-    q, k, v = random_inputs(9, n_queries=20, n_keys=20, head_dim=8, dtype="float64")
-    pair = (np.exp(q[..., :3]), np.exp(k[..., :3]))
-    found = av.linear_attention(q, k, v, feature_map=pair, is_causal=True)
-    np.testing.assert_allclose(found, reference.linear_attention(q, k, v, feature_map=pair, is_causal=True))
-
-
 def test_long_causal_sums_keep_float32():
     """The error of 20000 keys is that of their rounding, not of their sum."""
     rng = np.random.default_rng(0)
@@ -358,11 +303,11 @@ def test_given_features_around_lanes_and_blocks(features, value_dim, dtype):
     tolerance = 4e-6 if dtype == np.float32 else 1e-14
     for rows in (1, 5, 16, 63, 64, 77, 130):
         phi_q, phi_k = rng.exponential(size=(2, rows, features)).astype(dtype)
-        v = rng.standard_normal((rows, value_dim)).astype(dtype)
+        v, unread = rng.standard_normal((rows, value_dim)).astype(dtype), np.ones((rows, 2), dtype)
         for mask in MASKS:
             call = {"feature_map": (phi_q, phi_k), **mask}
-            expected = reference.linear_attention(*wide(phi_q, phi_k, v), **call)
-            found = av.linear_attention(phi_q, phi_k, v, **call)
+            expected = reference.linear_attention(*wide(unread, unread, v), **call)
+            found = av.linear_attention(unread, unread, v, **call)
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=4 * tolerance)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear-time families on the threads of the core: the same bits, however many share the work."""
+"""Linear-time families and their gradients: the same bits, however many threads share the work."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import random_inputs
-from test_variants_linear import DIRECTIONS, FAMILIES, MASKS
+from linear_families import (
+    DIFFERENTIABLE,
+    DIRECTIONS,
+    FAMILIES,
+    LONG,
+    MASKS,
+    NAMES,
+    close,
+    four_arrays,
+    same_bits,
+    twin,
+)
 
 pytestmark = pytest.mark.levels
-
-LONG = {  # FAMILIES for positions beyond 700
-    **FAMILIES,
-    "cosformer": FAMILIES["cosformer"]._replace(
-        call=lambda *arrays, **options: av.cosformer_attention(*arrays, max_length=9000, **options)
-    ),
-}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -140,10 +144,54 @@ def test_a_forked_process_has_threads_of_its_own():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_merged_state_leaves_its_parts_alone():
-    q, k, v = random_inputs(3, n_queries=5, n_keys=40, head_dim=8, dtype="float64")
-    for make in (av.LinearState, av.EfficientState):
-        part = make().update(k[:, :20], v[:, :20])
-        before = part.read(q)
-        part.merge(make()).update(k[:, 20:], v[:, 20:])
-        np.testing.assert_array_equal(part.read(q), before)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize("size", [(3300, 3300), (2100, 4200), (4200, 2100)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gradients_have_the_same_bits_on_any_number_of_threads(name, mask, size, dtype):
+    inputs = four_arrays(1, n_queries=size[0], n_keys=size[1], value_dim=5, dtype=dtype, spread=2.0)
+    family = LONG[name]
+    one, *others = (family.gradients(*inputs, **mask, num_threads=threads) for threads in (1, 2, 3, 8))
+    for other in others:
+        same_bits(other, one)
+    if dtype == "float32":
+        exact = family.gradients(*(x.astype(np.float64) for x in inputs), **mask)
+        for each in NAMES:
+            want = getattr(exact, each)
+            np.testing.assert_allclose(getattr(one, each), want, rtol=0, atol=2e-4 * abs(want).max())
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_chunks_of_gradients_are_joined(name, mask):
+    """More rows than a chunk has, whose keys grow now and then."""
+    shapes = {"heads": 1, "n_queries": 1080, "n_keys": 1050, "value_dim": 5}
+    given = four_arrays(1, dtype="float64", spread=20.0, **shapes)
+    given[1][:, ::400] += 60
+    family = LONG[name]
+    close(family.gradients(*given, **mask), family.twin_gradients(*given, **mask), 1e-11)
+
+
+def test_chunks_of_gradients_of_ssd_are_joined_on_any_number_of_threads():
+    given = four_arrays(1, heads=1, n_queries=1100, n_keys=1100, value_dim=5, dtype="float64")
+    a = -np.random.default_rng(3).exponential(0.01, (1, 1100))
+    a[:, ::300] = -3.0
+    one, *others = (av.gradients("ssd", *given, log_decay=a, num_threads=t) for t in (1, 2, 3, 8))
+    names = (*NAMES, "log_decay")
+    for other in others:
+        same_bits(other, one, names)
+    expected = twin("ssd", *given, log_decay=a)
+    for each in names:
+        want = expected[each]
+        np.testing.assert_allclose(getattr(one, each), want, rtol=0, atol=1e-12 * abs(want).max())
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_have_the_same_bits_for_one_head_as_for_many(name):
+    inputs = four_arrays(1, heads=40, n_queries=150, n_keys=150, value_dim=5)
+    family = LONG[name]
+    whole = family.gradients(*inputs, is_causal=True, num_threads=3)
+    for head in (0, 17, 39):
+        alone = family.gradients(*(x[head] for x in inputs), is_causal=True)
+        for each in NAMES:
+            np.testing.assert_array_equal(getattr(whole, each)[head], getattr(alone, each))

@@ -25,7 +25,6 @@ KINDS = (
     "rotary",
     "scores",
     "jacobian",
-    "multihead",
 )
 
 
@@ -312,48 +311,6 @@ def _jacobian(case: Case, arrays: Any, options: Case, rng: Any, findings: Findin
         findings.close("jacobian", found, wanted, limit)
 
 
-def _multihead(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings) -> None:
-    """Projections before and after attention, their errors carried on."""
-    heads, dim = 1 + case["rows"] % 3, 1 + case["shape"]["d"] % 8
-    embed = heads * dim
-    layer = at.variants.MultiHeadAttention(
-        embed, heads, scale=rng.standard_normal(heads), rng=int(rng.integers(1 << 30))
-    )
-    for name in ("query", "key", "value", "output"):
-        getattr(layer, f"{name}_bias")[:] = rng.standard_normal(embed)
-    x, y = (rng.standard_normal((n, embed)) for n in (case["shape"]["nq"], max(case["shape"]["nk"], 1)))
-    found = layer(x, y)
-    form = oracle.arithmetic(x)
-    rows, errors = [], []
-    for name, z in (("query", x), ("key", y), ("value", y)):
-        weight, bias = (getattr(layer, f"{name}_{part}").astype(np.longdouble) for part in ("weight", "bias"))
-        row = z.astype(np.longdouble) @ weight.T + bias
-        off = (
-            (embed + 2)
-            * form.u
-            * (np.abs(z) @ np.abs(weight).astype(np.float64).T + np.abs(bias).astype(np.float64))
-        )
-        shape = (len(z), heads, dim)
-        rows.append(row.reshape(shape).swapaxes(0, 1))
-        errors.append(off.reshape(shape).swapaxes(0, 1))
-    own = {"scale": layer.scale[:, None]}
-    truth = check_attend.expected(
-        {"q": rows[0], "k": rows[1]}, None, own, (), case, form=form, errors=errors[:2]
-    )
-    wanted, limit, _, _ = check_attend.expect.output(
-        truth.row, truth.scores.seen, rows[2], truth.scores.broken, form, False
-    )
-    limit = limit + (truth.row.w.astype(np.float64) @ errors[2]) * 1.1
-    joined, off = (z.swapaxes(0, 1).reshape(len(x), embed) for z in (wanted, limit))
-    weight = layer.output_weight
-    final = joined @ weight.astype(np.longdouble).T + layer.output_bias
-    bound = off @ np.abs(weight).T + (embed + 2) * form.u * (
-        np.abs(joined).astype(np.float64) @ np.abs(weight).T + np.abs(layer.output_bias)
-    )
-    if findings.shaped("multihead", found, final.shape, np.dtype(np.float64)):
-        findings.close("multihead", found, final, bound)
-
-
 _CHECKS = {
     "linformer": _linformer,
     "local_global": _local_global,
@@ -363,5 +320,4 @@ _CHECKS = {
     "rotary": _rotary,
     "scores": _scores,
     "jacobian": _jacobian,
-    "multihead": _multihead,
 }

@@ -247,7 +247,7 @@ def draw(
     Where layers are of several towers or kinds, or there is no text, a map of the heads is all.
     """
     from .. import plot
-    from ..plot._head_map import draw_head_maps
+    from ..plot._heads import draw_head_maps
     from ..plot._names import subtitle
 
     shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _draw(options: argparse.Namespace, ax: Any) -> None:
     from .. import plot
-    from ..plot._dense import dense
+    from ..plot._exact import dense
     from ..plot._names import subtitle
 
     model = {"head_dim": options.head_dim, "model": options.model}

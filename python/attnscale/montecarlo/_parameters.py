@@ -82,7 +82,7 @@ def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
 
 def law_axis(name: str, given: Any) -> Axis:
     """An axis of laws, each labelled with its spelling."""
-    laid = axis(name, given, lambda name, value: _read_law(name, value))
+    laid = axis(name, given, _read_law)
     return distinct(Axis(name, laid.values, tuple(law.spelling for law in laid.values), laid.scalar))
 
 

@@ -229,7 +229,9 @@ class ExperimentResult(Table):
         }
 
     def _title(self) -> str:
-        return f"{self.experiment}({_fixed(self)})"
+        fixed = ((name, value) for name, value in self.parameters.items() if name not in self.axes)
+        listed = ", ".join(f"{name}={value!r}" for name, value in fixed if value is not None)
+        return f"{self.experiment}({listed})"
 
     def _notes(self) -> list[str]:
         notes = []
@@ -238,12 +240,6 @@ class ExperimentResult(Table):
             aim = as_number(cast(float, self.target_error))
             notes.append(f"  target_error={aim} not reached in {missed} of {np.size(self.samples)}")
         return notes + (["  interrupted; resume=result continues"] if self.interrupted else [])
-
-
-def _fixed(result: ExperimentResult) -> str:
-    """The parameters that are no axis, as text."""
-    entries = ((name, value) for name, value in result.parameters.items() if name not in result.axes)
-    return ", ".join(f"{name}={value!r}" for name, value in entries if value is not None)
 
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:

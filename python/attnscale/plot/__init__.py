@@ -6,17 +6,13 @@ colours are those of Okabe and Ito, which colour-blind readers can tell apart; :
 fonts and sizes for print.
 """
 
-from ._calibration import calibrated_beta
-from ._experiments import experiment, jl_distortion, needle, saturation
-from ._head_map import head_map
-from ._heads import entropy_by_head
-from ._jl import jl_dimensions
+from ._experiments import experiment, jl_distortion, needle, saturation, sweep
+from ._heads import entropy_by_head, head_map
 from ._length import entropy_vs_length
 from ._map import attention_map
-from ._multiples import law_comparison, multiplier_vs_length
-from ._phase import phase_diagram
+from ._multiples import calibrated_beta, law_comparison, multiplier_vs_length
 from ._style import COLOURS, style
-from ._sweep import sweep
+from ._theory import jl_dimensions, phase_diagram
 
 __all__ = [
     "COLOURS",

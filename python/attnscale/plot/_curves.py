@@ -16,9 +16,8 @@ from .._spelling import as_number
 from .._tables.tabled import Unit, nats_per
 from ..montecarlo._experiment import DECLARATIONS
 from ._exact import exact_curve
-from ._looks import looks
 from ._names import Named
-from ._style import GREY, law_label
+from ._style import GREY, law_label, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

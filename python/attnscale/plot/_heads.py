@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entropy head by head."""
+"""Heads: the entropy of each as a row of marks, and maps of heads by layer."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from .._checks import boolean, positive_int
 from .._tables.tabled import Unit, nats_per
 from ._curves import quantity_label
-from ._inputs import named_numbers, text_list
-from ._looks import looks
-from ._names import key_below
-from ._style import GREY, MARKERS, law_label, new_axes, style
+from ._inputs import named_numbers, numbers, text_list
+from ._names import key_below, subtitle
+from ._style import GREY, MARKERS, law_label, looks, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.image import AxesImage
 
 _Array = NDArray[np.float64]
 
@@ -81,7 +83,7 @@ def entropy_by_head(
     order = np.argsort(next(iter(series.values()))) if sort else np.arange(n_heads)
     rows = np.arange(n_heads)
     with style():
-        ax = new_axes(ax, height=0.7 + 0.17 * n_heads)
+        ax = new_axes(ax, height=max(0.7 + 0.17 * n_heads, 2.0))
         stacked = np.stack([values[order] for values in series.values()])
         ax.hlines(rows, stacked.min(0), stacked.max(0), color="#C9C9C9", linewidth=1.2, zorder=1)
         _draw_marks(ax, series, stacked, labels)
@@ -149,3 +151,135 @@ def _effective_keys_scale(ax: Axes, unit: Unit) -> None:
     ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000) if tick <= highest]
     top.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     top.set_xlabel(f"effective keys, ${'2' if unit == 'bits' else 'e'}^H$")
+
+
+def head_map(
+    values: ArrayLike,
+    *,
+    label: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    n_keys: int | None = None,
+    modules: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    unit: Unit = "nats",
+) -> Axes:
+    """One number for each head of each layer, as a map of colours.
+
+    Parameters
+    ----------
+    values : array_like, shape (n_layers, n_heads)
+        NaN leaves a field white: a head that was not measured.
+    label : str, optional
+        What the colour bar shows; the mean entropy in its unit by default.
+    low, high : float, optional
+        Ends of the colours. By default from 0, or from the least value if that is negative, to
+        ln ``n_keys``, or to the largest value.
+    n_keys : int, optional
+        Keys that a query sees: entropies reach up to its logarithm.
+    modules : sequence of str, optional
+        Names of the layers' modules. Where they differ in one number ("layers.0.attn", "layers.1.attn"),
+        the title says "layers.*.attn" and the layers have these numbers; else they have the names.
+    ax : matplotlib Axes, optional
+        A new figure's by default.
+    unit : {"nats", "bits"}
+        Unit of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
+        their own leave it out.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``values`` are no numbers, or have not two axes; another unit.
+
+    Examples
+    --------
+    >>> ax = head_map([[0.2, 4.5, 5.8], [3.0, 2.2, 5.1]], n_keys=512)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('head', 'layer')
+    """
+    grid = numbers("values", values)
+    if grid.ndim != 2 or not grid.size:
+        raise ValueError(f"values must have shape (n_layers, n_heads), got {grid.shape}")
+    n_layers, n_heads = grid.shape
+    known = grid[np.isfinite(grid)]
+    least = min(0.0, known.min(initial=0.0)) if low is None else low
+    most = high
+    if most is None:
+        most = float(np.log(positive_int("n_keys", n_keys))) if n_keys else known.max(initial=least)
+    nats = nats_per(unit)
+    with style():
+        side = min(0.26, 3.8 / n_heads, 4.5 / n_layers)  # inches
+        ax = new_axes(ax, height=max(0.8 + side * n_layers, 2.3), width=max(1.5 + side * n_heads, 2.4))
+        pattern, names = _layer_names(modules, n_layers)
+        image = _draw_map(ax, grid / nats, least / nats, most / nats, names)
+        subtitle(ax, pattern)
+        _colour_bar(ax.figure, image, [ax], quantity_label("entropy", unit) if label is None else label)
+    return ax
+
+
+def draw_head_maps(
+    figure: Figure | SubFigure,
+    values: Mapping[str, NDArray[np.float64]],
+    titles: Sequence[str],
+    *,
+    most: float,
+    modules: Sequence[str],
+    unit: Unit,
+) -> None:
+    """Draw maps of entropies in nats with one colour bar: a row for each entry, a column for each title.
+
+    The arrays have the shape (titles, layers, heads); colours go from 0 to `most`. Of several rows each has
+    its entry's name once, above the title of its first map, where it may be longer than the map.
+    """
+    nats, (pattern, names) = nats_per(unit), _layer_names(modules, len(modules))
+    axes = figure.subplots(len(values), len(titles), squeeze=False, sharex=True, sharey=True)
+    for row, (name, maps) in zip(axes, values.items(), strict=True):
+        above = [f"{name}\n" if len(values) > 1 else "", *[""] * (len(titles) - 1)]
+        for ax, title, first_line, each in zip(row, titles, above, maps, strict=True):
+            image = _draw_map(ax, each / nats, 0.0, most / nats, names)
+            ax.set_title(first_line + title, fontsize=8, loc="left")
+            ax.label_outer()
+    figure.suptitle(pattern, fontsize=8, x=0.01, ha="left")
+    _colour_bar(figure, image, list(axes.flat), quantity_label("entropy", unit))
+
+
+def _draw_map(
+    ax: Axes, grid: NDArray[np.float64], least: float, most: float, names: Sequence[str]
+) -> AxesImage:
+    """One map, whose layers have these names."""
+    n_layers, n_heads = grid.shape
+    ax.grid(visible=False)
+    image = ax.imshow(grid, cmap="cividis", vmin=least, vmax=most, aspect="equal", interpolation="none")
+    every = range(0, n_layers, max(1, n_layers // 8))
+    ax.set_xticks(range(0, n_heads, max(1, n_heads // 8)))
+    ax.set_yticks(every, [names[layer] for layer in every])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel("head")
+    ax.set_ylabel("layer")
+    return image
+
+
+def _layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, list[str]]:
+    """What all names of layers have in common, or nothing, and what to call each layer."""
+    numbers = [*map(str, range(n_layers))]
+    if modules is None:
+        return "", numbers
+    names = text_list("modules", modules, n_layers, "layers")
+    parts = [re.split(r"(\d+)", name) for name in names]
+    if len({len(each) for each in parts}) == 1:
+        varies = [place for place, each in enumerate(zip(*parts, strict=True)) if len(set(each)) > 1]
+        if len(varies) == 1 and varies[0] % 2:  # the odd places hold the numbers
+            (place,) = varies
+            pattern = "".join([*parts[0][:place], "*", *parts[0][place + 1 :]])
+            return f"layers: {pattern}", [each[place] for each in parts]
+    return "", names
+
+
+def _colour_bar(figure: Any, image: AxesImage, axes: list[Axes], label: str) -> None:
+    bar = figure.colorbar(image, ax=axes, label=label)
+    bar.formatter.set_useOffset(False)

@@ -13,12 +13,9 @@ from .._checks import boolean, shown
 from .._tables.tabled import Unit, nats_per
 from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
-from ._looks import looks
-from ._names import Named, key_below, name_lines, subtitle
-from ._style import GREY, law_label, new_axes, style
-from ._subtitle import describe
-from ._tables import is_table, read_table
-from ._ticks import length_ticks
+from ._names import Named, key_below, length_ticks, name_lines, subtitle
+from ._style import GREY, law_label, looks, new_axes, style
+from ._tables import describe, is_table, read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

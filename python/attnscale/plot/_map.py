@@ -75,7 +75,9 @@ def attention_map(
     """
     maps = _read(weights)
     rows, columns = _tokens(tokens, key_tokens, maps.shape[-2:])
-    top = _darkest(maps) if high is None else _positive(high)
+    if high is not None and number("high", high) <= 0:
+        raise ValueError(f"high must be greater than 0, got {high}")
+    top = _darkest(maps) if high is None else float(high)
     if maps.ndim == 2:
         with style():
             if ax is not None:
@@ -86,13 +88,9 @@ def attention_map(
         return ax
     if ax is not None:
         raise ValueError(f"ax is for one head, weights of shape (n_queries, n_keys); got {maps.shape}")
-    return _grid(maps, rows, columns, _titles(names, len(maps)), top)
-
-
-def _positive(high: Any) -> float:
-    if number("high", high) <= 0:
-        raise ValueError(f"high must be greater than 0, got {high}")
-    return float(high)
+    heads = [f"head {head}" for head in range(len(maps))]
+    titles = heads if names is None else _names("names", names, len(maps), "heads")
+    return _grid(maps, rows, columns, titles, top)
 
 
 def _read(weights: ArrayLike) -> NDArray[np.float64]:
@@ -127,12 +125,6 @@ def _names(argument: str, given: Any, count: int, what: str) -> list[str]:
     if len(listed) != count:
         raise ValueError(f"{argument} must be as many as the {what}, {count}, got {len(listed)}")
     return listed
-
-
-def _titles(names: Any, count: int) -> list[str]:
-    if names is None:
-        return [f"head {head}" for head in range(count)]
-    return _names("names", names, count, "heads")
 
 
 def _colours() -> Any:

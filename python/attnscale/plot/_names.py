@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words of a figure: names beside lines, a key below the axes, a subtitle above them."""
+"""The words of a figure: names beside lines, plain numbers at ticks, a key below, a subtitle above."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from ._style import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.text import Annotation
 
 _MOST = 8  # lines with their names beside them; more get a legend
 _GAP = 8.0  # points between a line and its name
 _SIZE = 8
+_MOST_TICKS = 8
 
 
 class Named(NamedTuple):
@@ -63,10 +65,11 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> None:
 
 def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
     """Draw a legend to the right of the axes, in this order, of lines that were drawn with these names."""
-    drawn = _drawn(ax, lines)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    drawn = [line.name for line in lines if line.name in handles]
     ax.legend(
-        [handle for handle, _ in drawn],
-        [name for _, name in drawn],
+        [handles[name] for name in drawn],
+        drawn,
         loc="center left",
         bbox_to_anchor=(1.0, 0.5),
         fontsize=7.5,
@@ -100,12 +103,6 @@ def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1,
     )
     if before is not None:  # an axes has one legend; a second one is an artist among others
         ax.add_artist(before).set_clip_on(False)  # else the layout would leave the legend no room
-
-
-def _drawn(ax: Axes, lines: Sequence[Named]) -> list[tuple[Any, str]]:
-    """Handle and name of those lines that were drawn with their names."""
-    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    return [(handles[line.name], line.name) for line in lines if line.name in handles]
 
 
 def _grow(ax: Axes) -> None:
@@ -185,3 +182,51 @@ def _make_room(ax: Axes, lines: Sequence[Named], room: float, *, right: bool) ->
     if high == low:
         limits = (low - 0.5, high + 0.5)
     ax.set_xlim(*(np.exp(limits) if log else limits))
+
+
+def plain(value: float) -> str:
+    """A number as a tick says it.
+
+    Examples
+    --------
+    >>> plain(65536), plain(2**20), plain(0.25), plain(1e6), plain(1234567)
+    ('65536', '$2^{20}$', '0.25', '$10^{6}$', '1.23e6')
+    """
+    if value < 1e6:
+        return f"{value:.6g}"
+    for base in (2, 10):
+        power = round(float(np.log(value) / np.log(base)))
+        if value == base**power:
+            return rf"${base}^{{{power}}}$"
+    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
+
+
+def length_ticks(ax: Axes, values: NDArray[np.float64] | Sequence[float]) -> None:
+    """A logarithmic x axis with ticks at these values, or at some of them where there are many.
+
+    More than 20 values, as a dense curve has them, get ticks at the powers of two among them.
+    """
+    ax.set_xscale("log", base=2)
+    wanted = np.unique(np.asarray(values, np.float64))
+    powers = 2.0 ** np.arange(np.ceil(np.log2(wanted[0])), np.log2(wanted[-1]) + 1e-9)
+    if wanted.size > 20 and powers.size >= 3:
+        wanted = powers
+    least = np.ptp(np.log(wanted)) / _MOST_TICKS
+    chosen = [wanted[-1]]
+    for value in wanted[-2::-1]:
+        if np.log(chosen[-1] / value) >= 0.999 * least:
+            chosen.append(value)
+    ticks = [float(value) for value in reversed(chosen)]
+    ax.set_xticks(ticks, [plain(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+
+
+def log_ticks(axis: Axis) -> None:
+    """Plain numbers on a logarithmic axis: 1, 2, 5, 10, ... or, over many decades, powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    steps: Any = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+    axis.set_major_locator(LogLocator(10, subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    axis.set_minor_locator(NullLocator())

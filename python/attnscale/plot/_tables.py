@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a figure: a table of results, or a Dataset read as one."""
+"""The data of a figure, a table of results or a Dataset read as one, and a line about where it is from."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._checks import shown
 from .._grid.table import Column, Table
+from .._spelling import as_number
 from ..montecarlo._experiment import DECLARATIONS
+from ._style import law_label
 
 if TYPE_CHECKING:
     import xarray
@@ -88,3 +91,54 @@ def _origin(attrs: Any) -> tuple[str, dict[str, Any]]:
     given["head_dim"] = given.get("head_dim") or 64
     about_the_run = ("samples", "rng", "options")
     return name, {key: value for key, value in given.items() if key not in about_the_run}
+
+
+# In the order of the line; {} is the value.
+_WORDS = {
+    "model": "{} model",
+    "correlation": "correlation {}",
+    "head_dim": "$d={}$",
+    "n": "$n={}$",
+    "dim": "{} coordinates",
+    "k": "$k={}$",
+    "kind": "{} matrices",
+    "cosine": "cosine {}",
+    "law": "{}",
+    "scale": "{}",
+    "normalizer": "{}",
+    "distribution": "{} components",
+    "eps": r"$\varepsilon={}$",
+}
+
+
+def describe(table: Table, unchanging: Sequence[str] = ()) -> str:
+    """The parameters of a table that are no axis, and how many samples there were.
+
+    `unchanging` are axes along which the quantity is the same.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> describe(at.montecarlo.needle_dilution([64, 512], cosine=0.6, samples=100, rng=0))
+    '$d=64$, cosine 0.6, standard, $1/\\\\sqrt{d}$, 100 samples'
+    """
+    axes, given = table.column().axes, table.parameters
+    fixed = {name: value for name, value in given.items() if name not in axes and value is not None}
+    words = [_WORDS[name].format(_value(name, fixed[name])) for name in _WORDS if name in fixed]
+    if "query" in fixed or not isinstance(fixed.get("model", ""), str):
+        words = ["a model's own queries and keys", *words[int("model" in fixed) :]]
+    # Mean and standard deviation of components, where they are not 0 and 1.
+    usual = {"mean": ([0.0, 0.0], 0.0, (0.0, 0.0)), "std": (1.0,)}
+    words += [f"{name} {fixed[name]}" for name in usual if name in fixed and fixed[name] not in usual[name]]
+    samples = table.column().count
+    if samples is not None and np.size(samples):
+        least, most = int(np.min(samples)), int(np.max(samples))
+        words.append(f"{most} samples" if least == most else f"{least} to {most} samples")
+    words += [f"the same for every {name.replace('_', ' ')}" for name in unchanging]
+    return ", ".join(words)
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return law_label(value) if name in ("law", "scale") else value
+    return as_number(value) if isinstance(value, (int, float)) else str(value)

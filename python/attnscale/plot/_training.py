@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of trained models: means over seeds with error bars."""
+"""Figures of trained models: means over seeds with error bars, in panels where there are many curves."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +15,8 @@ import numpy as np
 
 from .._checks import shown
 from ._curves import AXIS_LABELS, Curve, curves_of, draw_curves, points_key
-from ._names import key_below, name_lines
-from ._panels import draw_panels, panel_axes
-from ._style import new_axes, style
-from ._ticks import length_ticks, plain
+from ._names import key_below, length_ticks, name_lines, plain
+from ._style import GREY, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,12 @@ _POINTS = "mean over the seeds, one standard error"
 _LETTERS = 50  # letters of labels that have room side by side below an axis
 _MOST_TICKS = 8
 _APART = 0.3  # of the distance between two labels, over which the curves' points are spread
+_ONE_PANEL = 8  # lines that are told apart without panels
+_MOST_LINES = 12
+_MOST_COLUMNS = 4
+_WIDTH, _HEIGHT, _LINE = 2.0, 1.75, 0.16  # inches of a panel, and of a line of the key
+_MARKUP = re.compile(r"\\[a-z]+|[${}_\\,]")  # of a formula, which takes no room
+_LETTERS_OF_KEY = 96  # of a line that is as wide as four panels
 
 
 def training(name: str, column: Column, x: str | None, where: Axes | Figure | None) -> Axes:
@@ -62,17 +69,6 @@ def _figure(where: Any) -> Figure | None:
     return where if isinstance(where, Figure) else None
 
 
-def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequence[str]) -> Axes:
-    """Draw a panel for each combination of the labels of `split`."""
-
-    def draw(panel: Axes, labels: dict[str, Any]) -> None:
-        part = column.at(name, **labels)
-        draw_curves(panel, _curves(part, along, told_apart=tuple(part.axes)))
-        _finish(panel, name, column, along)
-
-    return draw_panels(figure, column.axes, split, draw, f"points: {_POINTS}")
-
-
 def _curves(column: Column, along: str, *, told_apart: Sequence[str] = ()) -> list[Curve]:
     """The curves, moved a little apart along labels that are no numbers, so that no point hides another."""
     labels = column.axes[along]
@@ -103,3 +99,78 @@ def _finish(ax: Axes, name: str, column: Column, along: str) -> int:
 
 def _is_numeric(labels: Sequence[Any]) -> bool:
     return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in labels)
+
+
+def panel_axes(axes: Mapping[str, Sequence[Any]], along: str) -> list[str]:
+    """The axes that get a panel for each label, in their order; none where one panel holds all lines.
+
+    Of the choices that leave a panel at most 12 lines, the one with the least sum of panels and lines.
+    """
+    others = {axis: len(labels) for axis, labels in axes.items() if axis != along and len(labels) > 1}
+    lines = math.prod(others.values())
+    if lines <= _ONE_PANEL:
+        return []
+    choices = [
+        list(split) for size in range(1, len(others) + 1) for split in itertools.combinations(others, size)
+    ]
+    panels = [math.prod(others[axis] for axis in split) for split in choices]
+    cost = {
+        index: count + lines // count for index, count in enumerate(panels) if lines // count <= _MOST_LINES
+    }
+    # The first of equals: axes come from the coarse to the fine, and the first ones are split first.
+    return choices[min(cost, key=lambda index: (cost[index], [*others].index(choices[index][0])))]
+
+
+def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequence[str]) -> Axes:
+    """Draw a panel for each combination of the labels of `split`, and one key below; the first panel.
+
+    A combination for which nothing is known leaves its place empty.
+    """
+    every = itertools.product(*(column.axes[axis] for axis in split))
+    points = [dict(zip(split, each, strict=True)) for each in every]
+    last = len(column.axes[split[-1]])
+    columns = last if len(split) > 1 and last <= _MOST_COLUMNS else min(len(points), _MOST_COLUMNS)
+    rows = -(-len(points) // columns)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    named: dict[str, Any] = {}
+    for index, (panel, labels) in enumerate(zip(grid.flat, points, strict=False)):
+        part = column.at(name, **labels)
+        draw_curves(panel, _curves(part, along, told_apart=tuple(part.axes)))
+        _finish(panel, name, column, along)
+        words = [each if isinstance(each, str) else f"{axis} {each}" for axis, each in labels.items()]
+        panel.set_title(", ".join(words), fontsize=8)
+        if index % columns:
+            panel.set_ylabel("")
+        panel.set_visible(any(np.isfinite(line.get_ydata(orig=True)).any() for line in panel.get_lines()))
+        handles, texts = panel.get_legend_handles_labels()
+        named |= {text: handle for handle, text in zip(handles, texts, strict=True) if text not in named}
+    for panel in grid.flat[len(points) :]:
+        panel.set_visible(False)
+    for stack in grid.T:
+        *above, lowest = [panel for panel in stack if panel.get_visible()] or [stack[-1]]
+        lowest.tick_params(labelbottom=True)
+        for panel in above:
+            panel.set_xlabel("")
+    lines = _key(figure, named, columns)
+    figure.set_size_inches(_WIDTH * columns + 0.6, _HEIGHT * rows + _LINE * lines + 0.3)
+    first: Axes = grid[0, 0]
+    return first
+
+
+def _key(figure: Figure, named: Mapping[str, Any], columns: int) -> int:
+    """Draw the key below all panels; the number of its lines."""
+    longest = max(len(_MARKUP.sub("", text)) for text in named) + 6
+    across = max(1, min(len(named), _LETTERS_OF_KEY * columns // _MOST_COLUMNS // longest))
+    key = figure.legend(
+        list(named.values()),
+        list(named),
+        title=f"points: {_POINTS}",
+        loc="outside lower left",
+        alignment="left",
+        ncols=across,
+        fontsize=7.5,
+        title_fontsize=7.5,
+        handlelength=2.6,
+    )
+    key.get_title().set_color(GREY)
+    return -(-len(named) // across) + 1

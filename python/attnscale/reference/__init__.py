@@ -44,7 +44,6 @@ from ._montecarlo import (
     row_measures,
     weight_ranks,
 )
-from ._multihead import multi_head_attention
 from ._normalizers import alpha_gradient, pull_back, weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, held_out_error, solve_perplexity, solve_scale
@@ -134,7 +133,6 @@ __all__ = [
     "linformer_attention",
     "local_global_attention",
     "merge_states",
-    "multi_head_attention",
     "n_of_law",
     "needle_weight_bound",
     "performer_attention",

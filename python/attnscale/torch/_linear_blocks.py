@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from .._call.arrays import read_inputs
-from ..variants._gradients import decay_of, form_of
-from ..variants._heads import offset_of, read_layout
+from ..variants._arrays import offset_of, read_layout
+from ..variants._gradients import form_of
+from ..variants._linear import decay_of
 from ..variants._linear_form import LinearForm
 from ._autograd import compute_again
 from ._device import without_autocast

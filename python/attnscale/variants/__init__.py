@@ -11,9 +11,7 @@
 """
 
 from . import score_functions
-from ._composed_gradients import VariantGradients
-from ._cosformer import CosformerState, cosformer_attention
-from ._differential import differential_attention
+from ._composed import differential_attention, hybrid, linformer_attention, local_global_attention
 from ._efficient import (
     EfficientState,
     GlobalMaps,
@@ -21,26 +19,20 @@ from ._efficient import (
     efficient_attention_weights,
     global_maps,
 )
-from ._gradients import gradients
-from ._hybrid import hybrid
+from ._gradients import VariantGradients, gradients
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_statistics
-from ._linear import LinearState, linear_attention
-from ._linformer import linformer_attention
-from ._local_global import local_global_attention
-from ._multihead import MultiHeadAttention
+from ._linear import CosformerState, LinearState, SsdState, cosformer_attention, linear_attention, ssd
+from ._linear_form import State
 from ._performer import PerformerState, performer_attention, performer_projection, positive_features
 from ._relay import RelayState, relay_attention, relay_energy, relay_energy_gradient, relay_message
 from ._rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
-from ._ssd import SsdState, ssd
-from ._state import State
 
 __all__ = [
     "CosformerState",
     "EfficientState",
     "GlobalMaps",
     "LinearState",
-    "MultiHeadAttention",
     "PerformerState",
     "RelayState",
     "SsdState",

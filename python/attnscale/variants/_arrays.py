@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of vectors and weight matrices, checked and in the type that the arithmetic is done in."""
+"""Arrays of a call, checked and in the type of the arithmetic, and which keys its queries see."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import in_native_order, is_float_type
-from .._checks import as_array
+from .._call.arrays import LAYOUTS, Inputs, in_native_order, is_float_type, make_output, read_inputs
+from .._call.rows import read_causal
+from .._checks import as_array, choose, shown
+from .._core import Intervals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .._call.types import FormOptions
 
 
 def floats(name: str, value: Any) -> NDArray[Any]:
@@ -66,3 +70,49 @@ def common_type(*arrays: NDArray[Any]) -> np.dtype[Any]:
     if all(array.dtype == first for array in arrays):
         return first.newbyteorder("=") if first.kind == "f" else first
     return np.result_type(*(wide_type(array.dtype) for array in arrays))
+
+
+class Whole(Inputs):
+    """Inputs of a call that has a value."""
+
+    __slots__ = ()
+
+    value: NDArray[Any]
+
+
+def read_layout(layout: Any) -> str:
+    """`layout`; what is no name of a layout is refused."""
+    return choose("layout", layout, LAYOUTS)
+
+
+def read_whole(query: Any, key: Any, value: Any, layout: Any, *, enable_gqa: bool) -> Whole:
+    """The arrays of a call that needs a value, checked as those of exact attention."""
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
+    if inputs.value is None:
+        raise TypeError("value must be an array, got None")
+    return Whole._make(inputs)
+
+
+def read_call(
+    query: Any, key: Any, value: Any, options: FormOptions
+) -> tuple[Whole, NDArray[Any], NDArray[Any]]:
+    """(what was read, the array to return, its view (..., heads, n, dim))."""
+    layout = options.get("layout", "bhsd")
+    inputs = read_whole(query, key, value, layout, enable_gqa=options.get("enable_gqa", False))
+    return inputs, *make_output(inputs, inputs.value.shape[-1], layout, None)
+
+
+def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
+    """Query i sees the keys 0 ... i + offset; None: all of them."""
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    causal = read_causal(is_causal, causal)
+    if causal is None:
+        return None
+    return int(Intervals(n_queries, n_keys, (), causal, None, None, None).offset)
+
+
+def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:
+    """The error of a form that has no causal variant."""
+    if is_causal is not False or causal is not None:
+        seen = f"is_causal={shown(is_causal)}" if causal is None else f"causal={shown(causal)}"
+        raise ValueError(f"{name} has no causal form: {why}; got {seen}")

@@ -14,10 +14,8 @@ from .._call.types import VariantOptions
 from .._checks import choose, number
 from .._options import hinted
 from .._results import describe_arrays
-from ._arrays import wide_type
-from ._heads import read_layout, read_whole, refuse_causal
-from ._linear_form import LinearForm, attend_in
-from ._state import State
+from ._arrays import read_layout, read_whole, refuse_causal, wide_type
+from ._linear_form import LinearForm, State, attend_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

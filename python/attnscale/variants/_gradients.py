@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,22 +14,60 @@ from .._call.arrays import Inputs, laid_out, shape_in
 from .._call.call import read_num_threads
 from .._checks import fit_to, meant, shown
 from .._core import linear_gradient
-from ._arrays import floats, wide_type
-from ._composed_gradients import VariantGradients, differential_gradients, relay_gradients, sum_to
-from ._cosformer import cosformer_attention, cosformer_form
-from ._differential import differential_attention
+from .._results import describe_arrays
+from ..attention import attention_statistics
+from ..gradients import attention_gradients
+from ._arrays import Whole, common_type, floats, offset_of, read_layout, read_whole, wide_type, widened
+from ._composed import differential_attention, read_lam
 from ._efficient import efficient_attention, efficient_form
-from ._heads import Whole, offset_of, read_layout, read_whole
-from ._linear import given_features, linear_attention, read_map
+from ._linear import (
+    SSD_FORM,
+    cosformer_attention,
+    cosformer_form,
+    decay_of,
+    given_features,
+    linear_attention,
+    read_map,
+    ssd,
+)
 from ._linear_form import LinearForm, LinearGradientCall
 from ._performer import performer_attention, performer_form
 from ._relay import relay_attention
-from ._ssd import SSD_FORM, read_decay, ssd
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Pair = tuple[NDArray[Any], NDArray[Any]]
+
 _SHARED = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VariantGradients:
+    """Gradients of sum(grad_output * output), each of its input's shape and type; None: no such input.
+
+    Attributes
+    ----------
+    query, key, value : ndarray
+        Of :func:`differential_attention`, query and key are pairs. Where ``feature_map`` holds gradients of
+        features they are None: nothing else depends on them.
+    log_decay : ndarray
+        Of :func:`ssd`.
+    feature_map : tuple of two ndarrays
+        Of the features of query and key, where they were given as arrays.
+    lam : ndarray
+        Of :func:`differential_attention`.
+    """
+
+    query: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
+    key: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
+    value: NDArray[Any] | None
+    log_decay: NDArray[Any] | None = None
+    feature_map: tuple[NDArray[Any], NDArray[Any]] | None = None
+    lam: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
 
 
 def gradients(
@@ -99,11 +138,11 @@ def gradients(
     name, function = _read_variant(variant)
     own = _own_options(name, function, options)
     if function is relay_attention:
-        return relay_gradients(query, key, value, grad_output, **options)
+        return _of_relay(query, key, value, grad_output, **options)
     if value is None:
         raise TypeError("value must be an array, got None")
     if function is differential_attention:
-        return differential_gradients(query, key, value, grad_output, **options)
+        return _of_differential(query, key, value, grad_output, **options)
     return _of_sums(name, (query, key, value, grad_output), own, options)
 
 
@@ -127,7 +166,7 @@ def _of_sums(
             query=inputs.query,
             key=inputs.key,
             value=inputs.value,
-            grad=_read_grad(grad_output, inputs, layout),
+            grad=laid_out(_grad(grad_output, inputs, layout), layout),
             query_out=arrays[0].heads,
             key_out=arrays[1].heads,
             value_out=arrays[2].heads,
@@ -146,23 +185,71 @@ def _of_sums(
     return VariantGradients(first, second, third, log_decay=log_decay)
 
 
-def _of_linear(inputs: Inputs, options: dict[str, Any]) -> LinearForm:
-    feature_map = options.get("feature_map", "elu")
-    if callable(feature_map):
-        raise ValueError(
-            "a callable feature_map has no gradient: give the features of query and key as a pair of arrays, "
-            f"got {shown(feature_map)}"
-        )
-    return read_map(feature_map)
+def _of_relay(
+    x: Any, centres: Any, value: Any, grad_output: Any, *, num_threads: int | None = None
+) -> VariantGradients:
+    """Gradients of relay_attention by x, centres and value."""
+    given = x if value is None else value
+    grad = _grad(grad_output, read_whole(centres, x, given, "bhsd", enable_gqa=False), "bhsd", "the nodes")
+    found = attention_gradients(centres, x, given, grad, scale=1.0, num_threads=num_threads)
+    by_x = found.key if value is not None else _added(found.key, found.value)
+    return VariantGradients(by_x, found.query, None if value is None else found.value)
 
 
-def _of_performer(inputs: Inputs, options: dict[str, Any]) -> LinearForm:
-    if options.get("projection") is None:
-        raise ValueError(
-            "random directions that are not given as projection have no gradient: "
-            "a call would draw others than the output's"
-        )
-    return performer_form(inputs.query.shape[-1], **{"features": None, "scale": None, "rng": None, **options})
+def _of_differential(
+    query: Any, key: Any, value: Any, grad_output: Any, *, lam: Any, **options: Any
+) -> VariantGradients:
+    """Gradients of differential_attention by the queries and keys of both maps, by value and by lam."""
+    pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
+    layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
+    v = floats("value", value)
+    inputs = read_whole(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
+    share = read_lam(lam, inputs.row_shape)
+    grad, wide = widened(_grad(grad_output, inputs, layout), v)
+    one = attention_gradients(pairs[0][0], pairs[1][0], wide, grad, **options)
+    second = pairs[0][1], pairs[1][1], wide
+    seen = attention_statistics(*second, statistics=("lse",), **options)
+    assert seen.output is not None
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the gradients
+        by_lam = -(laid_out(grad, layout).astype(np.float64) * laid_out(seen.output, layout)).sum(-1)
+        scaled = -(grad * laid_out(share.astype(grad.dtype), layout))
+        two = attention_gradients(*second, scaled, forward=seen, **options)
+        by_value = _added(one.value, two.value).astype(v.dtype, copy=False)
+        shape = np.shape(lam)
+        of_query, of_key = cast("tuple[Pair, Pair]", ((one.query, two.query), (one.key, two.key)))
+        return VariantGradients(of_query, of_key, by_value, lam=_sum_to(by_lam, shape))
+
+
+def _pair(name: str, pair: Any) -> tuple[Any, Any]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"{name} must be a pair of arrays, of both maps, got {shown(pair)}")
+    return pair[0], pair[1]
+
+
+def _grad(grad_output: Any, inputs: Whole, layout: str, what: str = "the output") -> NDArray[Any]:
+    """`grad_output`, checked and broadcast to `what`, in its layout."""
+    shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
+    return np.broadcast_to(fit_to("grad_output", floats("grad_output", grad_output), shape, what), shape)
+
+
+def _added(one: NDArray[Any] | None, two: NDArray[Any] | None) -> NDArray[Any]:
+    assert one is not None
+    assert two is not None
+    total: NDArray[Any] = np.add(one, two, dtype=common_type(one, two))
+    return total
+
+
+def _sum_to(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Sums over the axes that were broadcast, or repeated in groups, from `shape`."""
+    wanted = shape[max(len(shape) - array.ndim, 0) :]
+    wanted = (1,) * (array.ndim - len(wanted)) + wanted
+    split = [
+        n
+        for have, want in zip(array.shape, wanted, strict=True)
+        for n in ((want, 1) if have == want else (want, have // want))
+    ]
+    summed: NDArray[Any] = array.reshape(split).sum(axis=tuple(range(1, 2 * array.ndim, 2)))
+    return summed.reshape(shape)
 
 
 _FUNCTIONS = {
@@ -177,19 +264,30 @@ _FUNCTIONS = {
         differential_attention,
     )
 }
-#: Inputs and own options as the core takes them.
-_FORMS: dict[str, Callable[[Inputs, dict[str, Any]], LinearForm]] = {
-    "efficient_attention": lambda inputs, options: efficient_form(**options),
-    "linear_attention": _of_linear,
-    "cosformer_attention": lambda inputs, options: cosformer_form(inputs, **options),
-    "performer_attention": _of_performer,
-    "ssd": lambda inputs, options: SSD_FORM,
-}
 
 
 def form_of(name: str, inputs: Inputs, own: dict[str, Any]) -> LinearForm:
     """The form of a family of linear time, of its name and own options; a pair of features is given."""
-    return LinearForm("given") if isinstance(own.get("feature_map"), tuple) else _FORMS[name](inputs, own)
+    feature_map = own.get("feature_map", "elu")
+    if isinstance(feature_map, tuple):
+        return LinearForm("given")
+    if callable(feature_map):
+        raise ValueError(
+            "a callable feature_map has no gradient: give the features of query and key as a pair of arrays, "
+            f"got {shown(feature_map)}"
+        )
+    if name == "performer_attention":
+        if own.get("projection") is None:
+            raise ValueError(
+                "random directions that are not given as projection have no gradient: "
+                "a call would draw others than the output's"
+            )
+        return performer_form(inputs.query.shape[-1], **{"features": None, "scale": None, "rng": None, **own})
+    if name == "efficient_attention":
+        return efficient_form(**own)
+    if name == "cosformer_attention":
+        return cosformer_form(inputs, **own)
+    return SSD_FORM if name == "ssd" else read_map(feature_map)
 
 
 def _read_variant(variant: Any) -> tuple[str, Callable[..., Any]]:
@@ -218,21 +316,6 @@ def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any
     return {option: value for option, value in options.items() if option not in _SHARED}
 
 
-def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
-    """The decay of each key in the options of ssd, of shape (..., heads, n)."""
-    n, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    if n != n_keys:
-        raise ValueError(f"query and key must have the same number of rows, got {n} and {n_keys}")
-    return read_decay(options["log_decay"], (*inputs.leading, n))
-
-
-def _read_grad(grad_output: Any, inputs: Whole, layout: str) -> NDArray[Any]:
-    """`grad_output`, checked, of shape (..., heads, n_queries, value_dim)."""
-    grad = floats("grad_output", grad_output)
-    shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
-    return laid_out(np.broadcast_to(fit_to("grad_output", grad, shape, "the output"), shape), layout)
-
-
 class _Gradient:
     """Room for the gradient of an input: each head writes its own, also where heads share the input."""
 
@@ -251,12 +334,12 @@ class _Gradient:
         if not self._shared:
             return self._result
         with np.errstate(all="ignore"):
-            summed = sum_to(self.heads, self._shape).astype(self._dtype, copy=False)
+            summed = _sum_to(self.heads, self._shape).astype(self._dtype, copy=False)
         return laid_out(summed, self._layout)
 
 
 def _of_log_decay(changed: NDArray[np.float64], log_decay: Any) -> NDArray[Any]:
     array = np.asarray(log_decay)
     with np.errstate(all="ignore"):
-        summed = sum_to(changed, array.shape)
+        summed = _sum_to(changed, array.shape)
     return summed.astype(array.dtype, copy=False) if array.dtype.kind == "f" else summed

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The linear-time families as the core takes them: from rows to features, from sums to outputs."""
+"""The linear-time families as the core takes them: from rows to features, sums to outputs, and states."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from .._call.arrays import Inputs, laid_out, read_inputs
 from .._call.call import read_num_threads
-from .._checks import as_array
+from .._checks import as_array, boolean
 from .._core import linear
-from ._arrays import wide_type
-from ._heads import Whole, offset_of, read_call
+from ._arrays import Whole, offset_of, read_call, read_layout, read_whole, wide_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from .._call.types import VariantOptions
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+    from numpy.typing import ArrayLike, NDArray
+
+    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of keys and values, without their number
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,3 +204,176 @@ def read_sums(
             n_summed=n_keys,
         )
     )
+
+
+#: Fields of a form that decide what its sums are of, by the options that they come from.
+_OPTIONS = {
+    "norm": "normalization",
+    "map": "feature_map",
+    "function": "feature_map",
+    "scale": "scale",
+    "max_length": "max_length",
+    "norm_factor": "scale",
+    "projection": "projection",
+}
+
+
+class State:
+    """Keys and values taken in so far, as the sums that later queries read.
+
+    Each family has its own subclass, with the options of its function. ``update`` takes keys and values
+    in, ``read`` answers queries that see all of them, ``merge`` joins two states over different keys.
+
+    Attributes
+    ----------
+    n_keys : int
+        Keys taken in so far.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 2, 10, 4))
+    >>> state = at.variants.EfficientState()
+    >>> rows = [state.update(k[:, [i]], v[:, [i]]).read(q[:, [i]]) for i in range(10)]
+    >>> causal = at.variants.efficient_attention(q, k, v, is_causal=True)
+    >>> bool(np.allclose(np.concatenate(rows, axis=1), causal))
+    True
+    """
+
+    n_keys: int
+
+    def __init__(self, form: LinearForm, *, enable_gqa: bool, layout: str) -> None:
+        self._form = form
+        self._sums: KeySums | None = None
+        self._enable_gqa = boolean("enable_gqa", enable_gqa)
+        self._layout = read_layout(layout)
+        self._shapes: _Shapes | None = None
+        self.n_keys = 0
+
+    def update(self, key: ArrayLike, value: ArrayLike) -> Self:
+        """Take keys and values in, after those before; returns the state itself.
+
+        Parameters
+        ----------
+        key : array_like, shape (..., kv_heads, n, head_dim)
+        value : array_like, shape (..., kv_heads, n, value_dim)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As exact attention, and where the heads or dimensions are not those of the first update.
+        """
+        inputs = read_whole(key, key, value, self._layout, enable_gqa=False)
+        self._expect(self.n_keys + inputs.key.shape[-2])
+        self._check_shapes(inputs.key, inputs.value)
+        self._sums = sum_keys(self._form, inputs, self._sums, self.n_keys)
+        self.n_keys += inputs.key.shape[-2]
+        return self
+
+    def read(self, query: ArrayLike) -> NDArray[Any]:
+        """Outputs of queries that see all keys so far, the last query beside the last key.
+
+        Parameters
+        ----------
+        query : array_like, shape (..., heads, n, head_dim)
+
+        Returns
+        -------
+        ndarray, shape (..., heads, n, value_dim)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As exact attention, and if no key was taken in yet.
+        """
+        if self._sums is None or self._shapes is None:
+            raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
+        inputs, shape = self._read_query(query, self._shapes)
+        output = np.empty(shape, inputs.dtype)
+        read_sums(self._form, inputs.query, self._sums, self.n_keys, output)
+        return laid_out(output, self._layout)
+
+    def merge(self, other: Self) -> Self:
+        """The state over the keys of both, those of the other one after one's own; neither is changed.
+
+        Raises
+        ------
+        TypeError
+            If the other one is of another family.
+        ValueError
+            If the shapes, or the options of the family, differ.
+        """
+        if type(other) is not type(self):
+            raise TypeError(f"other must be a {type(self).__name__}, got {type(other).__name__}")
+        if self._shapes and other._shapes and self._shapes != other._shapes:
+            raise ValueError(
+                "the states must have the same shapes, "
+                f"got {_shown(self._shapes)}, and {_shown(other._shapes)}"
+            )
+        self._check_form(other._form)
+        self._expect(self.n_keys + other.n_keys)
+        merged = copy.copy(self)
+        merged._sums = self._sums
+        if other._sums is not None:
+            after = other._after(other._sums, self.n_keys)
+            merged._sums = after if self._sums is None else _merged(self._sums, after)
+        merged._shapes = self._shapes or other._shapes
+        merged.n_keys = self.n_keys + other.n_keys
+        return merged
+
+    def _check_form(self, other: LinearForm) -> None:
+        """Refuse sums of features that other options made: they are of another kind, and do not add up."""
+        for field, option in _OPTIONS.items():
+            mine, theirs = getattr(self._form, field), getattr(other, field)
+            if not np.array_equal(mine, theirs):
+                plain = isinstance(mine, (int, float)) and field != "norm_factor"
+                seen = f"{mine} and {theirs}" if plain else "different ones"
+                raise ValueError(f"the states must have the same {option}, got {seen}")
+
+    def _expect(self, n_keys: int) -> None:
+        """Refuse `n_keys` more keys where the family has a largest number of them."""
+
+    def _after(self, sums: KeySums, n_keys: int) -> KeySums:
+        """The sums, as keys that come after `n_keys` others."""
+        return sums
+
+    def _read_query(self, query: ArrayLike, shapes: _Shapes) -> tuple[Inputs, tuple[int, ...]]:
+        """The query, and the shape of the output."""
+        # Arrays without keys carry the shapes to the checks of exact attention.
+        key, value = (np.empty(shape, np.float32) for shape in shapes)
+        q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
+        inputs = read_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
+        inputs = inputs._replace(dtype=inputs.query.dtype)
+        return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
+
+    def _check_shapes(self, key: NDArray[Any], value: NDArray[Any]) -> None:
+        shapes = (*key.shape[:-2], 0, key.shape[-1]), (*value.shape[:-2], 0, value.shape[-1])
+        if self._shapes is not None and shapes != self._shapes:
+            raise ValueError(
+                "key and value must have the heads and dimensions of the first update, "
+                f"{_shown(self._shapes)}, got {_shown(shapes)}"
+            )
+        if self._enable_gqa and key.ndim > 2 and key.shape[-3] != value.shape[-3]:
+            raise ValueError(
+                f"key and value of a state must have the same heads, "
+                f"got {key.shape[-3]} and {value.shape[-3]}"
+            )
+        self._shapes = shapes
+
+
+def _shown(shapes: _Shapes) -> str:
+    """Shapes of keys and values, whose number is no part of them: "key (2, n, 4) and value (2, n, 3)"."""
+    key, value = (f"({', '.join(map(str, (*shape[:-2], 'n', shape[-1])))})" for shape in shapes)
+    return f"key {key} and value {value}"
+
+
+def _merged(one: KeySums, two: KeySums) -> KeySums:
+    """The sums over the keys of both states; each feature has the larger reference of the two."""
+    top = np.maximum(one[0], two[0])
+    at = np.where(np.isneginf(top), 0, top)
+    with np.errstate(invalid="ignore", over="ignore"):
+        a, b = (np.where(part[0] == top, 1.0, np.exp(part[0] - at)) for part in (one, two))
+        total = one[1] * a + two[1] * b
+        products = one[2] * np.swapaxes(a, -1, -2) + two[2] * np.swapaxes(b, -1, -2)
+    return top, total, products

@@ -13,14 +13,13 @@ from .._call.types import VariantOptions
 from .._checks import as_array, boolean, generator, number, positive_int, shown
 from .._options import hinted
 from ._arrays import reals
-from ._linear_form import LinearForm, attend_in
-from ._state import State
+from ._linear_form import LinearForm, State, attend_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from .._call.types import Layout
-    from ._heads import Whole
+    from ._arrays import Whole
 
 
 def performer_projection(

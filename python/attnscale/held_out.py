@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._bootstrap import shares
 from ._checks import as_array
 
 __all__ = ["HeldOutError", "held_out_error"]
@@ -111,3 +110,14 @@ def _squares(name: str, value: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"{name} must be (texts, heads, ...) and not empty, got shape {array.shape}")
     squares = np.square(array.astype(np.float64))
     return np.asarray(squares.reshape(*array.shape[:2], -1).mean(-1))
+
+
+def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
+    """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).
+
+    A single unit has all of it. count - 1 are drawn with replacement, because count would make the error of a
+    mean too small by sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).
+    """
+    if count == 1:
+        return np.ones((draws, 1))
+    return rng.multinomial(count - 1, np.full(count, 1 / count), size=draws) / (count - 1)

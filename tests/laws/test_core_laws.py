@@ -10,9 +10,10 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import _core
-from attnscale.laws._closed_form import ClosedForm
+from attnscale.laws._base import ClosedForm
 from attnscale.laws._registry import class_of
-from law_formulas import FORMULAS, multiplier
+from attnscale.reference import law_multiplier as multiplier
+from test_laws import EXAMPLES
 
 #: Laws without a closed form of one number a parameter, and why C++ has none of that name.
 ELSEWHERE = {
@@ -21,49 +22,12 @@ ELSEWHERE = {
     "adaptive_temperature": "a polynomial of any degree: a table of multipliers",
 }
 
-#: What has to be given, and what is worth another value.
+#: The examples with one number a parameter, as C++ reads them, and spellings that are not the shortest.
 SPELLINGS = [
-    *(
-        "standard",
-        "unscaled",
-        "constant(value=0.3)",
-        "0.125",
-        "-1e-05",
-        "constant(value=-2)",
-        "mup",
-        "layer_index(layer=3)",
-    ),
-    *("disentangled_scale(terms=3)", "latent_scale(hidden=5120, rank=1536)", "log_n", "log_n(base=1024)"),
-    *(
-        "log_n(base=10, floor=2)",
-        "log_n_from_training(train_length=100)",
-        "natural_log_n",
-        "kappa(kappa=1.5)",
-    ),
-    *("qwen_log_n(train_length=64)", "grok_temperature(length=64)", "ssmax", "ssmax(s=0.1, b=0.5, floor=3)"),
-    "asentmax(delta=1, beta=0.2, gamma=1.5)",
-    *("llama4_temperature", "llama4_temperature(a=0.3, floor=8)", "ministral_temperature(length=50)"),
-    *("beam_temperature", "inkling_temperature(floor=20)", "inkling_temperature(over_head_dim=True)"),
-    *("selective_temperature(strength=0.2)", "nope_temperature(slope=0.3)"),
-    "nope_temperature(slope=-0.1, train_length=50)",
-    *("yarn(factor=4)", "yarn(factor=4, attention_factor=1.5)", "yarn(factor=0.5)"),
-    *(
-        "yarn(factor=40, mscale=0.8, mscale_all_dim=0.5, slope=0.2)",
-        "yarn(factor=4, mscale=0, mscale_all_dim=1)",
-    ),
-    *("mla_yarn(factor=40, mscale_all_dim=0.707)", "longrope(train_length=512, factor=64)"),
-    *("longrope(train_length=512, factor=64, attention_factor=1.2)", "info_scale(train_length=512)"),
-    *(
-        "annealed",
-        "annealed(n0=64, least=0.5, variance=2)",
-        "sparsity_invariant",
-        "variance_invariant(least=0.1)",
-    ),
-    *("sparsity_invariant(n0=64, keys=3, least=0.2)", "retrieval(gap=4.624)"),
-    *("retrieval(gap=2, weight=0.9, least=1)", "scale_invariant", "scale_invariant(tau=3)", "critical_scale"),
-    *("norm_softmax", "norm_softmax(gamma=2, least=0.5)", "qk_norm_scale(train_length=512)", "swin_v2"),
-    *("swin_v2(theta=9, most=50)", "lssa"),
+    *("constant(value=0.3)", "0.125", "constant(value=-2)"),
+    *(law.spelling for law in EXAMPLES if isinstance(law, ClosedForm) and law.is_one_law),
 ]
+SPELLINGS = [each for each in SPELLINGS if "channels" not in each]
 
 
 #: Laws with one number a head, which no spelling of C++ has.
@@ -81,7 +45,7 @@ BY_HEAD = [
 
 def test_every_law_is_there_or_has_a_reason() -> None:
     assert [*_core.law_names()] == [name for name in at.laws.names() if name not in ELSEWHERE]
-    assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()} == FORMULAS.keys()
+    assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()}
     for name in (*_core.law_names(), *ELSEWHERE):
         assert issubclass(class_of(name) or object, ClosedForm) == (name not in ELSEWHERE), name
 

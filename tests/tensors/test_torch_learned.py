@@ -7,7 +7,7 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.laws._values import learnable
+from attnscale.laws._registry import learnable
 
 torch = pytest.importorskip("torch")
 

@@ -19,7 +19,7 @@ from .._io import InputError
 from .._tables.tabled import nats_per
 from .._tables.text import grouped, to_text
 from ..attention import attention_entropy
-from ..laws._described import description
+from ..laws._base import description
 from ..laws._registry import class_of, with_length
 from ._interrupt import finished
 from ._options import LAW_HELP, add_option, add_outputs, read_law, read_laws

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._bootstrap import shares
+from ..held_out import shares
 
 _DRAWS = 2000
 

@@ -20,7 +20,7 @@ from .._call.weights import available, read_normalizer
 from .._checks import as_array, shown
 from .._results import statistic_names
 from ..laws import Law
-from ..laws._closed_form import ClosedForm
+from ..laws._base import ClosedForm
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
 from ._autograd import Form

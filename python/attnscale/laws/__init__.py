@@ -13,12 +13,8 @@ True
 from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N
 from ._registry import FunctionLaw, explain, from_dict, from_json, get, names, register
-from ._constant import Constant, PerHead, Standard, Unscaled
-from ._shape import DisentangledScale, LatentScale, LayerIndex, MuP
-from ._log_n import Kappa, LogN, LogNFromTraining, NaturalLogN
-from ._log_position import GrokTemperature, QwenLogN
-from ._ssmax import SSMax
-from ._asentmax import ASEntmax
+from ._constant import Constant, DisentangledScale, LatentScale, LayerIndex, MuP, PerHead, Standard, Unscaled
+from ._log_n import ASEntmax, GrokTemperature, Kappa, LogN, LogNFromTraining, NaturalLogN, QwenLogN, SSMax
 from ._temperature import (
     BeamTemperature,
     InklingTemperature,
@@ -28,10 +24,15 @@ from ._temperature import (
     SelectiveTemperature,
 )
 from ._rotary import LongRoPE, MLAYaRN, YaRN
-from ._info_scale import InfoScale
-from ._invariance import Annealed, EntropyInvariant
-from ._targets import Retrieval, SparsityInvariant, VarianceInvariant
-from ._distance import ScaleInvariant
+from ._invariance import (
+    Annealed,
+    EntropyInvariant,
+    InfoScale,
+    Retrieval,
+    ScaleInvariant,
+    SparsityInvariant,
+    VarianceInvariant,
+)
 from ._measured import AdaptiveTemperature, CriticalScale, NormSoftmax
 from ._cosine import LSSA, QKNormScale, SwinV2
 # isort: on

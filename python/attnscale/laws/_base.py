@@ -1,26 +1,56 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a scale law is."""
+"""What a scale law is, what it says of itself, and laws that the core evaluates."""
 
 from __future__ import annotations
 
 import json
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from .._checks import shown
+from .._core import law_parameters, law_values
 from .._spelling import spell
 from .._tables.text import Text, to_html
-from ._described import description, facts
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
+
+
+def description(law: Any) -> list[str]:
+    """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
+    form: dict[str, Any] = {"width": 98, "break_long_words": False, "break_on_hyphens": False}
+    indented = (
+        textwrap.wrap(text, initial_indent=f"  {title:7}  ", subsequent_indent=" " * 11, **form)
+        for title, text in facts(law)
+    )
+    return [line for lines in indented for line in lines]
+
+
+def facts(law: Any) -> list[tuple[str, str]]:
+    """What is known of a law: titles and texts."""
+    found = [
+        ("scale", law.formula),
+        ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
+        ("length", "" if law.length_parameter is None else f"{law.length_parameter}: train_length= sets it"),
+        ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
+        ("layers", "" if law.layers == "all" else law.layers),
+        ("source", law.source),
+        ("used by", law.used_by),
+        ("config", ", ".join(law.config_keys)),
+        ("note", law.remark),
+    ]
+    return [(title, text) for title, text in found if text]
+
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -389,3 +419,27 @@ def _plain(x: Any) -> float | NDArray[np.float64]:
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+class ClosedForm(Law):
+    """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
+
+    @property
+    def is_one_law(self) -> bool:
+        """Whether no parameter is one number a head, so that the core reads the law's spelling."""
+        return not any(isinstance(each, tuple) for each in self._numbers())
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return law_values(self.name, self._numbers(), n, head_dim, False)
+
+    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return law_values(self.name, self._numbers(), n, head_dim, True)
+
+    def _numbers(self) -> tuple[Any, ...]:
+        """The parameters as the core takes them: a number, None or a tuple of one number a head for each."""
+        return tuple([getattr(self, name) for name in _parameters(self.name)])
+
+
+@cache
+def _parameters(law: str) -> list[str]:
+    return law_parameters(law)

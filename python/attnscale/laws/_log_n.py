@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws that multiply by a logarithm of n."""
+"""Laws that multiply by a logarithm of n: of the row, or of the query's position."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._closed_form import ClosedForm
+from ._base import ClosedForm, head_parameter
 from ._meaning import NMeans
-from ._parameters import at_least, finite, greater_than
+from ._parameters import OneOrPerHead, at_least, finite, greater_than, one_or_per_head
 from ._registry import built_in
 
 if TYPE_CHECKING:
@@ -151,3 +152,156 @@ class Kappa(ClosedForm):
 def by_length(beta: Any, length: float) -> Any:
     """Derivative of beta = max(1, ln n / ln length) by the length."""
     return np.where(beta > 1, -beta / (length * math.log(length)), 0.0)
+
+
+@built_in
+@dataclass(frozen=True)
+class QwenLogN(ClosedForm):
+    """log_L(i + 1) / sqrt(head_dim) beyond the training length L, else 1 / sqrt(head_dim).
+
+    Parameters
+    ----------
+    train_length : float
+        L (``seq_length`` of the configuration), in tokens; > 1.
+
+    Examples
+    --------
+    >>> QwenLogN(8192).multiplier([8192, 8192**2], 128)
+    array([1., 2.])
+    """
+
+    train_length: float
+    name: ClassVar[str] = "qwen_log_n"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    length_parameter: ClassVar[str | None] = "train_length"
+    config_keys: ClassVar[tuple[str, ...]] = ("use_logn_attn", "seq_length")
+    formula: ClassVar[str] = "(ln(n) / ln(train_length) if n > train_length else 1) / sqrt(head_dim)"
+    source: ClassVar[str] = "Bai et al. 2023, Qwen technical report, arXiv 2309.16609; its modeling_qwen.py"
+    used_by: ClassVar[str] = "Qwen 1 at inference, LMDeploy, RTP-LLM"
+    remark: ClassVar[str] = (
+        "the original looks at it only when there are more than train_length keys, which under a causal "
+        "mask n > train_length implies; its table ends at 32767. vLLM ignored the key (issue 36880)"
+    )
+
+    def __post_init__(self) -> None:
+        greater_than(self, "train_length", 1)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"train_length": by_length(self._beta(n, head_dim), self.train_length)}
+
+
+@built_in
+@dataclass(frozen=True)
+class GrokTemperature(ClosedForm):
+    """log2(i) / log2(T) / sqrt(head_dim) beyond position T, else 1 / sqrt(head_dim).
+
+    Parameters
+    ----------
+    length : float
+        T (``xai_temperature_len``), in tokens; > 1.
+
+    Examples
+    --------
+    >>> GrokTemperature(1024).multiplier([1024, 1024**2], 128)
+    array([1., 2.])
+    """
+
+    length: float
+    name: ClassVar[str] = "grok_temperature"
+    n_means: ClassVar[NMeans] = "query position"
+    length_parameter: ClassVar[str | None] = "length"
+    config_keys: ClassVar[tuple[str, ...]] = ("xai_temperature_len",)
+    formula: ClassVar[str] = "(log2(n) / log2(length) if n > length else 1) / sqrt(head_dim)"
+    source: ClassVar[str] = "SGLang, triton_ops/decode_attention.py and extend_attention.py"
+    used_by: ClassVar[str] = "Grok in SGLang"
+    remark: ClassVar[str] = "the formula of Qwen's rule, one position later: i, not i + 1"
+
+    def __post_init__(self) -> None:
+        greater_than(self, "length", 1)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"length": by_length(self._beta(n, head_dim), self.length)}
+
+
+@built_in
+@dataclass(frozen=True)
+class SSMax(ClosedForm):
+    """(s * ln(max(n, floor)) + b) / sqrt(head_dim), s and b learned.
+
+    Parameters
+    ----------
+    s : float or sequence of float, default 0.43
+        Slope, one for all heads or one a head.
+    b : float or sequence of float, default 0
+        Offset, one for all heads or one a head.
+    floor : float, default 1
+        Shorter rows count as this long; >= 1. axolotl takes 2.
+
+    Examples
+    --------
+    >>> SSMax(s=[0.4, 0.5]).multiplier(1024, 64).shape
+    (2, 1)
+    """
+
+    s: OneOrPerHead | Sequence[float] = 0.43
+    b: OneOrPerHead | Sequence[float] = 0.0
+    floor: float = 1.0
+    name: ClassVar[str] = "ssmax"
+    n_means: ClassVar[NMeans] = "row size"
+    formula: ClassVar[str] = "(s * ln(max(n, floor)) + b) / sqrt(head_dim)"
+    source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
+    used_by: ClassVar[str] = "axolotl (floor=2, n from the start of each packed document)"
+    remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
+
+    def __post_init__(self) -> None:
+        one_or_per_head(self, "s")
+        one_or_per_head(self, "b")
+        at_least(self, "floor", 1)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        shape = np.ones_like(head_parameter(self, "s") + head_parameter(self, "b"))
+        return {"s": shape * np.log(np.maximum(n, self.floor)), "b": shape * np.ones_like(n)}
+
+
+@built_in
+@dataclass(frozen=True)
+class ASEntmax(ClosedForm):
+    """(delta + beta ln(n)^gamma) / sqrt(head_dim), n = i + 2; the scores then go into entmax.
+
+    Parameters
+    ----------
+    delta, beta, gamma : float or sequence of float
+        One for all heads, or one a head. The authors fix delta = 1 and compute the others from the query.
+
+    Examples
+    --------
+    >>> round(ASEntmax(delta=1, beta=0.5, gamma=2).multiplier(100, 64), 6)
+    11.603796
+    """
+
+    delta: OneOrPerHead | Sequence[float]
+    beta: OneOrPerHead | Sequence[float]
+    gamma: OneOrPerHead | Sequence[float]
+    name: ClassVar[str] = "asentmax"
+    n_means: ClassVar[NMeans] = "query position + 2"
+    formula: ClassVar[str] = "(delta + beta * ln(n)**gamma) / sqrt(head_dim)"
+    source: ClassVar[str] = "Vasylenko et al. 2025, arXiv 2506.16640; deep-spin/asentmax"
+    used_by: ClassVar[str] = "ASEntmax"
+    remark: ClassVar[str] = (
+        "i + 2 keeps the authors' logarithm away from ln 1 = 0. Theirs: beta = softplus(x W), "
+        "gamma = 2 tanh(x U), for each query and head"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("delta", "beta", "gamma"):
+            one_or_per_head(self, name)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        delta, beta, gamma = (head_parameter(self, name) for name in ("delta", "beta", "gamma"))
+        shape, log = np.ones_like(delta + beta + gamma), np.log(n)
+        power = log**gamma
+        return {
+            "delta": shape * np.ones_like(n),
+            "beta": shape * power,
+            "gamma": shape * beta * power * np.log(log),  # n is at least 2
+        }

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law
-from ._closed_form import ClosedForm
+from ._base import ClosedForm, Law
 from ._meaning import NMeans
 from ._parameters import finite, greater_than, several
 from ._registry import built_in

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws by name, and laws of the user's own."""
+"""Laws by name, laws of the user's own, and laws with other values of what a model can learn."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from keyword import iskeyword
@@ -16,7 +16,7 @@ import numpy as np
 
 from .._checks import choose, shown
 from .._spelling import as_literal, check_parameters, read_call, spell
-from ._base import Law
+from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:
@@ -382,3 +382,50 @@ def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any
 
 def _check_parameters(name: str, given: dict[str, Any], known: list[str], required: list[str]) -> None:
     check_parameters(f"law {name!r}", f"'{name}({{}}=...)'", given, known, required)
+
+
+#: A length, a factor and a power that every law takes.
+_PLACEHOLDER = 2.0
+#: An n at which no law's derivative is infinite.
+_N = 3.0
+
+
+def learnable(law: Law) -> tuple[str, ...]:
+    """Names of the parameters that :meth:`Law.derivatives` knows."""
+    return tuple(law.derivatives(_N, 1))
+
+
+def open_law(law: str | float | Law, parameters: tuple[str, ...]) -> Law:
+    """The law of :func:`get`, in which `parameters` may be missing: they get any value, to be replaced."""
+    if isinstance(law, str) and law in names():
+        return get(law, **dict.fromkeys(parameters, _PLACEHOLDER))
+    return get(law)
+
+
+def check_learnable(law: Law, parameters: Iterable[str]) -> None:
+    """Refuse a parameter that the law has no gradient of."""
+    known = learnable(law)
+    for name in parameters:
+        if name not in known:
+            raise ValueError(
+                f"a parameter must be one that law {law.name!r} has a gradient of "
+                f"({', '.join(known) or 'it has none'}), got {shown(name)}"
+            )
+
+
+def takes_one_a_head(law: Law, name: str) -> bool:
+    """Whether this parameter may be one number a head."""
+    value = law.parameter(name)
+    try:
+        with_values(law, {name: value if isinstance(value, tuple) else (value,)})
+    except TypeError:
+        return False
+    return True
+
+
+def with_values(law: Law, values: Mapping[str, float | tuple[float, ...]]) -> Law:
+    """The law with these values in place of its own, after the law's own checks."""
+    if not isinstance(law, Scaled):
+        return cast(Law, replace(cast(Any, law), **values))
+    inner = {name: value for name, value in values.items() if name != "amplitude"}
+    return replace(law, law=with_values(law.law, inner), amplitude=values.get("amplitude", law.amplitude))

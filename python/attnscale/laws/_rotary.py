@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ._base import Channels
-from ._closed_form import ClosedForm
+from ._base import Channels, ClosedForm
 from ._meaning import NMeans
 from ._parameters import acting_channels, at_least, greater_than, none_or_at_least
 from ._registry import built_in

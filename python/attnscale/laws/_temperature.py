@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import head_parameter
-from ._closed_form import ClosedForm
+from ._base import ClosedForm, head_parameter
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, finite, flag, greater_than, one_or_per_head
 from ._registry import built_in

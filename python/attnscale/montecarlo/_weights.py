@@ -13,7 +13,7 @@ from .._checks import choose, shown
 from .._core import mc_random_scores, mc_sphere
 from .._weights import effective_rank, row_entropy
 from ..attention import attention_statistics
-from ..normalizers._registry import spelling_of
+from ..normalizers._base import spelling_of
 from ._experiment import Declaration, Draws, Prepared, Quantity, RowSource
 from ._parameters import Axis, LawAxis, axis, beta_of, check_memory, distinct, integer_axis, law_axis, product
 from ._run import RunOptions, num_threads_of, run

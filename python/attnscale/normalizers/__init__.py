@@ -8,8 +8,7 @@ keys that the row may see.
 
 # The order of these imports is that of names().
 # isort: off
-from ._base import Normalizer
-from ._registry import get, names
+from ._base import Normalizer, get, names
 from ._softmax import Sink, Softmax, SoftmaxN
 from ._pointwise import ReLU, Sigmoid, Softpick, SquaredReLU
 from ._sparse import Entmax, Sparsemax, TopK

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The base class of all normalizers, and what the core takes for one."""
+"""The base class of all normalizers, what the core takes for one, and normalizers by name."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, cast
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from .._checks import shown
+from .._checks import choose, shown
 from .._results import NAMES
-from .._spelling import spell
+from .._spelling import check_parameters, read_call, spell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,3 +76,104 @@ class Normalizer:
     def _rule(self, call: Rows) -> Rule:
         """What the core takes for this call; a normalizer that does not fit the call is refused."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
+
+
+_NormalizerType = TypeVar("_NormalizerType", bound=type[Normalizer])
+
+_classes: dict[str, type[Normalizer]] = {}
+
+#: Other spellings of a name with a parameter.
+_ALIASES = {"softmax_1": "softmax_n(n=1)", "entmax15": "entmax(alpha=1.5)"}
+
+
+def built_in(normalizer: _NormalizerType) -> _NormalizerType:
+    """Register a class of normalizers of this package under its name."""
+    _classes[normalizer.name] = normalizer
+    return normalizer
+
+
+def names() -> tuple[str, ...]:
+    """The names that :func:`get` and ``normalizer=`` take, alone or with parameters.
+
+    ``"sink"`` and ``"top_k"`` need one: ``"sink(logits=[0, 1.5])"``, ``"top_k(k=8)"``. ``"softmax_1"``
+    stands for ``"softmax_n(n=1)"`` and ``"entmax15"`` for ``"entmax(alpha=1.5)"``.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> at.normalizers.names()[:5]
+    ('softmax', 'softmax_n', 'sink', 'sigmoid', 'relu')
+    """
+    return tuple(_classes)
+
+
+def get(normalizer: Any, **parameters: Any) -> Normalizer:
+    """The normalizer of a name; a normalizer comes back as it is.
+
+    Parameters
+    ----------
+    normalizer : str or Normalizer
+        One of :func:`names`, or a name with parameters: ``"entmax(alpha=1.2)"``.
+    **parameters
+        Parameters of that normalizer, if ``normalizer`` is a name without them.
+
+    Returns
+    -------
+    Normalizer
+
+    Raises
+    ------
+    TypeError
+        If ``normalizer`` is neither, has no such parameter or needs one that is not given.
+    ValueError
+        If there is no such name, or a parameter is out of range.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> at.normalizers.get("top_k(k=8)")
+    TopK(k=8)
+    >>> at.normalizers.get("entmax", alpha=1.2)
+    Entmax(alpha=1.2)
+    """
+    if isinstance(normalizer, Normalizer):
+        if parameters:
+            raise TypeError(
+                f"parameters go with a normalizer's name, got {shown(normalizer)} and {sorted(parameters)}"
+            )
+        return normalizer
+    if not isinstance(normalizer, str):
+        raise TypeError(f"normalizer must be a name or one of attnscale.normalizers, got {shown(normalizer)}")
+    name, own = _read(normalizer)
+    if own and parameters:
+        raise TypeError(
+            f"parameters stand in the name or beside it, got {shown(normalizer)} and {sorted(parameters)}"
+        )
+    given = own or parameters
+    found = _classes[choose("normalizer", name, names(), _ALIASES)]
+    known = fields(cast(Any, found))
+    required = [each.name for each in known if each.default is MISSING]
+    check_parameters(
+        f"normalizer {name!r}", f"'{name}({{}}=...)'", given, [each.name for each in known], required
+    )
+    return found(**given)
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]]:
+    text = _ALIASES.get(text, text)
+    return read_call(text, "a normalizer") if "(" in text else (text, {})
+
+
+def spelling_of(normalizer: Normalizer) -> str:
+    """The first name by which :func:`get` makes an equal normalizer; its repr if it needs parameters."""
+    for spelling in (*_ALIASES, *_classes):
+        try:
+            if get(spelling) == normalizer:
+                return spelling
+        except TypeError:  # the normalizer of this name needs a parameter
+            continue
+    return repr(normalizer)

@@ -10,8 +10,7 @@ import numpy as np
 
 from .._checks import choose, number, shown
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule
-from ._registry import built_in
+from ._base import Normalizer, Rows, Rule, built_in
 
 
 def _n_visible(call: Rows) -> Any:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import as_array, number, shown
-from ._base import Normalizer, Rows, Rule
-from ._registry import built_in
+from ._base import Normalizer, Rows, Rule, built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

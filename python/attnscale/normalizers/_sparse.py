@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from .._checks import number, positive_int, shown
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule
-from ._registry import built_in
+from ._base import Normalizer, Rows, Rule, built_in
 
 
 @built_in

@@ -8,7 +8,9 @@ checked; memory grows with n_queries * n_keys.
 
 from ._attention import (
     attention,
+    attention_divergence,
     attention_entropy,
+    attention_received,
     attention_state,
     attention_statistics,
     attention_weights,
@@ -21,21 +23,30 @@ from ._attention import (
     scores,
     visible,
 )
-from ._comparison import attention_divergence, attention_received
-from ._efficient import (
+from ._gradients import attention_gradients, attention_jacobian_norms, score_gradient
+from ._laws import law_multiplier
+from ._layers import (
+    apply_rotary,
+    kattention,
+    kattention_heads,
+    kattention_scores,
+    multi_head_attention,
+    rotary_score,
+)
+from ._linear import (
+    cosformer_attention,
     efficient_attention,
     efficient_attention_weights,
     global_maps,
+    gradients,
+    linear_attention,
     linformer_attention,
     local_global_attention,
+    performer_attention,
     relay_attention,
+    selective_scan,
+    ssd,
 )
-from ._gradients import attention_gradients, score_gradient
-from ._jacobian import attention_jacobian_norms
-from ._kattention import kattention, kattention_heads, kattention_scores
-from ._laws import law_multiplier
-from ._linear import cosformer_attention, linear_attention, performer_attention, selective_scan, ssd
-from ._linear_gradients import gradients
 from ._montecarlo import (
     projection_ratios,
     random_cosines,
@@ -45,50 +56,43 @@ from ._montecarlo import (
     weight_ranks,
 )
 from ._normalizers import alpha_gradient, pull_back, weigh, with_length
-from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, held_out_error, solve_perplexity, solve_scale
-from ._support import (
-    expected_support,
-    sparsity_beta,
-    support_distance_bound,
-    support_invariant_beta,
-    support_limit,
-    support_probabilities,
-)
-from ._targets import (
+from ._theory import (
     averaging_excess_bound,
+    critical_gamma,
+    critical_limit_beta,
+    critical_limit_entropy,
+    critical_scale_tail,
+    cumulant_beta,
+    expected_max_cosine,
+    expected_overlap,
+    expected_statistics,
+    expected_support,
+    fold_scale,
+    least_entropy,
     needle_weight_bound,
+    propagated_correlation,
     retrieval_beta,
     retrieval_length,
     retrieval_trade_off,
-    shared_excess_bound,
-    variance_invariant_beta,
-)
-from ._theory import (
-    critical_limit_beta,
-    critical_limit_entropy,
-    expected_max_cosine,
-    expected_statistics,
-    sphere_entropy_deficit,
-)
-from ._tokens import (
-    critical_gamma,
-    critical_scale_tail,
-    cumulant_beta,
-    expected_overlap,
-    fold_scale,
-    least_entropy,
-    propagated_correlation,
     scale_update_residual,
     score_cumulants,
     score_spectrum,
     self_weight,
+    shared_excess_bound,
     sink_entropy,
     sink_weight,
     softcap_for_entropy,
+    sparsity_beta,
     spectrum_entropy,
+    sphere_entropy_deficit,
+    support_distance_bound,
+    support_invariant_beta,
+    support_limit,
+    support_probabilities,
     token_correlation,
     top_gap_probability,
+    variance_invariant_beta,
 )
 
 __all__ = [

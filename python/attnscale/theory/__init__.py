@@ -6,6 +6,9 @@ sqrt(head_dim) times a random cosine (Su 2021, kexue.fm/8823). "gaussian": indep
 Derrida's random energy model, to which the sphere tends for large head_dim. ``beta`` is the multiple
 of the standard scale everywhere, ``scale = beta / sqrt(head_dim)``.
 
+Arguments broadcast; scalars give a float. An argument that is no number is a TypeError. One that is not
+finite or out of its range is a ValueError, as are shapes that do not broadcast.
+
 >>> import numpy as np, attnscale as at
 >>> n = np.array([512, 4096, 32768])
 >>> at.theory.expected_entropy(n, 1).round(3)  # 1/sqrt(d): grows nearly like ln n
@@ -37,22 +40,25 @@ from ._dimensions import (
 )
 from ._expected import (
     ExpectedStatistics,
+    annealed_beta,
     expected_concentration,
     expected_entropy,
     expected_jacobian_trace,
     expected_lse,
     expected_statistics,
+    invariant_beta,
+    variance_invariant_beta,
 )
-from ._gauge import fold_scale, scale_update_residual
 from ._heads import (
     cumulant_beta,
+    fold_scale,
+    scale_update_residual,
     score_cumulants,
     score_spectrum,
     sink_entropy,
     sink_weight,
     spectrum_entropy,
 )
-from ._invariant import annealed_beta, invariant_beta, variance_invariant_beta
 from ._kattention import kattention_log_normalizer
 from ._phases import (
     annealed_entropy,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,21 @@ def together(**arrays: Array) -> list[Array]:
     except ValueError:
         seen = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"the shapes must broadcast, got {seen}") from None
+
+
+def whole(name: str, value: Any) -> int:
+    """`value` as one whole number of at least 0."""
+    if isinstance(value, bool) or value != math.floor(value) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, got {shown(value)}")
+    return int(value)
+
+
+def pointwise(function: Callable[..., Any], *arrays: Array) -> Array:
+    """A function of numbers at each point of arrays that broadcast; axes of its results come last."""
+    broadcast = np.broadcast_arrays(*arrays)
+    points = zip(*(array.flat for array in broadcast), strict=True)
+    values = np.array([function(*map(float, point)) for point in points], np.float64)
+    return values.reshape((*broadcast[0].shape, *values.shape[1:]))
 
 
 def plain(result: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import answer_infeasible, read_on_infeasible
-from ._arguments import at_least, finite, plain
+from ._arguments import at_least, finite, plain, pointwise
 
 
 def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
@@ -101,15 +101,13 @@ def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str 
 
     read_on_infeasible(on_infeasible)
     counts, wanted = np.broadcast_arrays(at_least("n", n, 2), at_least("entropy", entropy, 1e-9))
-    caps = []
-    for a, h in zip(counts.flat, wanted.flat, strict=True):
-        reachable = h <= math.log(a)
-        caps.append(
-            brentq(lambda c, a=a, h=h: least_entropy(a, 2 * c) - h, 0, 40 + math.log(a))
-            if reachable
-            else math.nan
-        )
-    result = np.reshape(np.array(caps, np.float64), counts.shape)
+
+    def cap(a: float, h: float) -> float:
+        if h > math.log(a):
+            return math.nan
+        return float(brentq(lambda c: least_entropy(a, 2 * c) - h, 0, 40 + math.log(a)))
+
+    result = pointwise(cap, counts, wanted)
     if np.isnan(result).any():
         lost = tuple(np.argwhere(np.isnan(result))[0])
         answer_infeasible(

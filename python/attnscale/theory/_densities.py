@@ -58,19 +58,15 @@ class StretchedLine(Line):
     """The coordinate s = sinh v: the real line for densities of unknown tails."""
 
     def score(self, v: Array) -> Array:
-        """Implement :meth:`Line.score`."""
         return np.sinh(v)
 
     def slope(self, v: Array) -> Array:
-        """Implement :meth:`Line.slope`."""
         return np.cosh(v)
 
     def rise(self, v: Array, step: Array) -> Array:
-        """Implement :meth:`Line.rise`."""
         return 2 * np.cosh(v + step / 2) * np.sinh(step / 2)
 
     def step(self, v: Array, rise: Array) -> Array:
-        """Implement :meth:`Line.step`."""
         first_order = rise / np.cosh(v)
         whole = np.arcsinh(np.sinh(v) + rise) - v
         return np.where(np.abs(first_order) < 1e-6, first_order, whole)
@@ -84,30 +80,24 @@ class HalfLine(Line):
     side: int
 
     def score(self, v: Array) -> Array:
-        """Implement :meth:`Line.score`."""
         return self.end + self.side * np.exp(self.side * v)
 
     def slope(self, v: Array) -> Array:
-        """Implement :meth:`Line.slope`."""
         return np.exp(self.side * v)
 
     def rise(self, v: Array, step: Array) -> Array:
-        """Implement :meth:`Line.rise`."""
         return self.side * np.exp(self.side * v) * np.expm1(self.side * step)
 
     def step(self, v: Array, rise: Array) -> Array:
-        """Implement :meth:`Line.step`."""
         ratio = self.side * rise * np.exp(-self.side * v)
         with np.errstate(divide="ignore"):
             return self.side * np.log1p(np.maximum(ratio, -1.0))
 
     def span(self, beta: float) -> tuple[float, float]:
-        """Implement :meth:`Line.span`."""
         last = math.log(_AT_END / beta)
         return (last, math.inf) if self.side > 0 else (-math.inf, -last)
 
     def bends(self, beta: float) -> Array:
-        """Implement :meth:`Line.bends`."""
         return self.side * np.log(_NEAR_END / beta)
 
 
@@ -119,22 +109,18 @@ class Interval(Line):
     half: float
 
     def score(self, v: Array) -> Array:
-        """Implement :meth:`Line.score`."""
         return self.center + self.half * np.tanh(v)
 
     def slope(self, v: Array) -> Array:
-        """Implement :meth:`Line.slope`."""
         return self.half / np.cosh(v) ** 2
 
     def rise(self, v: Array, step: Array) -> Array:
-        """Implement :meth:`Line.rise`."""
         # With q = exp(-2 v): tanh(v + h) - tanh(v) = 2 q (1 - exp(-2 h)) / ((1 + q) (1 + q exp(-2 h))).
         q, shrink = np.exp(-2 * v), np.exp(-2 * step)
         lost = np.where(np.abs(step) < 1e-4, 2 * step * (1 - step * (1 - step / 1.5)), 1 - shrink)
         return np.asarray((2 * self.half * q / (1 + q)) * (lost / (1 + q * shrink)))
 
     def step(self, v: Array, rise: Array) -> Array:
-        """Implement :meth:`Line.step`."""
         part = rise / self.half
         with np.errstate(divide="ignore", invalid="ignore"):
             tangent = part / (np.cosh(v) ** -2 - part * np.tanh(v))
@@ -143,12 +129,10 @@ class Interval(Line):
         return np.where(inside, h, np.copysign(np.inf, rise))
 
     def span(self, beta: float) -> tuple[float, float]:
-        """Implement :meth:`Line.span`."""
         last = 0.5 * math.log1p(2 * beta * self.half / _AT_END)
         return -last, last
 
     def bends(self, beta: float) -> Array:
-        """Implement :meth:`Line.bends`."""
         v = 0.5 * np.log(2 * beta * self.half / _NEAR_END)
         v = v[v > 0.2]
         return np.concatenate([-v, v[::-1]])
@@ -203,11 +187,9 @@ class Gaussian(Density):
     coordinate = Line()
 
     def log_density(self, v: Array) -> Array:
-        """Implement :meth:`Density.log_density`."""
         return -0.5 * v * v
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """Implement :meth:`Density.panels`."""
         top = math.sqrt(2 * (log_n + _NEGLECTED)) + 1
         upper = _spread(top, lambda v: min(1.5, 10 / (1 + v)))
         lower = _spread(8.5, lambda v: 1.5)
@@ -226,11 +208,9 @@ class Sphere(Density):
         self.coordinate = Interval(0.0, math.sqrt(head_dim))
 
     def log_density(self, v: Array) -> Array:
-        """Implement :meth:`Density.log_density`."""
         return -self.slope * (v + np.log(0.5 + 0.5 * np.exp(-2 * v)))  # ln cosh v
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """Implement :meth:`Density.panels`."""
 
         def width(v: float) -> float:
             # The density times exp(beta s) has a peak of this width, wherever beta puts the peak.
@@ -271,7 +251,6 @@ class Function(Density):
             )
 
     def log_density(self, v: Array) -> Array:
-        """Implement :meth:`Density.log_density`."""
         with np.errstate(over="ignore"):
             s, slope = self.coordinate.score(v), self.coordinate.slope(v)
         value = np.asarray(self._density(s), np.float64)
@@ -284,11 +263,9 @@ class Function(Density):
             return np.asarray(np.maximum(np.log(value) + np.log(slope), -1e4))
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """Implement :meth:`Density.panels`."""
         return self._panels
 
     def mean(self) -> float:
-        """Implement :meth:`Density.mean`."""
         nodes, weights = gauss_legendre(16)
         half = np.diff(self._panels)[:, None] / 2
         v = self._panels[:-1, None] + half * (1 + nodes)

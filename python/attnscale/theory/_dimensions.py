@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .. import _core
 from .._checks import choose
-from ._arguments import at_least, between, finite, plain
+from ._arguments import at_least, between, finite, plain, pointwise
 from ._densities import Sphere
 from ._rows import nodes_between
 
@@ -46,11 +46,6 @@ def jl_min_dim(
     -------
     int or ndarray of int64
         At least 1. The arguments broadcast.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
 
     Notes
     -----
@@ -183,15 +178,13 @@ def expected_max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
     array([0.      , 0.070659, 0.370584])
     """
     counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
-    counts, dims = np.broadcast_arrays(counts, dims)
-    values = [_expected_max(float(a), int(d)) for a, d in zip(counts.flat, dims.flat, strict=True)]
-    return plain(np.reshape(np.array(values, np.float64), counts.shape))
+    return plain(pointwise(_expected_max, counts, dims))
 
 
-def _expected_max(n: float, head_dim: int) -> float:
+def _expected_max(n: float, head_dim: float) -> float:
     if n == 1:
         return 0.0
-    density = Sphere(head_dim)
+    density = Sphere(int(head_dim))
     panels = density.panels(math.log(n), 1.0)
     line = panels[::-1]
     v, weights = nodes_between(line, math.log(n) + np.log(-_log_distribution(line, head_dim)))
@@ -199,7 +192,7 @@ def _expected_max(n: float, head_dim: int) -> float:
     return float((n * p * np.exp((n - 1) * _log_distribution(v, head_dim)) * np.tanh(v)).sum())
 
 
-def _log_distribution(v: np.ndarray[Any, np.dtype[np.float64]], head_dim: int) -> Any:
+def _log_distribution(v: np.ndarray[Any, np.dtype[np.float64]], head_dim: float) -> Any:
     """ln P(cosine < tanh v)."""
     from scipy.special import betainc  # at first use: `import attnscale` stays fast
 
@@ -233,11 +226,6 @@ def dot_product_variance(
     Returns
     -------
     float or ndarray of float64
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
 
     Examples
     --------

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exact expectations over rows of n independent scores: entropy, log-sum-exp, sum of squared weights."""
+"""Exact expectations over rows of n independent scores, and the scales that keep them at another length."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from .._checks import answer_infeasible, read_on_infeasible
 from .._options import hinted
-from ._arguments import at_least, plain, together
+from ._arguments import at_least, plain, pointwise, together
 from ._rows import row_function
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,8 @@ def expected_statistics(
     dims = at_least("head_dim", head_dim, 2, integer=True)
     row = row_function(model, support)
     counts, betas, dims = together(n=counts, beta=betas, head_dim=dims)
-    points = zip(counts.flat, betas.flat, dims.flat, strict=True)
-    values = [row(float(a), float(b), int(d)) for a, b, d in points]
-    lse, entropy, concentration = np.reshape(np.array(values, np.float64).T, (3, *counts.shape))
+    values = pointwise(lambda a, b, d: row(a, b, int(d)), counts, betas, dims)
+    lse, entropy, concentration = values.reshape(-1, 3).T.reshape((3, *counts.shape))
     results = (entropy, lse, lse - entropy, concentration, 1 - concentration)
     return ExpectedStatistics(*map(plain, results))
 
@@ -102,14 +106,12 @@ def expected_statistics(
 def expected_entropy(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
-    """E[H] of a row of n independent scores, in nats; arguments as for :func:`expected_statistics`.
+    """E[H] of a row of n independent scores, in nats.
 
     Parameters
     ----------
-    n, beta, head_dim : array_like
-        Keys, multiple of the standard scale, and dimension; they broadcast.
-    model, support
-        The distribution of a score.
+    n, beta, head_dim, model, support
+        As for :func:`expected_statistics`.
 
     Returns
     -------
@@ -130,14 +132,12 @@ def expected_entropy(
 def expected_lse(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
-    """E[ln sum exp(score)] of a row; arguments as for :func:`expected_statistics`.
+    """E[ln sum exp(score)] of a row.
 
     Parameters
     ----------
-    n, beta, head_dim : array_like
-        Keys, multiple of the standard scale, and dimension; they broadcast.
-    model, support
-        The distribution of a score.
+    n, beta, head_dim, model, support
+        As for :func:`expected_statistics`.
 
     Returns
     -------
@@ -157,14 +157,12 @@ def expected_lse(
 def expected_concentration(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
-    """E[sum of p^2] of a row; arguments as for :func:`expected_statistics`.
+    """E[sum of p^2] of a row.
 
     Parameters
     ----------
-    n, beta, head_dim : array_like
-        Keys, multiple of the standard scale, and dimension; they broadcast.
-    model, support
-        The distribution of a score.
+    n, beta, head_dim, model, support
+        As for :func:`expected_statistics`.
 
     Returns
     -------
@@ -183,14 +181,12 @@ def expected_concentration(
 def expected_jacobian_trace(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
-    """E[1 - sum of p^2]: the trace of softmax's Jacobian; arguments as for :func:`expected_statistics`.
+    """E[1 - sum of p^2]: the trace of softmax's Jacobian.
 
     Parameters
     ----------
-    n, beta, head_dim : array_like
-        Keys, multiple of the standard scale, and dimension; they broadcast.
-    model, support
-        The distribution of a score.
+    n, beta, head_dim, model, support
+        As for :func:`expected_statistics`.
 
     Returns
     -------
@@ -206,3 +202,178 @@ def expected_jacobian_trace(
     array([0.5059, 0.4802, 0.4625])
     """
     return expected_statistics(n, beta, head_dim=head_dim, model=model, support=support).jacobian_trace
+
+
+@hinted
+def invariant_beta(
+    n: ArrayLike,
+    *,
+    n0: ArrayLike = 512,
+    target_entropy: ArrayLike | None = None,
+    head_dim: ArrayLike = 64,
+    model: Any = "sphere",
+    support: Any = None,
+    on_infeasible: str = "warn",
+) -> Any:
+    """The multiple of the standard scale at which n keys have the entropy that n0 keys have at 1.
+
+    The multiple solves ``expected_entropy(n, beta) = expected_entropy(n0, 1)``. This, and not
+    log(n)/log(n0), is the entropy-invariant law of the model; to first order it is
+    :func:`annealed_beta`.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    n0 : array_like, default 512
+        The length at which beta is 1.
+    target_entropy : array_like, optional
+        The entropy to reach, in nats, instead of the one at n0; greater than 0.
+    head_dim, model, support
+        As for :func:`expected_statistics`.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        n keys have at most ln n nats, and tied samples cannot go below the entropy of their tie. A
+        target outside is NaN in the result, with a warning or without, or an error.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Multiples of the broadcast shape of n, n0 (or target_entropy) and head_dim.
+
+    Examples
+    --------
+    >>> invariant_beta([512, 4096, 32768]).round(4)
+    array([1.    , 2.4333, 3.4712])
+    """
+    row = row_function(model, support)
+    read_on_infeasible(on_infeasible)
+    counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
+    if target_entropy is None:
+        target = pointwise(lambda a, d: row(a, 1.0, int(d)).entropy, at_least("n0", n0, 1), dims)
+    else:
+        target = at_least("target_entropy", target_entropy, 0)
+    counts, dims, target = np.broadcast_arrays(counts, dims, target)
+    result = pointwise(
+        lambda a, d, h: _solve(h, a, lambda beta: row(a, beta, int(d)).entropy), counts, dims, target
+    )
+    return plain(_checked(result, counts, target, on_infeasible))
+
+
+def variance_invariant_beta(
+    n: ArrayLike,
+    *,
+    n0: ArrayLike = 512,
+    head_dim: ArrayLike = 64,
+    model: Any = "sphere",
+    support: Any = None,
+    on_infeasible: str = "warn",
+) -> Any:
+    """The multiple of the standard scale at which the output has the variance that n0 keys give it at 1.
+
+    The output sum p_j v_j over independent values of variance 1 has the variance sum p^2: solves
+    ``expected_concentration(n, beta) = expected_concentration(n0, 1)``. While many keys share the weight
+    the concentration of normal scores is ``e^(beta^2) / n``, so beta is ``sqrt(1 + ln(n / n0))`` to first
+    order: slower than :func:`annealed_beta`, which keeps the entropy.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    n0 : array_like, default 512
+        The length at which beta is 1.
+    head_dim, model, support
+        As for :func:`expected_statistics`.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        n keys with equal weights have sum p^2 = 1/n. A smaller target, below n of about n0 / e, is NaN in
+        the result, with a warning or without, or an error.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Multiples of the broadcast shape of n, n0 and head_dim.
+
+    Examples
+    --------
+    >>> variance_invariant_beta([512, 4096, 32768], model="gaussian").round(4)
+    array([1.    , 1.7887, 2.357 ])
+    """
+    row = row_function(model, support)
+    read_on_infeasible(on_infeasible)
+    counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
+    counts, dims, starts = np.broadcast_arrays(counts, dims, at_least("n0", n0, 1))
+
+    def spread(a: float, d: float, beta: float) -> float:
+        """-ln sum p^2, which is between 0 and ln n and falls in beta, as the entropy does."""
+        return -math.log(row(a, beta, int(d)).concentration)
+
+    target = pointwise(lambda a, d: spread(a, d, 1.0), starts, dims)
+    result = pointwise(
+        lambda a, d, goal: _solve(goal, a, lambda beta: spread(a, d, beta)), counts, dims, target
+    )
+    if np.isnan(result).any():
+        lost = tuple(np.argwhere(np.isnan(result))[0])
+        wanted = math.exp(-target[lost])
+        answer_infeasible(
+            on_infeasible,
+            f"no beta gives {counts[lost]:g} keys an expected sum of squared weights of {wanted:.6g}: it is "
+            f"at least 1/n = {1 / counts[lost]:.6g}",
+        )
+    return plain(result)
+
+
+def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "warn") -> Any:
+    """sqrt(1 + 2 ln(n / n0)): the entropy-invariant multiple to first order.
+
+    It keeps the annealed entropy of Gaussian scores, ln n - beta^2/2. It lies below the exact
+    :func:`invariant_beta` for keys on a sphere, by 20 % at n = 2^20 and head_dim 64.
+
+    Parameters
+    ----------
+    n, n0 : array_like
+        At least 1.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        What to do below n = n0 / sqrt(e), where no beta reaches the entropy; see :func:`invariant_beta`.
+
+    Returns
+    -------
+    float or ndarray of float64
+
+    Examples
+    --------
+    >>> annealed_beta([256, 512, 4096], on_infeasible="nan").round(4)
+    array([   nan, 1.    , 2.2713])
+    """
+    read_on_infeasible(on_infeasible)
+    counts, starts = np.broadcast_arrays(at_least("n", n, 1), at_least("n0", n0, 1))
+    square = 1 + 2 * np.log(counts / starts)
+    result = np.sqrt(np.where(square >= 0, square, np.nan))
+    return plain(_checked(result, counts, np.log(starts) - 0.5, on_infeasible))
+
+
+def _solve(target: float, n: float, entropy: Callable[[float], float]) -> float:
+    """beta with entropy(beta) = target, or NaN. The entropy falls in beta, from ln n at 0."""
+    from scipy.optimize import brentq  # at first use: `import attnscale` stays fast
+
+    most = math.log(n)
+    if abs(most - target) <= 1e-12:
+        return 0.0 if target > 0 else math.nan  # a single key: every beta will do
+    if not 0 < target < most:
+        return math.nan
+    low, high = 0.0, math.sqrt(2 * (most - target))
+    while entropy(high) > target:
+        low, high = high, 1.5 * high
+        if high > 1e9:
+            return math.nan
+    return float(brentq(lambda beta: entropy(beta) - target, low, high, xtol=1e-12, rtol=1e-11))
+
+
+def _checked(beta: Array, n: Array, target: Array, on_infeasible: str) -> Array:
+    lost = np.isnan(beta)
+    if lost.any():
+        first = tuple(np.argwhere(lost)[0])
+        answer_infeasible(
+            on_infeasible,
+            f"no beta gives {n[first]:g} keys an expected entropy of {np.asarray(target)[first]:.6g} nats: "
+            f"they have at most ln n = {math.log(n[first]):.6g}",
+        )
+    return beta

@@ -36,11 +36,6 @@ def kattention_log_normalizer(
     float or ndarray of float64, shape (...)
         inf where K has a kernel.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind, or shapes do not fit.
-
     Notes
     -----
     ``(D/2) ln(2 pi / scale) + scale |p|^2 / 2`` over u, and ``(E/2) ln(2 pi / scale) - ln det(K^T K) / 2 +

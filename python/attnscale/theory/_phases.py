@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import choose
-from ._arguments import at_least, between, plain, together
+from ._arguments import at_least, between, plain, pointwise, together
 from ._densities import gauss_legendre
 from ._rows import EULER_GAMMA, MODELS
 from ._sphere import sphere_entropy_deficit
@@ -158,11 +158,6 @@ def critical_limit_beta(n: ArrayLike, t: ArrayLike, *, head_dim: ArrayLike = 64)
     float or ndarray of float64
         ``scale * sqrt(head_dim)``; the arguments broadcast.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Notes
     -----
     The order n^(2/(d-1)) and the limit are those of Bruno et al., Scaling limits of long-context
@@ -207,11 +202,6 @@ def critical_limit_entropy(t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
     float or ndarray of float64
         Nats; the arguments broadcast. Errors are below 1e-6 (measured: 3e-8).
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Notes
     -----
     The limit of the weights is that of arXiv 2605.08505, the integral is ours. It says nothing about
@@ -231,8 +221,7 @@ def critical_limit_entropy(t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
     """
     times, dims = between("t", t, 0, math.inf), at_least("head_dim", head_dim, 2, integer=True)
     times, dims = together(t=times, head_dim=dims)
-    values = [_entropy(float(a), float(d)) for a, d in zip(times.flat, dims.flat, strict=True)]
-    return plain(np.reshape(np.array(values, np.float64), times.shape))
+    return plain(pointwise(_entropy, times, dims))
 
 
 class _Moments(NamedTuple):
@@ -321,16 +310,16 @@ def top_gap_probability(n: ArrayLike, gap: ArrayLike) -> Any:
     """
     from scipy.special import log_ndtr  # at first use: `import attnscale` stays fast
 
-    counts, gaps = np.broadcast_arrays(at_least("n", n, 2), at_least("gap", gap, 0))
     s = np.arange(-12.0, 39.0, 0.02)
     below = log_ndtr(s)
-    values = []
-    for count, each in zip(counts.flat, gaps.flat, strict=True):
+
+    def probability(count: float, each: float) -> float:
         # The difference to a gap of 0, whose integral is 1, keeps the digits of a small probability.
         near = np.exp((count - 1) * below) - np.exp((count - 1) * log_ndtr(s - each))
         density = np.exp(math.log(count) - s * s / 2) / math.sqrt(2 * math.pi)
-        values.append(0.02 * float((density * near).sum()))
-    return plain(np.clip(np.reshape(np.array(values, np.float64), counts.shape), 0, 1))
+        return 0.02 * float((density * near).sum())
+
+    return plain(np.clip(pointwise(probability, at_least("n", n, 2), at_least("gap", gap, 0)), 0, 1))
 
 
 def critical_scale_tail(n: ArrayLike, level: ArrayLike) -> Any:

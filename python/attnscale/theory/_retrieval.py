@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._checks import answer_infeasible, read_on_infeasible
-from ._arguments import at_least, between, plain, together
+from ._arguments import at_least, between, plain, pointwise, together
 from ._densities import Sphere
 from ._expected import expected_concentration
 from ._rows import Inner, Points
@@ -44,11 +44,6 @@ def needle_weight(n: ArrayLike, *, head_dim: ArrayLike = 64, cosine: ArrayLike, 
     float or ndarray of float64
         Between 0 and 1; the arguments broadcast.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Examples
     --------
     Dilution under the standard scale:
@@ -59,9 +54,7 @@ def needle_weight(n: ArrayLike, *, head_dim: ArrayLike = 64, cosine: ArrayLike, 
     counts, betas = at_least("n", n, 1), at_least("beta", beta, 0)
     dims = at_least("head_dim", head_dim, 2, integer=True)
     cosines = between("cosine", cosine, -1, 1, closed="low high")
-    arrays = np.broadcast_arrays(counts, dims, cosines, betas)
-    values = [_weight(*map(float, each)) for each in zip(*(array.flat for array in arrays), strict=True)]
-    return plain(np.reshape(np.array(values, np.float64), arrays[0].shape))
+    return plain(pointwise(_weight, counts, dims, cosines, betas))
 
 
 def needle_beta(
@@ -101,8 +94,7 @@ def needle_beta(
     counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
     cosines, wanted = between("cosine", cosine, -1, 1, closed="low high"), between("weight", weight, 0, 1)
     arrays = np.broadcast_arrays(counts, dims, cosines, wanted)
-    values = [_solve(*map(float, each)) for each in zip(*(array.flat for array in arrays), strict=True)]
-    result = np.reshape(np.array(values, np.float64), arrays[0].shape)
+    result = pointwise(_solve, *arrays)
     if np.isnan(result).any():
         a, d, c, w = (array[np.isnan(result)].flat[0] for array in arrays)
         answer_infeasible(
@@ -292,11 +284,6 @@ def needle_weight_bound(n: ArrayLike, *, gap: ArrayLike, beta: ArrayLike) -> Any
     float or ndarray of float64
         The arguments broadcast.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Examples
     --------
     >>> needle_weight_bound([512, 4096, 32768], gap=4.624, beta=4.624).round(3)
@@ -327,11 +314,6 @@ def averaging_excess_bound(n: ArrayLike, beta: ArrayLike) -> Any:
     float or ndarray of float64
         The arguments broadcast.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Examples
     --------
     >>> averaging_excess_bound([64, 4096], 0.5).round(3)
@@ -360,11 +342,6 @@ def shared_excess_bound(n: ArrayLike, *, gap: ArrayLike) -> Any:
     -------
     float or ndarray of float64
         The arguments broadcast. NaN where ln n is above 2 a^2 / 3.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
 
     Examples
     --------

@@ -55,11 +55,6 @@ def sphere_entropy_deficit(scale: ArrayLike, head_dim: ArrayLike) -> Any:
     float or ndarray of float64
         Nats, to a relative error of 1e-10 or less (measured: 2e-14).
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Notes
     -----
     The set-up is that of Su 2021, kexue.fm/8823; the exact form is Mardia and Jupp, Directional

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._arguments import at_least, between, plain, together
+from ._arguments import at_least, between, plain, pointwise, together
 from ._densities import gauss_legendre
 
 Array = NDArray[np.float64]
@@ -43,11 +44,6 @@ def expected_support(n: ArrayLike, beta: ArrayLike, *, alpha: ArrayLike = 2.0) -
     float or ndarray of float64
         The arguments broadcast. Between 1 and n, right to 6 digits.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Examples
     --------
     >>> expected_support([64, 512, 16384], 1).round(3)
@@ -55,10 +51,7 @@ def expected_support(n: ArrayLike, beta: ArrayLike, *, alpha: ArrayLike = 2.0) -
     >>> expected_support([64, 512, 16384], 1, alpha=1.5).round(2)
     array([10.06, 16.44, 27.95])
     """
-    counts, betas, alphas = _read(n, beta, alpha)
-    points = zip(counts.flat, betas.flat, alphas.flat, strict=True)
-    values = [_expected(*map(float, each)) for each in points]
-    return plain(np.reshape(np.array(values, np.float64), counts.shape))
+    return plain(pointwise(_expected, *_read(n, beta, alpha)))
 
 
 def support_probabilities(
@@ -82,11 +75,6 @@ def support_probabilities(
     ndarray of float64
         Of the broadcast shape and one more axis of length `keys`; to 1e-8.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Examples
     --------
     >>> support_probabilities(512, 1, keys=5).round(4)
@@ -94,9 +82,8 @@ def support_probabilities(
     """
     counts, betas, alphas = _read(n, beta, alpha)
     most = int(at_least("keys", keys, 1, integer=True))
-    points = zip(counts.flat, betas.flat, alphas.flat, strict=True)
-    values = [_probabilities(float(a), float(b), float(c), most) for a, b, c in points]
-    return np.reshape(np.array(values, np.float64), (*counts.shape, most))
+    found = pointwise(partial(_probabilities, keys=most), counts, betas, alphas)
+    return found.reshape((*counts.shape, most))
 
 
 def support_invariant_beta(n: ArrayLike, *, n0: ArrayLike = 512, alpha: ArrayLike = 2.0) -> Any:
@@ -126,9 +113,7 @@ def support_invariant_beta(n: ArrayLike, *, n0: ArrayLike = 512, alpha: ArrayLik
     """
     lengths = [between(name, value, 2, math.inf) for name, value in (("n", n), ("n0", n0))]
     counts, first, alphas = together(n=lengths[0], n0=lengths[1], alpha=_alpha(alpha))
-    points = zip(counts.flat, first.flat, alphas.flat, strict=True)
-    values = [_invariant(*map(float, each)) for each in points]
-    return plain(np.reshape(np.array(values, np.float64), counts.shape))
+    return plain(pointwise(_invariant, counts, first, alphas))
 
 
 def sparsity_beta(n: ArrayLike, *, n0: ArrayLike = 512, keys: ArrayLike = 1) -> Any:
@@ -244,11 +229,6 @@ def support_limit(ratio: ArrayLike, *, alpha: ArrayLike = 2.0) -> Any:
     float or ndarray of float64
         The arguments broadcast; right to 6 digits.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
-
     Notes
     -----
     The limit is proved on the page "The support of entmax" of the documentation. It is approached like
@@ -260,10 +240,8 @@ def support_limit(ratio: ArrayLike, *, alpha: ArrayLike = 2.0) -> Any:
     array([20.9445,  4.    ,  2.0135])
     """
     ratios = between("ratio", ratio, 0, 1000, closed="high")
-    alphas = between("alpha", alpha, 1.1, 10, closed="low high")
-    ratios, alphas = together(ratio=ratios, alpha=alphas)
-    values = [_limit(float(a), float(b)) for a, b in zip(ratios.flat, alphas.flat, strict=True)]
-    return plain(np.reshape(np.array(values, np.float64), ratios.shape))
+    ratios, alphas = together(ratio=ratios, alpha=_alpha(alpha))
+    return plain(pointwise(_limit, ratios, alphas))
 
 
 def support_distance_bound(n: ArrayLike, beta: ArrayLike) -> Any:
@@ -288,11 +266,6 @@ def support_distance_bound(n: ArrayLike, beta: ArrayLike) -> Any:
     float or ndarray of float64
         The arguments broadcast. Above 1 it says nothing about the total variation; about the expected
         number it does: that is as near to 1 + r.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, not finite, or not a number.
 
     Notes
     -----

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import shown
-from ._arguments import at_least, between, finite, plain
+from ._arguments import at_least, between, finite, plain, pointwise, whole
 from ._expected import expected_concentration
 
 
@@ -95,16 +94,14 @@ def token_correlation(
     >>> token_correlation(4096, gamma=[1.0, 2.0, 3.0], correlation=0.5).round(3)
     array([1.   , 0.8  , 0.508])
     """
-    if isinstance(layers, bool) or layers != math.floor(layers) or layers < 0:
-        raise ValueError(f"layers must be a whole number of at least 0, got {shown(layers)}")
-    kept = float(at_least("residual", residual, 0))
+    steps, kept = whole("layers", layers), float(at_least("residual", residual, 0))
     count, g = at_least("n", n, 2), finite("gamma", gamma)
     count, g, rho = np.broadcast_arrays(count, g, between("correlation", correlation, -1, 1))
     if (rho < -1 / (count - 1)).any():
         raise ValueError(
             f"correlation must be at least -1/(n - 1), got {rho.min():g} for n = {count.max():g}"
         )
-    for _ in range(int(layers)):
+    for _ in range(steps):
         own = self_weight(count, gamma=g, correlation=np.minimum(rho, 1 - 1e-16))
         other = (1 - own) / (count - 1)
         # y_i = (kept + own - other) x_i + other sum_j x_j
@@ -146,9 +143,7 @@ def expected_overlap(n: ArrayLike, beta: ArrayLike, correlation: ArrayLike) -> A
     """
     counts, betas = at_least("n", n, 1), between("beta", beta, 0, 20, closed="low high")
     rho = between("correlation", correlation, 0, 1, closed="low high")
-    arrays = np.broadcast_arrays(counts, betas, rho)
-    values = [_overlap(*map(float, each)) for each in zip(*(array.flat for array in arrays), strict=True)]
-    return plain(np.reshape(np.array(values, np.float64), arrays[0].shape))
+    return plain(pointwise(_overlap, counts, betas, rho))
 
 
 def propagated_correlation(
@@ -192,14 +187,12 @@ def propagated_correlation(
     >>> propagated_correlation(0.5, n=512, beta=[1, 8], layers=1).round(3)
     array([0.999, 0.705])
     """
-    if isinstance(layers, bool) or layers != math.floor(layers) or layers < 0:
-        raise ValueError(f"layers must be a whole number of at least 0, got {shown(layers)}")
-    rho = between("correlation", correlation, 0, 1, closed="low high")
+    steps, rho = whole("layers", layers), between("correlation", correlation, 0, 1, closed="low high")
     counts, betas = at_least("n", n, 1), between("beta", beta, 0, 20, closed="low high")
     skip = 0.0 if residual is None else 1.0
     alpha = at_least("residual", 1.0 if residual is None else residual, 0) ** 2
     rho, counts, betas, alpha = np.broadcast_arrays(rho, counts, betas, alpha)
-    for _ in range(int(layers)):
+    for _ in range(steps):
         within = betas * np.sqrt(1 - rho)
         own = expected_concentration(counts, within, model="gaussian")
         both = expected_overlap(counts, within, rho)

@@ -15,7 +15,7 @@ from .._call.call import Call
 from .._call.rows import read_causal, read_window
 from .._checks import fit_to, shown
 from ..laws import Law
-from ..laws._values import open_law, with_values
+from ..laws._registry import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rows, Rule
 from ._learned import Entmax, Learned, Sigmoid, Sink

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import laws
 from .._checks import shown
-from ..laws._values import check_learnable, open_law, with_values
+from ..laws._registry import check_learnable, open_law, with_values
 
 
 class Learned:

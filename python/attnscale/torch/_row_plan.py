@@ -19,7 +19,7 @@ from .._call.call import Call
 from .._call.distance import law_factor
 from .._call.weights import normalizer_of
 from .._checks import choose
-from ..laws._values import open_law
+from ..laws._registry import open_law
 from ._arguments import SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._private import is_traced

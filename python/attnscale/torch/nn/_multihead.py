@@ -15,7 +15,7 @@ from ... import laws, normalizers
 from ..._call.statistics import AttentionStatistics
 from ..._checks import choose, shown
 from ..._results import statistic_names
-from ...laws._values import check_learnable, takes_one_a_head
+from ...laws._registry import check_learnable, takes_one_a_head
 from .._device import BACKENDS
 from .._functional import attention_statistics
 from .._learned import Learned

@@ -190,7 +190,7 @@ def test_memory_of_the_inputs_is_read_in_place() -> None:
 
 def test_masks_of_a_pattern_are_not_made() -> None:
     """2^17 tokens would need 16 GiB of mask."""
-    from attnscale.torch._models.masks import PatternMask, make_mask
+    from attnscale.torch._models.interface import PatternMask, make_mask
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     n = 2**17
@@ -207,7 +207,7 @@ def test_masks_of_a_pattern_are_not_made() -> None:
 
 
 def test_other_masks_are_made() -> None:
-    from attnscale.torch._models.masks import make_mask
+    from attnscale.torch._models.interface import make_mask
     from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
 
     for function in (
@@ -222,7 +222,7 @@ def test_other_masks_are_made() -> None:
 
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
     """0 where a key is seen, as transformers' eager attention has them; else it is boolean."""
-    from attnscale.torch._models.masks import make_mask
+    from attnscale.torch._models.interface import make_mask
 
     mask, scores = make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
     hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)

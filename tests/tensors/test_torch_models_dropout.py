@@ -11,8 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from attnscale.torch._models.interface import attend  # noqa: E402
-from attnscale.torch._models.masks import Pattern, PatternMask  # noqa: E402
+from attnscale.torch._models.interface import (  # noqa: E402
+    Pattern,
+    PatternMask,
+    attend,
+)
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout  # noqa: E402
 

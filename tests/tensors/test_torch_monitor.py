@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 import audit_oracle as oracle  # noqa: E402
-from attnscale.torch._models.alarm import Limits  # noqa: E402
+from attnscale.torch._models.tally import Limits  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [

@@ -167,7 +167,7 @@ def test_a_parameter_that_is_one_number_for_all_heads() -> None:
 
 
 def test_rotary_products_depend_on_distances_alone() -> None:
-    from attnscale.torch.nn._rotary import rotate
+    from attnscale.torch.nn._multihead import rotate
 
     q, k = torch.randn(2, 8, dtype=torch.float64)
     rows = rotate(q.expand(12, 8), 10000.0) @ rotate(k.expand(12, 8), 10000.0).T

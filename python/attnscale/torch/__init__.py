@@ -27,11 +27,10 @@ except ImportError as error:
 from .._call.statistics import AttentionStatistics
 from . import nn
 from ._clip import qk_clip_
-from ._composed import differential_attention, relay_attention
-from ._divergence import attention_divergence
+from ._composed import attention_divergence, differential_attention, relay_attention
 from ._functional import attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
-from ._models.alarm import Alarm
+from ._models.tally import Alarm
 from ._variants import (
     cosformer_attention,
     efficient_attention,

@@ -15,7 +15,7 @@ from .._learned import Sink
 from .._private import flex_scores
 from .._scores import Visible
 from .._tensors import shows
-from ..nn._masks import hidden_by, visible_by_place
+from ..nn._inputs import hidden_by, visible_by_place
 from .products import Scores
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")

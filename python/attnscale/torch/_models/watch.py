@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from .. import _eager
+from .. import _functional
 from .._functional import attention_statistics
 from .._private import DisableTorchFunction, is_compiler_loaded, is_computed_again
 from .calls import Call, Place
@@ -201,10 +201,10 @@ class _OwnCalls:
         self._watch = watch
 
     def __enter__(self) -> None:
-        _eager.watchers.append(self)
+        _functional.watchers.append(self)
 
     def __exit__(self, *error: object) -> None:
-        _eager.watchers.remove(self)
+        _functional.watchers.remove(self)
 
     def attend(
         self,
@@ -221,7 +221,7 @@ class _OwnCalls:
 
     def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
         """Show a call with these options, and compute it."""
-        for each in _eager.watchers:
+        for each in _functional.watchers:
             each._watch.seen(of_own, query, key, options)
         with _unwatched():
             return compute()
@@ -230,9 +230,9 @@ class _OwnCalls:
 @contextmanager
 def _unwatched() -> Iterator[None]:
     """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
-    watchers, _eager.watchers[:] = _eager.watchers[:], []
+    watchers, _functional.watchers[:] = _functional.watchers[:], []
     try:
         with DisableTorchFunction():
             yield
     finally:
-        _eager.watchers[:] = watchers
+        _functional.watchers[:] = watchers

@@ -10,9 +10,8 @@ import torch
 import triton
 from torch import Tensor
 
-from ._configurations import configurations
 from ._forward_kernel import Found, attend_rows
-from ._launch import launch, sizes_of
+from ._launch import configurations, launch, sizes_of
 from ._problem import Problem, rows
 
 #: Statistics that the kernel writes itself; the others follow from them.

@@ -19,14 +19,12 @@ from ..._call.statistics import AttentionStatistics
 from ...laws import Law
 from ...normalizers import Sink, Softmax, SoftmaxN
 from .._arguments import TensorOptions
-from .._autograd import compute_again
-from .._eager import watchers
-from .._functional import attention_statistics
+from .._autograd import by_loop, compute_again
+from .._functional import attention_statistics, watchers
 from .._learned import Sink as LearnedSink
-from .._rows import row_scales, row_weights
+from .._ops import row_scales, row_weights
 from .._scores import Visible
-from .._vmap import by_loop
-from ._masks import hidden_by, visible_by_place
+from ._inputs import hidden_by, visible_by_place
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
 _PAIRS = 2**22

@@ -263,12 +263,6 @@ def test_what_is_recorded() -> None:
     assert log.modules == tuple(f"layers.{i}.self_attn" for i in range(4))
     assert log["entropy"]["layers.2.self_attn"].shape == (1, 4, 60)
     assert log.passes[0]["layers.0.self_attn"]["entropy"].shape == (1, 4, 20)
-    with pytest.raises(
-        KeyError, match=r"0: layers are keyed by the name of their module, here 'layers.0.self"
-    ):
-        _ = log.passes[0][0]
-    with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
-        _ = log["argmax"]
 
 
 def test_laws_multiply_the_models_own_scale() -> None:
@@ -302,14 +296,6 @@ def test_the_map_of_heads() -> None:
     assert bits.figure.axes[1].get_ylabel() == "mean entropy (bits)"
 
 
-def test_everything_is_put_back_after_an_error() -> None:
-    model, _ = oracle.build("llama")
-    model.set_attn_implementation("sdpa")
-    with pytest.raises(RuntimeError, match="stop"), at.torch.record(model):
-        raise RuntimeError("stop")
-    assert model.config._attn_implementation == "sdpa"
-
-
 def test_bad_use_is_a_clear_error() -> None:
     model, _ = oracle.build("llama")
     with pytest.raises(ValueError, match="no attention of LlamaModel was recorded"), at.torch.record(model):
@@ -334,14 +320,15 @@ def test_bad_use_is_a_clear_error() -> None:
         pass
 
 
-def test_an_unknown_argument_is_not_ignored() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_unknown_argument_is_not_ignored(dropout: float) -> None:
     from attnscale.torch._models.interface import attend
 
     q = torch.randn(1, 2, 8, 4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
-        attend(torch.nn.Identity(), q, q, q, None, indices=torch.zeros(1))
+        attend(torch.nn.Identity(), q, q, q, None, dropout=dropout, indices=torch.zeros(1))
     with pytest.raises(ValueError, match="must be on the device of query, meta, got one on cpu"):
-        attend(torch.nn.Identity(), q.to("meta"), q, q, None)
+        attend(torch.nn.Identity(), q.to("meta"), q, q, None, dropout=dropout)
 
 
 def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:

@@ -98,21 +98,6 @@ def test_the_rows_of_one_tower_are_not_those_of_another() -> None:
     assert len({each.tower for each in log.calls.values()}) == 2
 
 
-@pytest.mark.parametrize("trained", [True, False])
-def test_pytorchs_own_transformer(trained: bool) -> None:
-    model = nn.Transformer(32, 4, 1, 1, 32, 0.0, batch_first=True).train(trained)
-    source, target = torch.randn(2, 12, 32), torch.randn(2, 12, 32)
-    padding = {"src_key_padding_mask": MASK == 0, "tgt_key_padding_mask": DECODED == 0}
-    with torch.no_grad(), at.torch.record(model) as log:
-        model(source, target, memory_key_padding_mask=MASK == 0, **padding)
-    masks = {"encoder.layers.0.self_attn": MASK} | dict.fromkeys(
-        ("decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"), DECODED
-    )
-    for name, mask in masks.items():
-        np.testing.assert_array_equal(log.rows[name], mask.bool().numpy(), err_msg=name)
-    assert [*log.kinds.values()] == ["self", "self", "cross"]
-
-
 def test_a_module_by_itself_is_given_two_texts_or_one() -> None:
     model = nn.MultiheadAttention(32, 4, batch_first=True)
     x, y = torch.randn(2, 12, 32), torch.randn(2, 12, 32)

@@ -17,11 +17,7 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 # TransformerLens, transformers and torch warn about their own affairs while they load and run.
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.usefixtures("fixed_seed"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 HEADS, DIM, WIDTH, VOCABULARY = 4, 8, 32, 50
 IDS = torch.arange(24).repeat(2, 1) * torch.tensor([[7], [11]]) % VOCABULARY

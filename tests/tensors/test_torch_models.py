@@ -302,10 +302,7 @@ def test_bad_use_is_a_clear_error() -> None:
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
         _ = at.torch.AttentionLog((), {}).entropy
-    with (
-        pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got 3"),
-        at.torch.record(3),
-    ):
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got 3"), at.torch.record(3):
         pass
     flash = torch.nn.Identity()
     flash.config = SimpleNamespace(_attn_implementation="flash_attention_2")

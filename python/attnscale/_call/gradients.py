@@ -363,6 +363,8 @@ def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.floa
     return sum_over_repeats(heads, shape) if shape else np.asarray(heads.sum())
 
 
+# ---- rows whose sum has no inverse in the type -----------------------------------------------------
+
 #: Where a row is brought to, as a power of two, by when a factor keeps its weights: its sum of |e^s - 1|, so
 #: small that e^s - 1 is s in float64; its largest score, whose square and its inverse are numbers of float32.
 _SUM, _LARGEST = -62, -40
@@ -371,9 +373,6 @@ _TARGETS = {"while small": _SUM, "always": _LARGEST, "never": None}
 _FAR = 10
 #: A soft-cap that is so many powers of two larger than the brought scores changes no digit of them.
 _BELOW_CAP = 31
-
-
-# ---- rows whose sum has no inverse in the type -----------------------------------------------------
 
 
 def powers_of_small_sums(
@@ -386,14 +385,7 @@ def powers_of_small_sums(
     e^s - 1 equals s. Neither do the gradients of query, key and value change then, and that of the row's
     scale is multiplied by the number. So a power of two brings such a row to where its sum has an inverse.
     Where something is added to the scores, a factor on the scale does not multiply them: such rows are left
-    alone.
-
-    Parameters
-    ----------
-    call : Call
-    normalizer : Normalizer or None
-    gradients : tuple of arrays
-        Those of the scale of each row, of query, key and value, before any row was brought.
+    alone. `gradients` are those of the scale of each row, of query, key and value, before any was brought.
     """
     target = None if normalizer is None else _TARGETS[normalizer._keeps_weights]
     if normalizer is None or target is None or not _may_be_lost(normalizer, gradients):

@@ -164,7 +164,10 @@ def read_call(
     arrays = {"query": _read("query", query), "key": _read("key", key)}
     if value is not None:
         arrays["value"] = _read("value", value)
-    _check_layout(given["layout"])
+    if given["layout"] not in ("bhsd", "bshd"):
+        raise ValueError(
+            f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(given['layout'])}"
+        )
     q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
     given["attn_mask"] = _mask(given["attn_mask"])
     tables = _Tables(given["distance_scale"], given["distance_bias"])
@@ -228,11 +231,6 @@ def _read(name: str, array: Any) -> Any:
     if not is_float_type(array.dtype):
         raise float_type_error(name, array, array.dtype)
     return array
-
-
-def _check_layout(layout: Any) -> None:
-    if layout not in ("bhsd", "bshd"):
-        raise ValueError(f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(layout)}")
 
 
 def _read_normalizer(normalizer: Any) -> Normalizer | None:

@@ -17,10 +17,7 @@ from .._results import COUNTS, DIFFERENTIABLE
 from ._ffi import call_core
 
 #: Arrays of a call that have a gradient, if they are numbers at all.
-_LEARNABLE = (
-    *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
-    "sink",
-)
+_LEARNABLE = (*("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"), "sink")
 _ALWAYS = ("query", "key")  # of which the core computes the gradients in any case
 
 _Arrays = dict[str, Any]

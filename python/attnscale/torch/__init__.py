@@ -31,13 +31,7 @@ from ._composed import attention_divergence, differential_attention, relay_atten
 from ._functional import attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._models.tally import Alarm
-from ._variants import (
-    cosformer_attention,
-    efficient_attention,
-    linear_attention,
-    performer_attention,
-    ssd,
-)
+from ._variants import cosformer_attention, efficient_attention, linear_attention, performer_attention, ssd
 from .nn._replace import replace_attention
 
 if TYPE_CHECKING:

@@ -169,30 +169,20 @@ def refuse_second_derivative(*_: Any) -> None:
     )
 
 
-def _nothing(ctx: Any, inputs: Any, output: Any) -> None:
-    pass
-
-
 class Differentiable:
     """An operator whose formulas for autograd and torch.func.vmap are registered.
 
     A call goes through a Function with a setup_context: torch.func takes no other, and what PyTorch makes of
     a registered formula reads the whole schema again for every argument, 0.2 ms a call. The compiler takes
-    the operator itself.
-
-    Parameters
-    ----------
-    operator : CustomOpDef
-    save, pull_back : callable
-        The setup_context and the backward pass; without them, the backward pass is an error.
-    rule : callable
-        ``rule(call, info, in_dims, *arguments)`` is the rule of vmap, where `call` is the operator again.
+    the operator itself. Without `save` and `pull_back`, the setup_context and the backward pass, the latter
+    is an error. ``rule(call, info, in_dims, *arguments)`` is the rule of vmap, where `call` is the operator
+    again.
     """
 
     def __init__(
         self,
         operator: Any,
-        save: Callable[..., None] = _nothing,
+        save: Callable[..., None] = lambda ctx, inputs, output: None,
         pull_back: Callable[..., Any] = refuse_second_derivative,
         rule: Callable[..., Any] = by_loop,
     ) -> None:
@@ -212,12 +202,8 @@ class Differentiable:
 
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling() or not (
-            is_transformed() or (torch.is_grad_enabled() and _learns(arguments))
+            is_transformed()
+            or (torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments))
         ):
             return self.operator(*arguments)
         return self.function.apply(*arguments)
-
-
-def _learns(arguments: tuple[Any, ...]) -> bool:
-    """Whether any of the arguments requires grad."""
-    return any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)

@@ -17,6 +17,7 @@ from ._autograd import compute_again
 from ._device import without_autocast
 from ._private import has_forward_derivatives
 from ._scores import Scores, rows_of_block
+from ._tensors import joined
 
 
 class Learnt(NamedTuple):
@@ -114,10 +115,6 @@ def _among_largest(scores: Tensor, k: int) -> Tensor:
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
 
 
-def _at_least_one(x: Any) -> Any:
-    return x.clamp(min=1) if isinstance(x, Tensor) else max(x, 1.0)
-
-
 class _Entmax(torch.autograd.Function):
     """Entmax, p = max(0, (alpha - 1) z - tau)^(1 / (alpha - 1)), of Peters et al. 2019, arXiv 1905.05702."""
 
@@ -131,7 +128,8 @@ class _Entmax(torch.autograd.Function):
         last of them in order is searched for by halves. For alpha > 2 what is bisected is its weight,
         a root of its distance from the threshold, else that distance.
         """
-        power, exponent = 1 / (alpha - 1), _at_least_one(alpha - 1)
+        power, exponent = 1 / (alpha - 1), alpha - 1
+        exponent = exponent.clamp(min=1) if isinstance(exponent, Tensor) else max(exponent, 1.0)
         z = (alpha - 1) * (scores - scores.amax(-1, keepdim=True))
         order = z.sort(dim=-1, descending=True).values
         eps = torch.finfo(z.dtype).eps
@@ -190,13 +188,7 @@ class _Entmax(torch.autograd.Function):
 
 
 def entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
-    """Entmax along the last axis with alpha > 1; alpha = 2 is sparsemax. A score of -inf has no weight.
-
-    Examples
-    --------
-    >>> entmax(torch.tensor([0.5, 0.0, -1.0]), 2.0)
-    tensor([0.7500, 0.2500, 0.0000])
-    """
+    """Entmax along the last axis with alpha > 1; alpha = 2 is sparsemax. A score of -inf has no weight."""
     if not scores.shape[-1]:
         return scores
     weights: Tensor = _Entmax.apply(scores, alpha)
@@ -227,8 +219,8 @@ class BlockCall(NamedTuple):
         blocks = [compute_again(self._rows, i, min(i + step, n_queries), enabled=several) for i in starts]
         parts = [list(each) for each in zip(*blocks, strict=True)]
         if self.value is not None:
-            output = _joined(parts.pop(0), -2)
-        return output, {name: _joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
+            output = joined(parts.pop(0), -2)
+        return output, {name: joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
     def matrix(self) -> Tensor:
         """The weights of all queries, (..., heads, n_queries, n_keys), written out on purpose."""
@@ -417,7 +409,3 @@ def _entropy(weights: Tensor) -> Tensor:
 
 def _largest(x: Tensor, of_none: float) -> Tensor:
     return x.amax(-1) if x.shape[-1] else x.new_full(x.shape[:-1], of_none)
-
-
-def _joined(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

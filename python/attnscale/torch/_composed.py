@@ -22,7 +22,7 @@ from ._functional import attention, attention_statistics
 from ._learned import Learned
 from ._private import is_traced
 from ._scores import Scores, rows_of_block
-from ._tensors import autocast, check_tensors, common_type, row_extents, shows, swap_heads, wide_type
+from ._tensors import autocast, check_tensors, common_type, joined, row_extents, shows, swap_heads, wide_type
 
 
 def relay_attention(
@@ -246,10 +246,7 @@ def _row_shape(
 ) -> tuple[int, ...]:
     """(..., heads, n_queries) of the result."""
     layout, enable_gqa = masks.get("layout", "bhsd"), masks.get("enable_gqa", False)
-    for one, many, here, there in (
-        ("query", "queries", query, other_query),
-        ("key", "keys", key, other_key),
-    ):
+    for one, many, here, there in (("query", "queries", query, other_query), ("key", "keys", key, other_key)):
         n, other_n = (shape_in(layout, x.shape)[-2] for x in (here, there))
         if n != other_n:
             raise ValueError(f"other_{one} must have as many {many} as {one}, got {other_n} and {n}")
@@ -308,7 +305,7 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
     step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
     blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
     parts = [compute_again(_of_rows, scores, other, *block, enabled=len(blocks) > 1) for block in blocks]
-    return torch.cat(parts, -1)
+    return joined(parts, -1)
 
 
 def _of_rows(scores: Scores, other: Scores, start: int, stop: int) -> Tensor:

@@ -76,18 +76,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def device_named(name: Any) -> torch.device:
-    """The device of this name, which PyTorch must be able to put tensors on.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device here.
-
-    Examples
-    --------
-    >>> device_named("cpu")
-    device(type='cpu')
-    """
+    """The device of this name, which PyTorch must be able to put tensors on."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
@@ -103,12 +92,6 @@ def device_named(name: Any) -> torch.device:
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    """The type of this name, one of DTYPES.
-
-    Examples
-    --------
-    >>> dtype_named("bfloat16")
-    torch.bfloat16
-    """
+    """The type of this name, one of DTYPES."""
     found: torch.dtype = getattr(torch, choose("dtype", name, DTYPES))
     return found

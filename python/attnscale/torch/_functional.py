@@ -29,12 +29,7 @@ _CORE = (None, "auto", "core")
 
 
 @takes(TensorOptions)
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    **options: Unpack[TensorOptions],
-) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
     Parameters
@@ -149,11 +144,7 @@ def attention_statistics(
 
 
 @takes(TensorOptions)
-def attention_entropy(
-    query: Tensor,
-    key: Tensor,
-    **options: Unpack[TensorOptions],
-) -> Tensor:
+def attention_entropy(query: Tensor, key: Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """:func:`attnscale.attention_entropy` on tensors: the entropy of every row of weights, in nats.
 
     Parameters
@@ -290,14 +281,7 @@ def attend_now(
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for, of a call that is_eager() speaks for.
 
-    Parameters
-    ----------
-    call : Arguments
-    options : mapping
-        Those that the call was read from.
-    asked : tuple of str
-    kept : tuple of str
-        Also what a backward pass starts from.
+    `options` are those that the call was read from; what is `kept` has also what a backward pass starts from.
     """
     learnable = call.tensors[:_N_LEARNABLE]
     if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):

@@ -34,21 +34,11 @@ _CASTS = {"float": torch.float32, "double": torch.float64, "half": torch.half, "
 
 @dataclass(frozen=True)
 class Pattern:
-    """The keys that a query may see, by the index of the query, counted from the first one.
+    """The keys that a query may see, by the index of the query, counted from the first one."""
 
-    Attributes
-    ----------
-    causal : bool
-        Whether a query sees only keys up to its own.
-    window : (int, int) or None
-        How many keys to the left and to the right of its own a query sees; None: all.
-    padding : tensor of bool, shape (batch, n_keys), or None
-        False hides a key.
-    """
-
-    causal: bool
-    window: tuple[int, int] | None
-    padding: Any
+    causal: bool  # whether a query sees only keys up to its own
+    window: tuple[int, int] | None  # how many keys to the left and right of its own a query sees; None: all
+    padding: Any  # bool, (batch, n_keys), False hides a key; or None
 
 
 class PatternMask(torch.Tensor):
@@ -240,27 +230,16 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of one layer; transformers calls this function.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The layer.
-    query : tensor, shape (batch, heads, n_queries, head_dim)
-    key, value : tensor, shape (batch, kv_heads, n_keys, dim)
-    attention_mask : tensor or None
-        The mask, made by the mask interface or by the model itself.
-    dropout, scaling, is_causal
-        Options as transformers passes them.
-    **given
-        More of them, as :func:`call_options` takes them.
-
-    Returns
-    -------
-    output : tensor, shape (batch, n_queries, heads, value_dim)
-    weights : None
-        The whole matrix of weights is never in memory.
+    Arrays are (batch, heads, n, dim), the mask is that of the mask interface or the model's own, and options
+    are named as transformers names them, also those for :func:`call_options`. The output is (batch,
+    n_queries, heads, value_dim); the whole matrix of weights is never in memory.
     """
     options = call_options(module, query, key, attention_mask, scaling=scaling, is_causal=is_causal, **given)
-    return _output(query, key, value, dropout, options), None
+    if not dropout:
+        swapped = (x.transpose(1, 2) for x in (query, key, value))
+        return attention(*swapped, layout="bshd", **options), None
+    rows = attend_with_dropout(query, key, value, dropout=Dropout.draw(dropout), statistics=(), **options)
+    return rows.output.transpose(1, 2), None
 
 
 def call_options(
@@ -282,7 +261,11 @@ def call_options(
     The parameters are named as transformers passes them; what is not known and may change the result is
     refused.
     """
-    _check_known(module, kwargs)
+    for name, given in kwargs.items():
+        if name not in _IRRELEVANT and given is not None and given is not False:
+            raise NotImplementedError(
+                f"{type(module).__name__} passes {name}=, which attnscale does not know and may not ignore"
+            )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, kwargs.get("sliding_window"), causal=bool(causal))
     if position_bias is not None:
@@ -294,26 +277,6 @@ def call_options(
     if sink is not None:
         options["normalizer"] = sink
     return options
-
-
-def _output(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float, options: dict[str, Any]
-) -> torch.Tensor:
-    """The output, (batch, n_queries, heads, value_dim), with dropout of the share p."""
-    if not p:
-        swapped = (x.transpose(1, 2) for x in (query, key, value))
-        return attention(*swapped, layout="bshd", **options)
-    rows = attend_with_dropout(query, key, value, dropout=Dropout.draw(p), statistics=(), **options)
-    return rows.output.transpose(1, 2)
-
-
-def _check_known(module: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse arguments that are not known and might change the weights."""
-    for name, given in kwargs.items():
-        if name not in _IRRELEVANT and given is not None and given is not False:
-            raise NotImplementedError(
-                f"{type(module).__name__} passes {name}=, which attnscale does not know and may not ignore"
-            )
 
 
 def _masks(

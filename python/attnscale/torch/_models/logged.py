@@ -119,16 +119,8 @@ def groups_of(
     """The heads of each call with their rows at every length: one for each pass, the later of two alike.
 
     The length of a pass is the number of keys of its first call for which that number changes between the
-    passes. A module that never sees more than one key has nothing to show, and is left out.
-
-    Parameters
-    ----------
-    passes : sequence of mapping of str to Length
-        By the name of the call.
-    calls : mapping of str to LoggedCall
-        What is known of each call of the last pass: towers and kinds of attention are groups of the page.
-    numbers : sequence of int
-        A number for each call of the last pass, which the page shows.
+    passes. A module that never sees more than one key has nothing to show, and is left out. Towers and kinds
+    of attention are groups of the page, which shows the `numbers` of the calls of the last pass.
     """
     found = [
         {name: _checked(name, rows, calls) for name, rows in each.items() if rows is not None}

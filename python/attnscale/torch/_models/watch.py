@@ -43,16 +43,9 @@ _LOOKED_INTO.__kwdefaults__ = functional.multi_head_attention_forward.__kwdefaul
 class Watch:
     """While it is open, every call of attention inside a model is shown, and computed as ever.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    show : callable
-        Called with each :class:`Call`, under ``torch.no_grad``, before the model goes on.
-    begin_pass : callable, optional
-        Called when a pass begins: a call of the model, or of a part of it from outside.
+    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, and
+    `begin_pass` when a pass begins: a call of the model, or of a part of it from outside.
 
-    Notes
-    -----
     Hooks of all modules say which of them runs. While one does, a mode of PyTorch sees the functions that are
     called: fused attention with its arguments, and softmax that is written out over scores, by
     :mod:`.products`. Compiled modules run uncompiled. What is computed again in a backward pass is not shown

@@ -106,25 +106,12 @@ def backward(
     gradients: Mapping[str, Tensor],
     wanted: Collection[str],
 ) -> dict[str, Tensor]:
-    """The gradients of the tensors of a problem.
+    """The gradients of the tensors of a problem, by the names of its fields that are `wanted`.
 
-    Parameters
-    ----------
-    problem : Problem
-    output : Tensor or None
-        That of :func:`forward`; read if "output" has a gradient.
-    kept : mapping of Tensor, shape (batch, heads, n_queries)
-        Statistics that :func:`forward` has given. Those that are needed and missing are computed again.
-    gradients : mapping of Tensor
-        The gradients of "output" and of statistics, by their names.
-    wanted : collection of str
-        Names of fields of the problem: "query", "key", "value", "scale", "mask", "sink".
-
-    Returns
-    -------
-    dict of Tensor
-        Of the shape of the field, but (batch, heads, n_queries) and float32 for "scale" and "sink", and with
-        each axis of length 1 or whole for "mask".
+    `output` is that of :func:`forward`, read if "output" has a gradient; `kept` are statistics that it has
+    given, of which those that are needed and missing are computed again. `gradients` are those of "output"
+    and of statistics. What is found has the shape of the field, but (batch, heads, n_queries) and float32 for
+    "scale" and "sink", and each axis of length 1 or whole for "mask".
     """
     statistics = {name: g.float() for name, g in gradients.items() if name != "output"}
     missing = [name for name in needed_rows(statistics) if name not in kept]
@@ -133,7 +120,8 @@ def backward(
     gradient, of_output = gradients.get("output"), None
     if gradient is not None:
         assert output is not None
-        gradient = _with_unit_stride(gradient.to(output.dtype))
+        gradient = gradient.to(output.dtype)
+        gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
         of_output = _products_with_output(problem, output, gradient)
     terms = row_terms(problem, kept, statistics, of_output)
     found: dict[str, Tensor] = {}
@@ -148,10 +136,6 @@ def backward(
     if "sink" in wanted:
         found["sink"] = sink_gradient(problem, terms)
     return {name: found[name] for name in wanted}
-
-
-def _with_unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _sizes(problem: Problem, gradient: Tensor | None) -> dict[str, Any]:

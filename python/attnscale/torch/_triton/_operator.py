@@ -24,6 +24,7 @@ from .._arguments import LEARNABLE, Arguments
 from .._ops import attend as attend_operator
 from .._ops import attend_backward as backward_operator
 from .._row_plan import RowPlan, plan_rows
+from .._tensors import swap_heads
 from ._backward import backward
 from ._forward import forward
 from ._problem import Problem
@@ -59,9 +60,7 @@ class Folding(NamedTuple):
 
         A view, unless the memory of the batch cannot be walked with one stride.
         """
-        if self.layout == "bshd" and x.ndim > 2:
-            x = x.transpose(-3, -2)
-        x = self._with_axes(x, 3)
+        x = self._with_axes(swap_heads(x, self.layout), 3)
         x = x.expand(*self.batch, heads, *x.shape[-2:])
         x = x.reshape(math.prod(self.batch), *x.shape[-3:])
         return x if x.stride(-1) == 1 else x.contiguous()
@@ -90,15 +89,13 @@ class Folding(NamedTuple):
         """A statistic, (batch, heads, n_queries), or the output, (batch, heads, n_queries, dim)."""
         if x.ndim == 3:
             return x.reshape(self.row_shape)
-        x = x.reshape(*self.row_shape, x.shape[-1])
-        return x.transpose(-3, -2) if self.layout == "bshd" and x.ndim > 2 else x
+        return swap_heads(x.reshape(*self.row_shape, x.shape[-1]), self.layout)
 
     def gradient_of_array(self, gradient: Tensor, given: Tensor) -> Tensor:
         """The gradient of query, key or value, summed over the axes along which it was repeated."""
         shape = shape_in(self.layout, given.shape)
         found = _sum_to(gradient.reshape(*self.batch, *gradient.shape[1:]), shape).to(given.dtype)
-        swapped = self.layout == "bshd" and given.ndim > 2
-        return (found.transpose(-3, -2) if swapped else found).contiguous()
+        return swap_heads(found, self.layout).contiguous()
 
     def gradient_of_rows(self, gradient: Tensor, given: Tensor) -> Tensor:
         """The gradient of numbers that broadcast to rows, from one for each row."""
@@ -122,14 +119,7 @@ def _sum_to(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
 registered: set[str] = set()
 
 #: What the kernels call the learnable tensors of a call.
-_FIELDS = {
-    "query": "query",
-    "key": "key",
-    "value": "value",
-    "scale": "scale",
-    "attn_mask": "mask",
-    "sink": "sink",
-}
+_FIELDS = {**{name: name for name in ("query", "key", "value", "scale", "sink")}, "attn_mask": "mask"}
 
 
 def attend(call: Arguments, asked: Sequence[str]) -> tuple[Tensor | None, dict[str, Tensor]]:

@@ -24,6 +24,7 @@ from .._functional import attention_statistics, watchers
 from .._learned import Sink as LearnedSink
 from .._ops import row_scales, row_weights
 from .._scores import Visible
+from .._tensors import joined
 from ._inputs import hidden_by, visible_by_place
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
@@ -62,14 +63,8 @@ class Dropout(NamedTuple):
     ) -> Tensor:
         """True where a weight is kept, (entries, heads, rows, n_keys); drawn on the CPU for every device.
 
-        Parameters
-        ----------
-        entries : (int, int)
-            First entry of the batch, and the one past the last.
-        heads, n_keys : int
-        rows : (int, int, int)
-            First row, the one past the last, and how many rows a head has.
-        device : torch.device or str, default "cpu"
+        `entries` of the batch and `rows` are the first and the one past the last, and how many rows a head
+        has.
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)
@@ -124,15 +119,9 @@ def attend_with_dropout(
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before dropout.
 
-    Parameters
-    ----------
-    query, key, value : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
-        Heads of the query may share those of key and value.
-    dropout : Dropout
-    statistics : tuple of str
-    **options
-        Those of :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number,
-        masks, causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
+    Arrays are (batch, heads, n, head_dim) or (heads, n, head_dim). Options are those of
+    :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number, masks,
+    causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
     """
     if watchers:
         more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, **options}
@@ -203,8 +192,7 @@ class _Call(NamedTuple):
             blocks = [_Block((e, min(e + entries, batch)), (i, min(i + rows, n_queries))) for i in starts]
             several = len(starts) > 1 or entries < batch
             parts.append([compute_again(self._block, each, enabled=several) for each in blocks])
-        joined = [_cat(each, dim=-2) for each in parts]
-        return _cat(joined, dim=0)
+        return joined([joined(each, -2) for each in parts], 0)
 
     def _block(self, block: _Block) -> Tensor:
         query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
@@ -258,7 +246,3 @@ def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tu
     least = n_queries if whole_heads else min(n_queries, _ROWS)
     entries = max(min(_PAIRS // (pairs * least), batch), 1)
     return entries, n_queries if whole_heads else max(min(_PAIRS // (pairs * entries), n_queries), 1)
-
-
-def _cat(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

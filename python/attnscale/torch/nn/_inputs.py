@@ -20,13 +20,7 @@ def check_inputs(
 ) -> None:
     """Refuse inputs that are not all (n, channels), or all of three axes with a batch.
 
-    Parameters
-    ----------
-    query, key, value : Tensor
-    channels : (int, int, int)
-        Channels of query, key and value: embed_dim, kdim and vdim.
-    batch_first : bool
-        Whether the batch, if there is one, is the first axis; otherwise it is the second.
+    `channels` are those of query, key and value: embed_dim, kdim and vdim.
     """
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
@@ -66,14 +60,9 @@ def check_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor,
 def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """One mask that broadcasts to (batch, heads, n_queries, n_keys): bool, True is seen; or float, added.
 
-    Parameters
-    ----------
-    attn_mask : Tensor, shape (n_queries, n_keys) or (batch * heads, n_queries, n_keys), or None
-        If bool, True hides a key; if float, the mask is added to the scores.
-    padding : Tensor, shape (batch, n_keys) or (n_keys,), or None
-        Mask of keys, bool or float as `attn_mask`.
-    query, key : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
-        Tensors of which only the extents are read.
+    `attn_mask` is (n_queries, n_keys) or (batch * heads, n_queries, n_keys), `padding` (batch, n_keys) or
+    (n_keys,). In both True hides a key, and numbers are added to the scores. Of query and key, whose heads
+    are an axis, only the extents are read.
     """
     if attn_mask is not None and attn_mask.dim() == 3:
         attn_mask = attn_mask.reshape(*query.shape[:-1], key.shape[-2])

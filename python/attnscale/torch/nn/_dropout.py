@@ -189,20 +189,29 @@ class _Call(NamedTuple):
         parts = []
         for e in range(0, max(batch, 1), entries):
             starts = range(0, max(n_queries, 1), rows)
-            blocks = [_Block((e, min(e + entries, batch)), (i, min(i + rows, n_queries))) for i in starts]
+            blocks = [(e, min(e + entries, batch), i, min(i + rows, n_queries)) for i in starts]
             several = len(starts) > 1 or entries < batch
-            parts.append([compute_again(self._block, each, enabled=several) for each in blocks])
+            parts.append([compute_again(self._block, *each, enabled=several) for each in blocks])
         return joined([joined(each, -2) for each in parts], 0)
 
-    def _block(self, block: _Block) -> Tensor:
-        query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
-        key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
-        start, stop = block.rows
-        options: Any = {"scale": scale, "normalizer": block.of_sink(self.options["normalizer"])}
+    def _block(self, first: int, past: int, start: int, stop: int) -> Tensor:
+        """The output of the queries start ... stop - 1 of the entries first ... past - 1 of the batch."""
+
+        def part(x: Any) -> Any:
+            """That of a tensor (batch, heads, n_queries, ...), which may broadcast; others stay."""
+            if not isinstance(x, Tensor):
+                return x
+            x = x if x.shape[0] == 1 else x[first:past]
+            return x if x.shape[2] == 1 else x[:, :, start:stop]
+
+        query, scale, lse, mask = map(part, (self.query, self.scale, self.lse, self.attn_mask))
+        key, value, normalizer = self.key[first:past], self.value[first:past], self.options["normalizer"]
+        if isinstance(normalizer, LearnedSink) and normalizer.logits.dim() > 2:
+            normalizer = LearnedSink(part(normalizer.logits))
+        options: Any = {"scale": scale, "normalizer": normalizer, "backend": self.options.get("backend")}
         options["causal"] = None if self.causal is None else self.causal + start
-        options["backend"] = self.options.get("backend")
         heads, n_queries = self.query.shape[1:3]
-        extents = block.entries, heads, (start, stop, n_queries), key.shape[-2]
+        extents = (first, past), heads, (start, stop, n_queries), key.shape[-2]
         kept = self.dropout.kept(*extents, key.device)
         if lse is None:
             weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
@@ -215,29 +224,6 @@ class _Call(NamedTuple):
         # The share of the row's weight that the kept keys have; a row without visible keys has 0, not NaN.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
         return (rows.output * share[..., None]).to(rows.output.dtype)
-
-
-class _Block(NamedTuple):
-    """A block: entries of the batch and queries, each as the first and the one past the last."""
-
-    entries: tuple[int, int]
-    rows: tuple[int, int]
-
-    def of_rows(self, query: Tensor, scale: Any, lse: Tensor | None, mask: Tensor | None) -> tuple[Any, ...]:
-        """The parts of query, scale, lse and mask that belong to the block."""
-        entries, rows = slice(*self.entries), slice(*self.rows)
-        if isinstance(scale, Tensor):
-            scale = scale[entries, :, rows]
-        if mask is not None:  # the mask broadcasts
-            mask = mask if mask.shape[0] == 1 else mask[entries]
-            mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
-        return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
-
-    def of_sink(self, normalizer: Any) -> Any:
-        """The normalizer of a block; a sink with logits (batch, heads, n_queries) is cut to the block."""
-        if not isinstance(normalizer, LearnedSink) or normalizer.logits.dim() < 3:
-            return normalizer
-        return LearnedSink(normalizer.logits[slice(*self.entries), :, slice(*self.rows)])
 
 
 def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tuple[int, int]:

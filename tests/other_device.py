@@ -111,7 +111,7 @@ _LIBRARY = _register()
 @pytest.fixture
 def full_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks of models on this device are written out: a tensor has but one class, and this is another's."""
-    from attnscale.torch._models.masks import PatternMask
+    from attnscale.torch._models.interface import PatternMask
 
     of = PatternMask.of
     monkeypatch.setattr(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._call.form import ScoreForm
+from ._call.distance import ScoreForm
 from .normalizers._base import Rule
 from .variants._linear_form import LinearCall, LinearGradientCall
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
-from ._call.form import PRODUCTS
+from ._call.distance import PRODUCTS
 from ._call.measures import blocks_of_rows, rows_of_block
 from ._call.options import takes
 from ._call.rows import shows

@@ -18,9 +18,7 @@ BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_pyth
 #: Backends that need nothing but this package.
 _CORE = ("NumPy", "C++")
 #: Cases whose "values" or "gradients" a backend does not give as it should.
-_OF_TRITON = {
-    ("an infinity in a value", "values"): "rows that see it are NaN, not infinite",
-}
+_OF_TRITON = {("an infinity in a value", "values"): "rows that see it are NaN, not infinite"}
 FAULTS = {"Triton": _OF_TRITON}
 
 

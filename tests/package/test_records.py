@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attnscale import _core
-from attnscale._call.form import ScoreForm
+from attnscale._call.distance import ScoreForm
 from attnscale.normalizers._base import Rule
 from attnscale.variants._linear_form import LinearCall, LinearForm, LinearGradientCall
 

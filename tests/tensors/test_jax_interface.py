@@ -22,42 +22,25 @@ pytestmark = pytest.mark.jax
 #: Each struct that the core declares, the one of XLA's header, and the fields of both in their order.
 STRUCTS = {
     ("extension", "XLA_FFI_Extension_Base"): "size=struct_size kind=type next",
-    ("interface_version", "XLA_FFI_Api_Version"): (
-        "size=struct_size extensions=extension_start major=major_version minor=minor_version"
-    ),
-    ("error_arguments", "XLA_FFI_Error_Create_Args"): (
-        "size=struct_size extensions=extension_start message code=errc"
-    ),
+    ("interface_version", "XLA_FFI_Api_Version"): "{head} major=major_version minor=minor_version",
+    ("error_arguments", "XLA_FFI_Error_Create_Args"): "{head} message code=errc",
     ("functions", "XLA_FFI_Api"): (
-        "size=struct_size extensions=extension_start version=api_version internal=internal_api "
-        "create_error=XLA_FFI_Error_Create"
+        "{head} version=api_version internal=internal_api create_error=XLA_FFI_Error_Create"
     ),
-    (
-        "buffer",
-        "XLA_FFI_Buffer",
-    ): "size=struct_size extensions=extension_start type=dtype data rank extents=dims",
-    (
-        "buffers",
-        "XLA_FFI_Args",
-    ): "size=struct_size extensions=extension_start count=size kinds=types items=args",
-    (
-        "buffers",
-        "XLA_FFI_Rets",
-    ): "size=struct_size extensions=extension_start count=size kinds=types items=rets",
+    ("buffer", "XLA_FFI_Buffer"): "{head} type=dtype data rank extents=dims",
+    ("buffers", "XLA_FFI_Args"): "{head} count=size kinds=types items=args",
+    ("buffers", "XLA_FFI_Rets"): "{head} count=size kinds=types items=rets",
     ("text", "XLA_FFI_ByteSpan"): "data=ptr length=len",
     ("scalar", "XLA_FFI_Scalar"): "type=dtype value",
-    ("attributes", "XLA_FFI_Attrs"): (
-        "size=struct_size extensions=extension_start count=size kinds=types names values=attrs"
-    ),
+    ("attributes", "XLA_FFI_Attrs"): "{head} count=size kinds=types names values=attrs",
     ("call_frame", "XLA_FFI_CallFrame"): (
-        "size=struct_size extensions=extension_start api context=ctx stage arguments=args results=rets "
-        "options=attrs"
+        "{head} api context=ctx stage arguments=args results=rets options=attrs"
     ),
-    ("metadata", "XLA_FFI_Metadata"): (
-        "size=struct_size version=api_version traits state_type=state_type_id"
-    ),
+    ("metadata", "XLA_FFI_Metadata"): "size=struct_size version=api_version traits state_type=state_type_id",
     ("metadata_extension", "XLA_FFI_Metadata_Extension"): "base=extension_base answer=metadata",
 }
+#: How most of them begin.
+HEAD = "size=struct_size extensions=extension_start"
 NUMBERS = {
     "boolean": "DataType_PRED",
     "int32": "DataType_S32",
@@ -82,7 +65,7 @@ def test_the_declarations_are_those_of_the_installed_jaxlib(tmp_path: Path) -> N
         tmp_path,
         own=("xla_abi.hpp", "attnscale::bindings::xla"),
         theirs=(jax.ffi.include_dir(), "xla/ffi/api/c_api.h"),
-        structs=STRUCTS,
+        structs={names: fields.format(head=HEAD) for names, fields in STRUCTS.items()},
         numbers={own: f"XLA_FFI_{theirs}" for own, theirs in NUMBERS.items()},
     )
 

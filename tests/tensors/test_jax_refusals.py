@@ -18,12 +18,14 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from tests.conformance.refusals import BAD, wanted  # noqa: E402
+
 pytestmark = pytest.mark.jax
 
 Q = np.ones((2, 4, 8), np.float32)
 ROWS = {"query": Q, "key": Q, "value": Q}
 
-#: What is wrong, and the error and message of attention.
+#: What is wrong with a kind that only JAX has, and the error and message of attention.
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no value": ({"value": None}, TypeError, "value must be an array, got None; attention_statistics works"),
     "keys of random numbers": (
@@ -42,36 +44,6 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"scale": jnp.ones((2, 1), complex)},
         TypeError,
         "scale must be a number, an array of numbers, a law or its name",
-    ),
-    "mask": (
-        {"attn_mask": jnp.ones((3, 4), bool)},
-        ValueError,
-        "attn_mask must broadcast to (..., heads, n_queries, n_keys) = (2, 4, 4), got shape (3, 4)",
-    ),
-    "mask of integers": (
-        {"attn_mask": jnp.ones((4, 4), int)},
-        TypeError,
-        "attn_mask must be bool or float, got int32; attn_mask.astype(bool) if nonzero = take part",
-    ),
-    "lengths": (
-        {"key_lengths": jnp.array(5)},
-        ValueError,
-        "key_lengths must be between 0 and the number of keys, 4, got 5",
-    ),
-    "lengths of floats": (
-        {"key_lengths": jnp.array(3.0)},
-        TypeError,
-        "key_lengths must be integers, got float32",
-    ),
-    "documents": (
-        {"document_ids": jnp.array([1, 2, 1, 1])},
-        ValueError,
-        "each document must be one run of document_ids, got 1 in 2 runs",
-    ),
-    "table": (
-        {"distance_bias": jnp.ones(3)},
-        ValueError,
-        "distance_bias must have an entry for each distance 0 ... 3 on its last axis, got shape (3,)",
     ),
     "sink": (
         {"normalizer": at.jax.Sink(jnp.ones(3))},
@@ -93,14 +65,30 @@ def test_bad_calls(name: str) -> None:
         at.jax.attention(**{**ROWS, **given})
 
 
-SHAPES = ("scale of complex numbers", "mask", "mask of integers", "lengths of floats", "table", "sink")
-
-
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ["scale of complex numbers", "sink"])
 def test_what_shapes_and_types_say_of_traced_options(name: str) -> None:
     given, error, message = WRONG[name]
     with pytest.raises(error, match=f"^{re.escape(message)}"):
         jax.jit(lambda given: at.jax.attention(**ROWS, **given))(given)
+
+
+OF_SHAPES = [
+    *(f"attn_mask: {word}" for word in ("turned", "wide", "empty", "of keys", "integers")),
+    *("key_lengths: floats", "distance_bias: few", "distance_bias: heads", "scale: shape", "scale: wide"),
+]
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["an array of JAX", "traced"])
+@pytest.mark.parametrize("name", OF_SHAPES)
+def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool) -> None:
+    """But for the width of their numbers, which has 32 bits here."""
+    ((option, given),) = BAD[name].items()
+    rows = {each: jnp.ones((2, 4, n, 8)) for each, n in (("query", 5), ("key", 7), ("value", 7))}
+    call = lambda x: at.jax.attention(**rows, **{option: x})  # noqa: E731
+    with pytest.raises((TypeError, ValueError)) as caught:
+        (jax.jit(call) if traced else call)(jnp.asarray(given))
+    said = f"{type(caught.value).__name__}: {caught.value}"
+    assert said == str(wanted("JAX", name)).replace("int64", "int32").replace("float64", "float32")
 
 
 #: Numbers that a program gets, and what it says when it runs.

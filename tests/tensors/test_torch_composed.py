@@ -41,15 +41,6 @@ def test_relay_nodes_as_on_arrays(with_value: bool) -> None:
         np.testing.assert_allclose(value.grad.numpy(), truth.value, rtol=1e-12, atol=1e-13)
 
 
-def test_gradcheck_of_relay_nodes() -> None:
-    def call(*given: Any) -> tuple[Any, ...]:
-        nodes = at.torch.relay_attention(*given)
-        return nodes.output, nodes.entropy
-
-    assert torch.autograd.gradcheck(call, (draw(2, 9, 4), draw(2, 3, 4)))
-    assert torch.autograd.gradcheck(call, (draw(2, 9, 4), draw(2, 3, 4), draw(2, 9, 3)))
-
-
 def two_maps(dtype: Any = torch.float64) -> tuple[Any, ...]:
     return (*(draw(2, 3, 9, 8, dtype=dtype) for _ in range(4)), draw(2, 3, 9, 5, dtype=dtype))
 

@@ -183,11 +183,7 @@ def test_autocast_leaves_the_types_alone() -> None:
             "other_key must have as many keys as key, got 7 and 11",
         ),
         ({"other_query": torch.zeros(2, 2, 8, 5)}, ValueError, "as many queries as query, got 8 and 9"),
-        (
-            {"other_query": torch.zeros(3, 2, 9, 5)},
-            ValueError,
-            "must broadcast, got shapes (2, 2, 9, 8), ",
-        ),
+        ({"other_query": torch.zeros(3, 2, 9, 5)}, ValueError, "must broadcast, got shapes (2, 2, 9, 8), "),
         (
             {"other_query": torch.zeros(2, 2, 9, 4)},
             ValueError,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dropout of weights in at.torch.nn.MultiheadAttention."""
+"""Dropout of weights in at.torch.nn.MultiheadAttention, and in models of transformers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+pytest.importorskip("transformers")
+
+from attnscale.torch._models import interface  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
 
@@ -116,28 +119,6 @@ def test_the_seed_is_that_of_pytorch() -> None:
     assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
 
 
-def test_the_backward_pass_has_the_mask_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "small"):
-        blocks(monkeypatch, name)
-        module = module_of(learnable_scale="head").double()
-        x = torch.randn(1, 3, 16, dtype=torch.float64, requires_grad=True)
-
-        def output(x: Any, module: Any = module) -> Any:
-            torch.manual_seed(3)
-            return module(x, x, x, need_weights=False)[0]
-
-        assert torch.autograd.gradcheck(output, (x,), fast_mode=True)
-
-
-def test_the_mask_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x, found = module_of(law="log_n"), torch.randn(3, 7, 16), []
-    for name in BLOCKS:
-        blocks(monkeypatch, name)
-        torch.manual_seed(1)
-        found.append(module(x, x, x, need_weights=False, is_causal=True)[0])
-        torch.testing.assert_close(found[-1], found[0])
-
-
 def test_how_many_are_kept_and_that_rows_differ() -> None:
     for p in (0.1, 0.75):
         kept = Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
@@ -165,15 +146,6 @@ def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
         (x @ module.in_proj_weight[32:].T + module.in_proj_bias[32:]).unflatten(-1, (4, 4)).transpose(1, 2)
     )
     torch.testing.assert_close(output, module.out_proj((weights @ values).transpose(1, 2).flatten(-2)))
-
-
-def test_the_mean_over_many_masks_is_attention_without() -> None:
-    module, x = module_of(), torch.randn(1, 6, 16)
-    many = x.expand(4000, -1, -1)
-    with torch.no_grad():
-        found = module(many, many, many, need_weights=False)[0]
-        want = module.eval()(x, x, x)[0][0]
-    assert bool(((found.mean(0) - want).abs() < 5 * found.std(0) / 4000**0.5).all())
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
@@ -264,16 +236,139 @@ def test_under_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(rows[0], rows[1]) == same
 
 
-def test_an_encoder_is_trained_with_it() -> None:
-    layer = torch.nn.TransformerEncoderLayer(16, 4, 24, dropout=0.1, batch_first=True)
-    model = at.torch.replace_attention(torch.nn.TransformerEncoder(layer, 2), statistics=["entropy"])
-    assert [each.self_attn.dropout for each in model.layers] == [0.1, 0.1]
-    x, losses = torch.randn(8, 6, 16), []
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(20):
-        optimiser.zero_grad()
-        loss = (model(x) - x.flip(1)).square().mean()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.8 * losses[0]
+# ---- models of transformers ------------------------------------------------------------------------
+
+N = 9
+IDS = torch.arange(40).reshape(2, 20) % 37
+
+
+def pattern(causal: bool, window: tuple[int, int] | None, padding: Any = None) -> Any:
+    return interface.PatternMask.of(interface.Pattern(causal, window, padding), lambda: torch.ones(1), "cpu")
+
+
+PADDING = torch.ones(2, N, dtype=torch.bool)
+PADDING[0, -2:] = False
+#: What models ask for: mask, other arguments, heads of the keys, and the same as options of attention.
+FORMS: dict[str, tuple[Any, dict[str, Any], int, dict[str, Any]]] = {
+    "plain": (None, {"is_causal": False}, 4, {}),
+    "causal": (None, {"is_causal": True}, 4, {"is_causal": True}),
+    "pattern": (pattern(True, None), {}, 4, {"causal": "bottom_right"}),
+    "grouped": (pattern(True, None), {}, 2, {"causal": "bottom_right", "enable_gqa": True}),
+    "window": (pattern(True, (2, 0)), {}, 4, {"causal": "bottom_right", "window": (2, 0)}),
+    "both sides": (pattern(False, (2, 3)), {}, 4, {"window": (2, 3)}),
+    "padding": (pattern(False, None, PADDING), {}, 4, {"attn_mask": PADDING[:, None, None]}),
+    "soft-cap": (None, {"is_causal": True, "softcap": 0.7}, 4, {"is_causal": True, "softcap": 0.7}),
+    "sink": (None, {"is_causal": False, "s_aux": torch.arange(4.0)}, 4, {"sink": torch.arange(4.0)}),
+    "window of sinks": (
+        pattern(True, (3, 0)),
+        {"s_aux": torch.arange(4.0), "softcap": 2.0},
+        2,
+        {
+            "causal": "bottom_right",
+            "window": (3, 0),
+            "softcap": 2.0,
+            "sink": torch.arange(4.0),
+            "enable_gqa": True,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("size", BLOCKS)
+@pytest.mark.parametrize("form", FORMS)
+def test_output_and_gradients_are_those_of_the_dropped_matrix(
+    monkeypatch: pytest.MonkeyPatch, form: str, size: str
+) -> None:
+    mask, arguments, kv_heads, options = FORMS[form]
+    blocks(monkeypatch, size)
+    q, k, v = (leaf(2, h, N, 8) for h in (4, kv_heads, kv_heads))
+    torch.manual_seed(5)
+    found, weights = interface.attend(
+        torch.nn.Identity(), q, k, v, mask, dropout=0.4, scaling=0.3, **arguments
+    )
+    assert weights is None
+    torch.manual_seed(5)
+    kept = Dropout.draw(0.4).kept((0, 2), 4, (0, N, N), N)
+    options = dict(options)
+    if "sink" in options:
+        options["normalizer"] = at.torch.Sink(options.pop("sink").double())
+    unit = torch.eye(N, dtype=torch.float64).expand(2, kv_heads, N, N)
+    matrix = at.torch.attention(q, k, unit, scale=0.3, **options)
+    want = (matrix * kept / 0.6) @ v.repeat_interleave(4 // kv_heads, 1)
+    torch.testing.assert_close(found, want.transpose(1, 2))
+    grad = torch.randn_like(found)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (q, k, v), grad),
+        torch.autograd.grad(want.transpose(1, 2), (q, k, v), grad),
+    )
+
+
+def model_of(kind: str, dropout: float, **config: Any) -> Any:
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    if kind == "bert":
+        own = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": dropout}
+        made = transformers.BertModel(transformers.BertConfig(vocab_size=40, **sizes, **own, **config))
+    else:
+        own = {"attention_dropout": dropout, "num_key_value_heads": 2}
+        made = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=40, **sizes, **own, **config))
+    made.set_attn_implementation(at.torch.register())
+    return made.train()
+
+
+def run(model: Any, seed: int) -> tuple[Any, list[Any]]:
+    torch.manual_seed(seed)
+    output = model(input_ids=IDS).last_hidden_state
+    used = [each for each in model.parameters() if each.requires_grad]
+    return output.detach(), list(torch.autograd.grad(output.sin().sum(), used, allow_unused=True))
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_without_dropout_nothing_changes(kind: str) -> None:
+    model, model_in_eval = model_of(kind, 0.0), model_of(kind, 0.5)
+    model_in_eval.load_state_dict(model.state_dict())
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        found = model(input_ids=IDS).last_hidden_state
+        assert torch.equal(found, model_in_eval.eval()(input_ids=IDS).last_hidden_state)
+        assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
+        model.set_attn_implementation("eager")
+        torch.testing.assert_close(found, model(input_ids=IDS).last_hidden_state)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_the_seed_of_a_model_is_that_of_pytorch(kind: str) -> None:
+    model = model_of(kind, 0.5)
+    (first, gradients), (again, more), (other, _) = (run(model, seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    for one, two in zip(gradients, more, strict=True):
+        assert (one is None) == (two is None)
+        assert one is None or torch.equal(one, two)
+    assert not torch.allclose(first, other)
+
+
+def test_layers_that_are_computed_again_have_their_mask() -> None:
+    plain, again = model_of("llama", 0.3), model_of("llama", 0.3)
+    again.load_state_dict(plain.state_dict())
+    again.gradient_checkpointing_enable()
+    (want, gradients), (found, more) = run(plain, 3), run(again, 3)
+    torch.testing.assert_close(found, want)
+    for one, two in zip(gradients, more, strict=True):
+        assert one is None or bool(torch.isclose(one, two, rtol=1e-4, atol=1e-6).all())
+
+
+def test_what_is_recorded_is_before_any_is_dropped() -> None:
+    model = model_of("bert", 0.6)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+
+    with torch.no_grad():
+        with at.torch.record(model, statistics=["entropy", "lse"]) as dropped:
+            model(input_ids=IDS)
+        with at.torch.record(model.eval(), statistics=["entropy", "lse"]) as plain:
+            model(input_ids=IDS)
+
+    # The first layer reads the same inputs; later ones read what the dropout left.
+    torch.testing.assert_close(torch.as_tensor(dropped.entropy[0]), torch.as_tensor(plain.entropy[0]))
+    assert not torch.allclose(torch.as_tensor(dropped.entropy[1]), torch.as_tensor(plain.entropy[1]))

@@ -26,18 +26,10 @@ def wide(value: Any) -> Any:
     return torch.tensor(value, dtype=torch.float64, requires_grad=True)
 
 
-#: A law, and what is learned of it.
+#: A law, and what is learned of it; laws of one or two parameters are among the cases of all backends.
 LEARNED: list[tuple[Any, dict[str, Any]]] = [
-    ("constant", {"value": 0.3}),
-    ("per_head", {"values": [0.5, 1.0, 2.0]}),
-    ("log_n", {"base": 5.0}),
-    ("log_n_from_training", {"train_length": 4.5}),
-    ("kappa", {"kappa": 1.2}),
-    ("ssmax", {"s": [0.4, 0.5, 0.6], "b": 0.1}),
     ("ssmax(b=0.2)", {"s": 0.4}),
     ("asentmax", {"delta": [1.0, 0.9, 0.8], "beta": 0.5, "gamma": [1.5, 1.0, 0.5]}),
-    ("beam_temperature", {"exponent": 0.3, "length": 4.5}),
-    ("info_scale", {"train_length": 6.0}),
     (at.laws.Annealed(), {"n0": 3.0}),
     ("2 * log_n", {"amplitude": [1.0, 2.0, 3.0], "base": 5.0}),
 ]

@@ -190,7 +190,7 @@ def test_memory_of_the_inputs_is_read_in_place() -> None:
 
 def test_masks_of_a_pattern_are_not_made() -> None:
     """2^17 tokens would need 16 GiB of mask."""
-    from attnscale.torch._models.masks import PatternMask, make_mask
+    from attnscale.torch._models.interface import PatternMask, make_mask
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     n = 2**17
@@ -207,7 +207,7 @@ def test_masks_of_a_pattern_are_not_made() -> None:
 
 
 def test_other_masks_are_made() -> None:
-    from attnscale.torch._models.masks import make_mask
+    from attnscale.torch._models.interface import make_mask
     from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
 
     for function in (
@@ -222,7 +222,7 @@ def test_other_masks_are_made() -> None:
 
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
     """0 where a key is seen, as transformers' eager attention has them; else it is boolean."""
-    from attnscale.torch._models.masks import make_mask
+    from attnscale.torch._models.interface import make_mask
 
     mask, scores = make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
     hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)
@@ -263,12 +263,6 @@ def test_what_is_recorded() -> None:
     assert log.modules == tuple(f"layers.{i}.self_attn" for i in range(4))
     assert log["entropy"]["layers.2.self_attn"].shape == (1, 4, 60)
     assert log.passes[0]["layers.0.self_attn"]["entropy"].shape == (1, 4, 20)
-    with pytest.raises(
-        KeyError, match=r"0: layers are keyed by the name of their module, here 'layers.0.self"
-    ):
-        _ = log.passes[0][0]
-    with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
-        _ = log["argmax"]
 
 
 def test_laws_multiply_the_models_own_scale() -> None:
@@ -302,24 +296,13 @@ def test_the_map_of_heads() -> None:
     assert bits.figure.axes[1].get_ylabel() == "mean entropy (bits)"
 
 
-def test_everything_is_put_back_after_an_error() -> None:
-    model, _ = oracle.build("llama")
-    model.set_attn_implementation("sdpa")
-    with pytest.raises(RuntimeError, match="stop"), at.torch.record(model):
-        raise RuntimeError("stop")
-    assert model.config._attn_implementation == "sdpa"
-
-
 def test_bad_use_is_a_clear_error() -> None:
     model, _ = oracle.build("llama")
     with pytest.raises(ValueError, match="no attention of LlamaModel was recorded"), at.torch.record(model):
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
         _ = at.torch.AttentionLog((), {}).entropy
-    with (
-        pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got 3"),
-        at.torch.record(3),
-    ):
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got 3"), at.torch.record(3):
         pass
     flash = torch.nn.Identity()
     flash.config = SimpleNamespace(_attn_implementation="flash_attention_2")
@@ -334,14 +317,15 @@ def test_bad_use_is_a_clear_error() -> None:
         pass
 
 
-def test_an_unknown_argument_is_not_ignored() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_unknown_argument_is_not_ignored(dropout: float) -> None:
     from attnscale.torch._models.interface import attend
 
     q = torch.randn(1, 2, 8, 4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
-        attend(torch.nn.Identity(), q, q, q, None, indices=torch.zeros(1))
+        attend(torch.nn.Identity(), q, q, q, None, dropout=dropout, indices=torch.zeros(1))
     with pytest.raises(ValueError, match="must be on the device of query, meta, got one on cpu"):
-        attend(torch.nn.Identity(), q.to("meta"), q, q, None)
+        attend(torch.nn.Identity(), q.to("meta"), q, q, None, dropout=dropout)
 
 
 def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:

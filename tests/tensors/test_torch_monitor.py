@@ -16,14 +16,10 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 import audit_oracle as oracle  # noqa: E402
-from attnscale.torch._models.alarm import Limits  # noqa: E402
+from attnscale.torch._models.tally import Limits  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.usefixtures("fixed_seed"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 IDS = torch.arange(3, 63).repeat(2, 1) * torch.tensor([[7], [11]]) % 60 + 3  # two texts of 60 tokens
 STATISTICS = ("entropy", "max_score", "concentration", "lse")

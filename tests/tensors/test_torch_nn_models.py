@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """at.torch.nn.MultiheadAttention in PyTorch's encoder, decoder and Transformer.
 
-What of PyTorch's tests of these does not apply, test_torch_nn_peers.py says.
+What of PyTorch's tests of these does not apply, test_torch_nn.py says.
 """
 
 from __future__ import annotations

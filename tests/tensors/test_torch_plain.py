@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plain calls on tensors, which the core reads by DLPack: the same numbers as by any other way."""
+"""Plain calls on tensors go to the kernels directly, which read them by DLPack; others take an operator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import attnscale as at
+import numpy as np
 import pytest
 
 from tests.declarations import check_declarations
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 #: What attnscale declares of DLPack, and the same in the header that comes with PyTorch.
 STRUCTS = {
@@ -53,7 +56,7 @@ def test_the_declarations_are_those_of_the_installed_pytorch(tmp_path: Path) -> 
 
 
 def random(*shape: int, dtype: Any = None) -> Any:
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+    made = torch.randn(*(shape or (2, 5, 4)), generator=torch.Generator().manual_seed(sum(shape)))
     return made.to(dtype or torch.float32)
 
 
@@ -106,9 +109,204 @@ def test_results_own_their_memory() -> None:
     assert torch.equal(found.add_(1), copy + 1)
 
 
-def test_negative_tensors_are_no_plain_ones() -> None:
-    """PyTorch stores some with the opposite sign."""
-    x = torch.complex(random(2, 4, 8), random(2, 4, 8)).conj().imag
+# ---- which way a call takes -------------------------------------------------------------------------
+
+
+def takes_the_operator(output: Any) -> bool:
+    """Whether the operator of PyTorch made this output, which requires grad."""
+    return type(output.grad_fn).__name__ == "OperatorBackward"
+
+
+def call(*given: Any, **options: Any) -> Any:
+    given = given or (random(),) * 3
+    return at.torch.attention_statistics(*given, statistics=("lse", "argmax"), **options)
+
+
+def profiled() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        call()
+    assert "attnscale::attend" in {event.key for event in found.key_averages()}
+
+
+def watched() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    names: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        call()
+    assert "attnscale.attend.default" in names
+
+
+def negated() -> None:
+    x = torch.complex(random(), random()).conj().imag
     assert x.is_neg()
-    found = at.torch.attention(x, x, x)
-    assert torch.equal(found, at.torch.attention(*[x.resolve_neg()] * 3))
+    got, want = call(x, x, x), call(x.resolve_neg(), x.resolve_neg(), x.resolve_neg())
+    for each, exact in zip(got, want, strict=True):
+        assert each is None or torch.equal(each, exact)
+    assert takes_the_operator(call(x, x, random().requires_grad_()).output)
+
+
+def of_a_subclass() -> None:
+    class Own(torch.Tensor):
+        pass
+
+    x = random().as_subclass(Own)
+    assert type(call(x, x, x).output) is Own
+    assert takes_the_operator(call(x, x, random().requires_grad_()).output)
+
+
+def with_tangents() -> None:
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        found = call(forward_ad.make_dual(random(), random()), random(), random())
+    assert torch.equal(found.output, call(random(), random(), random()).output)
+
+
+def with_a_default_device() -> None:
+    with torch.device("cpu"):
+        assert takes_the_operator(call(random().requires_grad_(), random(), random()).output)
+
+
+def without_numbers() -> None:
+    x = random().to("meta").requires_grad_()
+    found = call(x, x, x).output
+    assert found.is_meta
+    assert takes_the_operator(found)
+
+
+def transformed() -> None:
+    x = random(3, 2, 5, 4)
+    found = torch.func.vmap(lambda x: call(x, x, x).output)(x)
+    torch.testing.assert_close(found, torch.stack([call(each, each, each).output for each in x]))
+
+
+OTHERS: list[Callable[[], None]] = [
+    *(profiled, watched, with_tangents, negated, of_a_subclass, with_a_default_device),
+    *(without_numbers, transformed),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_call_that_pytorch_has_more_to_do_with_takes_the_operator(other: Callable[[], None]) -> None:
+    other()
+
+
+def test_a_plain_call_takes_no_operator() -> None:
+    x, key = random().requires_grad_(), torch.nn.Parameter(random())
+    assert not takes_the_operator(call(x, key, random()).output)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = call(x, key, random()).output
+    assert found.dtype == torch.bfloat16
+    assert not takes_the_operator(found)
+    with torch.inference_mode():
+        call()
+
+
+def test_sparse_and_nested_tensors_are_refused_as_pytorch_refuses_them() -> None:
+    for made in (random().to_sparse(), torch.nested.nested_tensor([random(5, 4), random(3, 4)])):
+        with pytest.raises((NotImplementedError, RuntimeError, TypeError)):
+            call(made, made, made)
+
+
+@pytest.mark.parametrize(
+    "asked", [(), ("lse",), ("argmax", "entropy"), ("score_variance", "n_visible", "support")]
+)
+@pytest.mark.parametrize("with_value", [False, True], ids=["rows alone", "with a value"])
+def test_both_ways_have_the_same_bits(asked: tuple[str, ...], with_value: bool) -> None:
+    found = []
+    for way in (nullcontext(), torch.device("cpu")):
+        q, k, v = (random(2, n, 4).requires_grad_() for n in (5, 7, 7))
+        bias = random(5, 7).requires_grad_()
+        value = v if with_value else None
+        with way:
+            result = at.torch.attention_statistics(q, k, value, statistics=asked, attn_mask=bias, causal=2)
+        there = [x for x in result if x is not None]
+        assert [x.requires_grad for x in there] == [x.is_floating_point() for x in there]
+        loss = sum(x.square().sum() for x in there if x.requires_grad)
+        if isinstance(loss, torch.Tensor):
+            loss.backward()
+        found.append([*result, q.grad, k.grad, v.grad, bias.grad])
+    for mine, other in zip(*found, strict=True):
+        assert (mine is None) == (other is None)
+        assert mine is None or torch.equal(mine, other)
+
+
+def test_a_batch_of_gradients_is_a_loop_of_them() -> None:
+    x = random().requires_grad_()
+    output = call(x, x, x).output
+    given = random(3, *output.shape)
+    batch = torch.autograd.grad(output, x, given, is_grads_batched=True, retain_graph=True)[0]
+    for each, got in zip(given, batch, strict=True):
+        torch.testing.assert_close(got, torch.autograd.grad(output, x, each, retain_graph=True)[0])
+
+
+def test_what_changes_after_the_forward_pass_is_noticed() -> None:
+    x = random().requires_grad_()
+    key = random()
+    output = at.torch.attention(x, key, key)
+    key.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("is_causal", 1, TypeError, "is_causal must be True or False, got 1"),
+        ("enable_gqa", 0, TypeError, "enable_gqa must be True or False, got 0"),
+        ("softcap", "2", TypeError, "softcap must be a number, got '2'"),
+        ("layout", ["bhsd"], ValueError, r"layout must be .*got \['bhsd'\]"),
+        ("num_threads", 2.0, TypeError, "num_threads must be an integer, got 2.0"),
+        ("normalizer", 3, (TypeError, ValueError), "normalizer|unknown"),
+    ],
+)
+def test_an_option_is_read_anew_after_one_that_is_equal_to_it(
+    name: str, value: Any, error: Any, message: str
+) -> None:
+    """True is 1 and 2 is 2.0 for a cache that asks no further."""
+    x = random()
+    for equal in ({"is_causal": True}, {"enable_gqa": False}, {"softcap": 2.0}, {"num_threads": 2}):
+        at.torch.attention(x, x, x, **equal)
+    with pytest.raises(error, match=message):
+        at.torch.attention(x, x, x, **{name: value})
+
+
+# ---- denormal numbers, which PyTorch may take for zero: all threads do as the calling one does -------
+
+DENORMAL = np.float32(1e-40)
+
+
+@pytest.fixture
+def flushed() -> Iterator[None]:
+    """The calling thread takes denormal numbers for zero."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("PyTorch cannot make this CPU flush denormal numbers")
+    yield
+    torch.set_flush_denormal(False)
+
+
+def outputs(num_threads: int) -> np.ndarray:
+    """Means of equal denormal values, over more rows than one thread is given at a time."""
+    query = np.zeros((64, 256, 16), np.float32)
+    return at.attention(query, query, np.full_like(query, DENORMAL), num_threads=num_threads)
+
+
+def test_two_threads_flush_what_one_flushes(flushed: None) -> None:
+    assert (outputs(1) == 0).all()
+    assert (outputs(2) == 0).all()
+
+
+def test_threads_that_began_under_flushing_compute_as_others_do(flushed: None) -> None:
+    outputs(2)
+    torch.set_flush_denormal(False)
+    assert (outputs(1) > 0).all()
+    assert (outputs(2) > 0).all()

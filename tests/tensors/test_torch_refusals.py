@@ -14,11 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.usefixtures("either_way"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("either_way")]
 
 ROWS = torch.ones(2, 4, 8)
 QKV = {"query": ROWS, "key": ROWS, "value": ROWS}

@@ -19,11 +19,7 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 # transformers, Lightning and torch warn about their own affairs while they load and run.
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.usefixtures("fixed_seed"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 NAMES = {
     f"attention/{name}/layer_{layer}" for name in ("entropy", "entropy_min", "max_score") for layer in (0, 1)

@@ -16,8 +16,7 @@ from .._core import Intervals
 from .._homes import Home
 from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
-from .distance import read_tables
-from .form import PRODUCTS, ScoreForm
+from .distance import PRODUCTS, ScoreForm, read_tables
 from .lost_rows import warn_of_lost_rows
 from .named import AxesOfRows, Names, read_named
 from .options import AXES, DEFAULTS

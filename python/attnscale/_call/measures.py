@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .._core import Intervals
     from .arrays import Inputs
-    from .form import ScoreForm
+    from .distance import ScoreForm
 
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 

@@ -17,24 +17,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Option(NamedTuple):
-    """One option: its name, its value where it is not given, and what is said of it.
-
-    Attributes
-    ----------
-    name : str
-    default : object
-    kind : str
-        What it takes, as docstrings have it behind the name.
-    text : str
-        What it means.
-    axes : tuple of str or None
-        The axes behind those of the batch that an array given for it broadcasts to; None: it is no array.
-    """
+    """One option: its name, its value where it is not given, and what is said of it."""
 
     name: str
     default: Any
-    kind: str
-    text: str
+    kind: str  # what it takes, as docstrings have it behind the name
+    text: str  # what it means
+    #: The axes behind those of the batch that an array given for it broadcasts to; None: it is no array.
     axes: tuple[str, ...] | None = None
 
 

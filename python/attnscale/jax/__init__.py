@@ -18,8 +18,8 @@ if _version < (0, 8):
     )
 
 from .._call.statistics import AttentionStatistics
+from ._arguments import Sink
 from ._functional import attention, attention_entropy, attention_statistics
-from ._sink import Sink
 
 __all__ = ["AttentionStatistics", "Sink", "attention", "attention_entropy", "attention_statistics"]
 

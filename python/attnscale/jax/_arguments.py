@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 
 from .. import normalizers
 from .._call.arrays import float_type_error, is_float_type, shape_in
+from .._call.call import Call
 from .._call.distance import law_factor
 from .._call.options import DEFAULTS
 from .._call.rows import read_causal, read_integers, read_window
@@ -23,14 +25,103 @@ from ..laws import Law
 from ..laws._base import ClosedForm
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
-from ._autograd import Form
+from ._autograd import Form, with_length
 from ._ffi import check_on_cpu
-from ._norm import with_length
-from ._sink import Sink
-from ._traced import TracedCall, is_traced, known, stand_in
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .._call.types import Causal, DistanceTable, QKNorm, Window
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A softmax beside a sink with logits to learn: see :class:`attnscale.normalizers.Sink`.
+
+    A pytree, so that it may be a part of a model's parameters.
+
+    Parameters
+    ----------
+    logits : jax.Array, shape () or (heads,)
+        The score of the sink, for all heads or one a head. May be traced and differentiated.
+
+    Examples
+    --------
+    >>> import attnscale as at, jax, jax.numpy as jnp
+    >>> q, k = jnp.zeros((2, 1, 3, 4))  # (heads, n, head_dim)
+    >>> def total(sink):
+    ...     return at.jax.attention_statistics(q, k, statistics="lse", normalizer=sink).lse.sum()
+    >>> jax.grad(total)(at.jax.Sink(jnp.zeros(1))).logits  # 3 rows, each gives a fourth to the sink
+    Array([0.75], dtype=float32)
+    """
+
+    logits: jax.Array
+
+
+jax.tree_util.register_dataclass(Sink, ["logits"], [])
+
+
+def is_traced(x: Any) -> bool:
+    """Whether an option is an array without numbers that Python can read."""
+    return isinstance(x, jax.core.Tracer)
+
+
+def stand_in(x: Any, filler: float = 0) -> NDArray[Any]:
+    """An array of NumPy of the shape and type of `x`, which takes no memory."""
+    return np.broadcast_to(np.full((), filler, x.dtype), x.shape)
+
+
+def known(name: str, x: Any, filler: float = 0) -> Any:
+    """An option as the rules of arrays take it: with its numbers, or in place of those that are traced."""
+    if is_traced(x):
+        return stand_in(x, filler)
+    return as_array(name, x) if isinstance(x, jax.Array) else x
+
+
+class TracedCall(Call):
+    """A call of stand-ins, which has what shapes alone say, and refuses to count what is not known."""
+
+    __slots__ = ("asking", "of_core", "traced")
+
+    traced: tuple[str, ...]  # options whose numbers are not known
+    asking: str  # what counts keys just now
+    of_core: bool  # whether the core counts them again when the program runs
+
+    def visible_keys(self) -> NDArray[np.int64]:
+        self._need("attn_mask", "key_lengths", "document_ids")
+        return super().visible_keys()
+
+    def row_sizes(self) -> NDArray[np.int64]:
+        self._need("key_lengths", "document_ids")
+        return super().row_sizes()
+
+    def positions(self) -> NDArray[np.int64]:
+        self._need("key_lengths", "document_ids")
+        return super().positions()
+
+    def row_entropies(self) -> NDArray[np.float64]:
+        raise self._no_scores()
+
+    def row_gaps(self) -> NDArray[np.float64]:
+        raise self._no_scores()
+
+    def row_spreads(self) -> NDArray[np.float64]:
+        raise self._no_scores()
+
+    def _need(self, *names: str) -> None:
+        for name in names:
+            if name in self.traced and not self.of_core:
+                raise ValueError(
+                    f"{self.asking} counts the keys of a row, which takes the numbers of {name}, a traced "
+                    "array here (jit, vmap, grad); pass numbers, or the scale as an array"
+                )
+
+    def _no_scores(self) -> ValueError:
+        return ValueError(
+            f"{self.asking} measures the scores of each row, which attnscale.jax does not; "
+            "attnscale.attention does, or pass the scale as an array"
+        )
+
 
 _Arrays = dict[str, Any]
 # The values of the core's causal_alignment, and its open side of a window.
@@ -73,7 +164,10 @@ def read_call(
     arrays = {"query": _read("query", query), "key": _read("key", key)}
     if value is not None:
         arrays["value"] = _read("value", value)
-    _check_layout(given["layout"])
+    if given["layout"] not in ("bhsd", "bshd"):
+        raise ValueError(
+            f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(given['layout'])}"
+        )
     q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
     given["attn_mask"] = _mask(given["attn_mask"])
     tables = _Tables(given["distance_scale"], given["distance_bias"])
@@ -137,11 +231,6 @@ def _read(name: str, array: Any) -> Any:
     if not is_float_type(array.dtype):
         raise float_type_error(name, array, array.dtype)
     return array
-
-
-def _check_layout(layout: Any) -> None:
-    if layout not in ("bhsd", "bshd"):
-        raise ValueError(f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(layout)}")
 
 
 def _read_normalizer(normalizer: Any) -> Normalizer | None:

@@ -19,10 +19,7 @@ _USUAL = ("lse", "entropy")
 
 @takes(ArrayOptions)
 def attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    **options: Unpack[ArrayOptions],
+    query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[ArrayOptions]
 ) -> jax.Array:
     """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
@@ -126,11 +123,7 @@ def attention_statistics(
 
 
 @takes(ArrayOptions)
-def attention_entropy(
-    query: jax.Array,
-    key: jax.Array,
-    **options: Unpack[ArrayOptions],
-) -> jax.Array:
+def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayOptions]) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
     Parameters

@@ -27,19 +27,12 @@ except ImportError as error:
 from .._call.statistics import AttentionStatistics
 from . import nn
 from ._clip import qk_clip_
-from ._composed import differential_attention, relay_attention
-from ._divergence import attention_divergence
+from ._composed import attention_divergence, differential_attention, relay_attention
 from ._functional import attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._lse import identify_lse
-from ._models.alarm import Alarm
-from ._variants import (
-    cosformer_attention,
-    efficient_attention,
-    linear_attention,
-    performer_attention,
-    ssd,
-)
+from ._models.tally import Alarm
+from ._variants import cosformer_attention, efficient_attention, linear_attention, performer_attention, ssd
 from .nn._replace import replace_attention
 
 if TYPE_CHECKING:

@@ -18,13 +18,12 @@ from .._checks import fit_to
 from .._results import statistic_names
 from ..normalizers import Normalizer
 from ._arguments import Arguments
-from ._block_rows import BlockCall
+from ._block_rows import BlockCall, Learnt
 from ._device import check_no_threads, without_autocast
 from ._private import is_traced
 from ._row_plan import RowPlan, plan_rows
 from ._scores import Scores, at_distances, visible_of, wide_rows
 from ._tensors import common_type, swap_heads
-from ._weigh import Learnt
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:

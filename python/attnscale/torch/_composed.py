@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions composed of attention on tensors: relay nodes, and the difference of two maps."""
+"""Functions composed of attention on tensors: relay nodes, difference and divergence of two maps."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Unpack
 
+import torch
 from torch import Tensor
 
+from .._call.arrays import shape_in
+from .._call.options import check_known, takes
 from .._call.statistics import AttentionStatistics
-from .._checks import shown
-from ._device import without_autocast
+from .._checks import errors_of, shown
+from ..laws import Law
+from ._arguments import ScoreOptions, read_call
+from ._autograd import compute_again
+from ._blocks import scores_of
+from ._device import backend_of, without_autocast
 from ._functional import attention, attention_statistics
-from ._tensors import autocast, check_tensors, common_type, wide_type
+from ._learned import Learned
+from ._private import is_traced
+from ._scores import Scores, rows_of_block
+from ._tensors import autocast, check_tensors, common_type, joined, row_extents, shows, swap_heads, wide_type
 
 
 def relay_attention(
@@ -136,3 +147,177 @@ def _share(lam: float | Tensor, output: Tensor, *, swapped: bool) -> float | Ten
     while swapped and share.ndim < 3:
         share = share[None]
     return share.transpose(-3, -2) if swapped else share
+
+
+_OF_SCORES = frozenset(ScoreOptions.__annotations__)
+#: Those that the two attentions may have each of their own, and that which says what computes them.
+_OF_ONE = ("scale", "attn_mask", "softcap", "backend")
+
+
+@takes(ScoreOptions)
+def attention_divergence(
+    query: Tensor,
+    key: Tensor,
+    other_query: Tensor,
+    other_key: Tensor,
+    *,
+    other_scale: float | Tensor | str | Law | Learned | None = None,
+    other_attn_mask: Tensor | None = None,
+    other_softcap: float | None = None,
+    **options: Unpack[ScoreOptions],
+) -> Tensor:
+    """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
+
+    Parameters
+    ----------
+    query, key, other_query, other_key : Tensor
+        As for :func:`attnscale.attention_divergence`; all of them and the scales may require grad. They are
+        taken in their own types, also under ``torch.autocast``.
+    other_scale, other_attn_mask, other_softcap, {names}
+        As there; scales and backend as for :func:`attention`. There are no kernels in Triton.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries)
+        inf, without a gradient, where p' hides a key that p sees; 0 for a query that sees no key under p.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, RuntimeError
+        As :func:`attention`; if the two attentions do not fit each other.
+
+    Notes
+    -----
+    With H the entropy of p, KL = lse' - scale' q' . sum_j p_j k'_j - H: attention with the other keys as
+    values, whose backward pass is that of :func:`attention_statistics`. The gradient of s'_j is p'_j - p_j.
+    To train p' alone, detach query and key. Where the scores of p' are no scaled products
+    (``other_softcap``, or a mask that adds numbers other than 0), both matrices of scores are
+    written out block by block.
+
+    Examples
+    --------
+    An indexer of one small head learns the weights of eight:
+
+    >>> import attnscale as at, torch
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> q, k = torch.randn(2, 8, 100, 64, generator=rng)  # each (heads, n, head_dim)
+    >>> index_q, index_k = torch.randn(2, 1, 100, 16, generator=rng).requires_grad_()
+    >>> loss = at.torch.attention_divergence(q, k, index_q, index_k, is_causal=True).mean()
+    >>> loss.backward()
+    """
+    if any(option not in _OF_SCORES for option in options):  # the compiler of PyTorch follows no signature
+        check_known(attention_divergence, options)
+    layout, backend = options.get("layout", "bhsd"), options.get("backend")
+    masks: dict[str, Any] = {name: x for name, x in options.items() if name not in _OF_ONE}
+    check_tensors(query=query, key=key, other_query=other_query, other_key=other_key)
+    rows = _row_shape(query, key, other_query, other_key, masks)
+    query = _spread(query, rows, layout)
+    attn_mask, lengths, documents = map(options.get, ("attn_mask", "key_lengths", "document_ids"))
+    if not (attn_mask is other_attn_mask is lengths is documents is None):
+        other_query = _spread(other_query, rows, layout)
+    own_mask = _plain(attn_mask)
+    own = {**masks, "scale": options.get("scale"), "attn_mask": own_mask, "softcap": options.get("softcap")}
+    their_mask = own_mask if other_attn_mask is None else _plain(other_attn_mask)
+    theirs = {**masks, "scale": other_scale, "attn_mask": their_mask, "softcap": other_softcap}
+    with torch.autocast(query.device.type, enabled=False):
+        with errors_of("other_query and other_key"):
+            scores = scores_of(read_call(other_query, other_key, None, theirs))
+        if other_softcap is None and (their_mask is None or their_mask.dtype == torch.bool):
+            lse = attention_statistics(
+                other_query, other_key, statistics="lse", **theirs, backend=backend
+            ).lse
+            value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
+            rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
+            found = _from_values(rows_of_own, scores, lse, layout)
+        else:
+            backend_of(query.device, backend)  # the kernels in Triton do not write out scores
+            found = _from_blocks(scores_of(read_call(query, key, None, own)), scores)
+        if other_attn_mask is not None:
+            found = found.masked_fill(_hides(query, key, own_mask, their_mask, masks), math.inf)
+    # Rounding is cut off at 0, and takes no gradient with it.
+    return found - found.detach().clamp(max=0)
+
+
+# ---- the two calls --------------------------------------------------------------------------------
+
+
+def _row_shape(
+    query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
+) -> tuple[int, ...]:
+    """(..., heads, n_queries) of the result."""
+    layout, enable_gqa = masks.get("layout", "bhsd"), masks.get("enable_gqa", False)
+    for one, many, here, there in (("query", "queries", query, other_query), ("key", "keys", key, other_key)):
+        n, other_n = (shape_in(layout, x.shape)[-2] for x in (here, there))
+        if n != other_n:
+            raise ValueError(f"other_{one} must have as many {many} as {one}, got {other_n} and {n}")
+    try:
+        found = [
+            row_extents(pair, layout, enable_gqa=enable_gqa)[0]
+            for pair in ((query, key), (other_query, other_key))
+        ]
+        return tuple(torch.broadcast_shapes(*found))
+    except RuntimeError:
+        raise ValueError(
+            "the batch axes and heads of query, key, other_query and other_key must broadcast, got shapes "
+            + ", ".join(str(tuple(x.shape)) for x in (query, key, other_query, other_key))
+        ) from None
+
+
+def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
+    """The query with a row for each of the result."""
+    return query.expand(shape_in(layout, (*rows, query.shape[-1])))
+
+
+def _plain(mask: Tensor | None) -> Tensor | None:
+    """The mask; one that adds nothing but 0 and hides keys, and is no parameter, as a boolean one."""
+    if mask is None or mask.dtype == torch.bool or mask.requires_grad or is_traced() or mask.is_meta:
+        return mask
+    shown = shows(mask)
+    return shown if bool((~shown | (mask == 0)).all()) else mask
+
+
+def _hides(
+    query: Tensor, key: Tensor, mask: Tensor | None, other_mask: Tensor | None, masks: dict[str, Any]
+) -> Tensor:
+    """Where p' hides a key that p sees; counted on a channel of zeros."""
+    shown = [shows(x) for x in (mask, other_mask) if x is not None]
+    both = shown[0] if len(shown) == 1 else shown[0] & shown[1]
+    zeros = [torch.zeros_like(x[..., :1]) for x in (query, key)]
+    own, common = (
+        attention_statistics(*zeros, statistics="n_visible", scale=1.0, attn_mask=x, **masks).n_visible
+        for x in (mask, both)
+    )
+    return common < own
+
+
+# ---- the divergence -------------------------------------------------------------------------------
+
+
+def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: str) -> Tensor:
+    """From the rows of p whose values were the other keys, and from the query and lse of p'."""
+    divergence = lse - (other.query * swap_heads(own.output, layout)).sum(-1) - own.entropy
+    return divergence.masked_fill(torch.isneginf(own.lse), 0.0)
+
+
+def _from_blocks(scores: Scores, other: Scores) -> Tensor:
+    """From blocks of both matrices of scores, which the backward pass computes again."""
+    n = scores.query.shape[-2]
+    step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
+    blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
+    parts = [compute_again(_of_rows, scores, other, *block, enabled=len(blocks) > 1) for block in blocks]
+    return joined(parts, -1)
+
+
+def _of_rows(scores: Scores, other: Scores, start: int, stop: int) -> Tensor:
+    """The divergence of the queries start ... stop - 1."""
+    log_p, log_other = (_log_softmax(*each.of_rows(start, stop)) for each in (scores, other))
+    hidden = torch.isneginf(log_p.detach()) | torch.isneginf(log_other.detach())
+    return (log_p.exp() * (log_p.masked_fill(hidden, 0.0) - log_other.masked_fill(hidden, 0.0))).sum(-1)
+
+
+def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """-inf at keys that are not seen."""
+    if seen is None:
+        return scores.log_softmax(-1)
+    empty = ~seen.any(-1, keepdim=True)
+    return scores.masked_fill(empty, 0.0).log_softmax(-1).masked_fill(~seen, -math.inf)

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
 
 from .._checks import choose, shown
-from ._arguments import Arguments
-from ._tensors import check_one_device
-from ._triton import _support
 
 #: Names of what computes attention and its linear families; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
@@ -27,22 +23,6 @@ Kernel = Literal["core", "triton", "torch"]
 
 
 # ---- backends -----------------------------------------------------------------------------------
-
-
-def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> Kernel:
-    """What computes a call, of which the statistics `asked` are wanted.
-
-    "core" are the kernels of this package for the CPU, "triton" those for CUDA and HIP, which no call gets
-    unless it asks for them, and "torch" plain operations of PyTorch, which any device has.
-    """
-    device = call.query.device
-    check_one_device(device, *call.tensors)
-    found = backend_of(device, backend, "triton")
-    if found == "triton":
-        if reason := _support.obstacle(call, asked):
-            raise ValueError(f"backend='triton' does not serve this call: {reason}; backend='torch' does")
-        _load_triton(device.type)
-    return found
 
 
 def backend_of(device: torch.device, backend: str | None, *more: str) -> Kernel:
@@ -85,20 +65,6 @@ def refuse_jit_trace() -> None:
         )
 
 
-@torch.compiler.assume_constant_result
-def _load_triton(device_type: str) -> None:
-    """Make the kernels in Triton those of the operator on a type of device; the compiler does not look in."""
-    _register_triton(device_type)
-
-
-@lru_cache
-def _register_triton(device_type: str) -> None:
-    from ._triton._operator import register, registered  # imports Triton, which may take a second
-
-    if device_type not in registered:
-        register(device_type)
-
-
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context in which ``torch.autocast`` is off for a device."""
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # "meta" has no autocast
@@ -110,18 +76,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def device_named(name: Any) -> torch.device:
-    """The device of this name, which PyTorch must be able to put tensors on.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device here.
-
-    Examples
-    --------
-    >>> device_named("cpu")
-    device(type='cpu')
-    """
+    """The device of this name, which PyTorch must be able to put tensors on."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
@@ -137,12 +92,6 @@ def device_named(name: Any) -> torch.device:
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    """The type of this name, one of DTYPES.
-
-    Examples
-    --------
-    >>> dtype_named("bfloat16")
-    torch.bfloat16
-    """
+    """The type of this name, one of DTYPES."""
     found: torch.dtype = getattr(torch, choose("dtype", name, DTYPES))
     return found

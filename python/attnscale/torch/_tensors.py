@@ -102,6 +102,11 @@ def shows(mask: torch.Tensor) -> torch.Tensor:
     return mask if mask.dtype == torch.bool else ~(mask <= torch.finfo(mask.dtype).min / 2)
 
 
+def joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    """The parts one behind the other along an axis; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
 def swap_heads(rows: torch.Tensor, layout: str) -> torch.Tensor:
     """Rows of a layout as (..., heads, n, dim), and back; tensors with two axes have no heads."""
     return rows.transpose(-3, -2) if layout == "bshd" and rows.ndim > 2 else rows

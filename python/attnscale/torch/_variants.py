@@ -131,12 +131,7 @@ def linear_attention(
 
 @takes(CausalOptions)
 def cosformer_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    max_length: int,
-    **options: Unpack[CausalOptions],
+    query: Tensor, key: Tensor, value: Tensor, *, max_length: int, **options: Unpack[CausalOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
 
@@ -208,11 +203,7 @@ def performer_attention(
 
 @takes(FamilyOptions)
 def ssd(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
-    **options: Unpack[FamilyOptions],
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, **options: Unpack[FamilyOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
 

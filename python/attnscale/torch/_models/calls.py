@@ -22,18 +22,10 @@ _OF_PLACES = ("key_lengths", "document_ids", "distance_scale", "distance_bias")
 
 
 class Place(NamedTuple):
-    """Where a call was made.
+    """Where a call was made."""
 
-    Attributes
-    ----------
-    module : str
-        The module, as the model's ``named_modules()`` has it.
-    number : int
-        Counts the calls of the module within one pass of the model, from 0.
-    """
-
-    module: str
-    number: int
+    module: str  # as the model's ``named_modules()`` has it
+    number: int  # of the call of the module within one pass of the model, from 0
 
     def __str__(self) -> str:
         return f"{self.module}#{self.number}" if self.number else self.module
@@ -41,40 +33,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of attention, detached from autograd.
-
-    Attributes
-    ----------
-    place : Place
-    way : str
-        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
-        where it wrote the softmax over its scores out.
-    kind : {"self", "cross"}
-    key_heads : int
-        Heads of keys, which grouped queries share.
-    measured : Product
-        Queries, keys and options that give the rows which the model computed: of a softmax that it wrote out,
-        its scores as a mask on products of 0.
-    product : Product or None
-        Those of the model itself. None where it wrote its softmax out over scores that are no product which
-        is known here.
-    real : Tensor of bool or None, shape (batch, n_queries)
-        Which rows are of a text and not of padding; None: all.
-    documents : Tensor of int64 or None, shape (batch, n_keys)
-        Which text each key is of, where laws count positions in the key's own text; None: one text.
-    is_cut : bool
-        Whether the first keys of the text are no longer among the keys, as in the cache of a sliding window.
-    """
+    """One call of attention, detached from autograd."""
 
     place: Place
-    way: str
-    kind: str
-    key_heads: int
+    way: str  # of calling it: see LoggedCall
+    kind: str  # "self" or "cross"
+    key_heads: int  # which grouped queries share
+    #: Queries, keys and options that give the rows which the model computed: of a softmax that it wrote out,
+    #: its scores as a mask on products of 0.
     measured: Product
+    #: Those of the model itself. None where it wrote its softmax out over scores that are no product which is
+    #: known here.
     product: Product | None
-    real: Tensor | None = None
+    real: Tensor | None = None  # which rows are of a text and not of padding, (batch, n_queries); None: all
+    #: Which text each key is of, (batch, n_keys), where laws count positions in the key's own; None: one.
     documents: Tensor | None = None
-    is_cut: bool = False
+    is_cut: bool = False  # whether the first keys of the text are gone, as from the cache of a sliding window
 
     @property
     def rows_shape(self) -> tuple[int, int, int]:

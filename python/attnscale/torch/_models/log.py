@@ -17,8 +17,7 @@ from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
 from ...laws import get
 from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
-from .heads import groups_of
-from .logged import Logged, mean_of_texts, measured
+from .logged import Logged, groups_of, mean_of_texts, measured
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a log keeps of one call of attention, in the memory of the CPU."""
+"""What a log keeps of one call of attention, and the rows of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
-from .by_name import ByName
-from .heads import kept_rows, on_host
+from ..._calibrate.fit import Length
+from ..._report.make import Group
+from .._arguments import sink_of_array
+from .._learned import Sink
+from .._tensors import array, shows
+from .by_name import ByName, LoggedCall
+from .calls import Call
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..._calibrate.fit import Length
     from ...laws import Law
-    from .calls import Call
 
 
 class Logged(NamedTuple):
@@ -52,3 +57,127 @@ def mean_of_texts(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.flo
     """Mean of each head, shape (heads,), over the rows (batch, heads, queries) that are of texts."""
     chosen = np.moveaxis(rows, 1, -1)[real].astype(np.float64)
     return chosen.mean(axis=0) if len(chosen) else np.full(rows.shape[1], np.nan)
+
+
+def on_host(option: Any) -> Any:
+    """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""
+    if isinstance(option, Sink):
+        return sink_of_array(array(option.logits.detach().cpu()))
+    return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
+
+
+def kept_rows(call: Call) -> Length:
+    """A copy of the queries and keys of one call, of a lone text without its padding.
+
+    The query is such that 1/sqrt(head_dim) is its own scale. The copy is in the memory of the CPU.
+    """
+    query, key, given = call.known("keep_heads keeps")
+    options = dict(given)
+    if len(query) == 1:
+        query, key = _without_padding(call, query, key, options)
+    own = options["scale"] * math.sqrt(query.shape[-1])
+    names = ("attn_mask", "window", "softcap", "normalizer")
+    known = {name: on_host(options[name]) for name in names if options.get(name) is not None}
+    form = {
+        "causal": "bottom_right" if "causal" in options else None,
+        "enable_gqa": query.shape[1] != key.shape[1],
+        "num_threads": None,
+    }
+    rows = np.multiply(on_host(query), own, dtype=np.float32), np.array(on_host(key), np.float32)
+    return Length(*rows, form | known)
+
+
+def _without_padding(
+    call: Call, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The real rows of a lone text, and the keys of these rows or that some row sees; options follow."""
+    mask, device = options.get("attn_mask"), query.device
+    real = torch.ones(query.shape[2], dtype=torch.bool) if call.real is None else call.real[0]
+    seen = torch.ones(key.shape[2], dtype=torch.bool)
+    if call.kind == "self" and len(real) == len(seen):
+        seen = real
+    elif mask is not None and mask.shape[-1] == len(seen):
+        seen = shows(mask).reshape(-1, len(seen)).any(0)
+    rows, columns = (each.nonzero()[:, 0].to(device) for each in (real, seen))
+    texts = call.documents if call.documents is None else call.documents[:, columns].unique()
+    is_cut_inside = len(rows) > 0 and int(rows[-1] - rows[0]) >= len(rows)
+    if (texts is not None and len(texts) > 1) or (is_cut_inside and options.get("window") is not None):
+        raise NotImplementedError(
+            f"keep_heads keeps one text without gaps, got several in a row of {call.place}"
+        )
+    if mask is not None:
+        options["attn_mask"] = (mask[..., rows, :] if mask.shape[-2] > 1 else mask)[..., columns]
+    sink = options.get("normalizer")
+    if isinstance(sink, Sink) and sink.logits.ndim == 3:
+        options["normalizer"] = Sink(sink.logits[..., rows])
+    return query[:, :, rows], key[:, :, columns]
+
+
+def groups_of(
+    passes: Sequence[Mapping[str, Length | None]], calls: Mapping[str, LoggedCall], numbers: Sequence[int]
+) -> list[Group]:
+    """The heads of each call with their rows at every length: one for each pass, the later of two alike.
+
+    The length of a pass is the number of keys of its first call for which that number changes between the
+    passes. A module that never sees more than one key has nothing to show, and is left out. Towers and kinds
+    of attention are groups of the page, which shows the `numbers` of the calls of the last pass.
+    """
+    found = [
+        {name: _checked(name, rows, calls) for name, rows in each.items() if rows is not None}
+        for each in passes
+    ]
+    if any(list(each) != list(calls) for each in found):
+        raise ValueError("a report needs passes through the same layers")
+    sizes = {name: [each[name].key.shape[-2] for each in found] for name in calls}
+    shown = {name: number for name, number in zip(calls, numbers, strict=True) if max(sizes[name]) > 1}
+    if not shown:
+        raise ValueError("a report needs passes over more than one token")
+    leading = next((name for name in shown if len(set(sizes[name])) > 1), next(iter(shown)))
+    by_length = dict(sorted(zip(sizes[leading], found, strict=True), key=lambda each: each[0]))
+    names = _group_names({name: calls[name] for name in shown}, by_length)
+    order = [*dict.fromkeys(names.values())]
+    return [
+        Group(
+            {n: each[name] for n, each in by_length.items()},
+            [(shown[name], head) for head in range(calls[name].heads)],
+            *(name, names[name]),
+        )
+        for name in sorted(shown, key=lambda name: order.index(names[name]))
+    ]
+
+
+def _group_names(
+    calls: Mapping[str, LoggedCall], by_length: Mapping[int, Mapping[str, Length]]
+) -> dict[str, str]:
+    """What the page calls the group of each module; "" where there is one."""
+
+    def parts(name: str, each: LoggedCall) -> Iterator[str]:
+        if len({one.tower for one in calls.values()}) > 1:
+            yield each.tower
+        if len({one.kind for one in calls.values()}) > 1:
+            yield f"{each.kind}-attention"
+        keys = [rows[name].key.shape[-2] for rows in by_length.values()]
+        if keys != list(by_length):
+            yield f"{min(keys)} keys" if len(set(keys)) == 1 else f"{min(keys)} to {max(keys)} keys"
+
+    return {name: ", ".join(parts(name, each)) for name, each in calls.items()}
+
+
+def _checked(name: str, rows: Length, calls: Mapping[str, LoggedCall]) -> Length:
+    """The rows without the batch axis; what is not one text that sees itself or another one is refused."""
+    batch, n_queries, n_keys = rows.query.shape[0], rows.query.shape[-2], rows.key.shape[-2]
+    if batch != 1:
+        raise ValueError(f"a report needs passes with one text, got a batch of {batch} in {name}")
+    is_other = name in calls and calls[name].kind == "cross" and rows.options["causal"] is None
+    if n_queries != n_keys and not is_other:
+        raise ValueError(
+            "a report needs passes over whole texts, with as many queries as keys, "
+            f"got {n_queries} and {n_keys} in {name}"
+        )
+    if np.ndim(getattr(rows.options.get("normalizer"), "logits", 0.0)) > 1:
+        raise ValueError(f"a report needs one sink for each head, got one for each row in {name}")
+    options = dict(rows.options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.ndim == 4:
+        options["attn_mask"] = mask[0]
+    return Length(rows.query[0], rows.key[0], options)

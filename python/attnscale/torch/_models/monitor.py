@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Watching the attention of a model while it is trained."""
+"""Watching the attention of a model while it is trained, by hand or by a trainer."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,11 +17,9 @@ from ..._grid.files import write_whole
 from ..._results import statistic_names
 from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import counted, to_csv
-from .alarm import Alarm, Limits, told
 from .by_name import layer_numbers
 from .calls import Call
-from .tally import Tally
-from .trainers import attach
+from .tally import Alarm, Limits, Tally, told
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -331,3 +330,68 @@ def _limit(name: str, value: float) -> float:
     if limit < 0:
         raise ValueError(f"{name} must be at least 0, got {limit}")
     return limit
+
+
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+
+
+def attach(monitor: Any, trainer: Any, *, by: str) -> Any:
+    """Give the trainer a callback that records its steps and logs the scalars; return the callback."""
+    homes = [each.__module__ for each in type(trainer).__mro__]
+    if any(home.startswith("transformers.") for home in homes) and hasattr(trainer, "add_callback"):
+        callback = _of_transformers(monitor, trainer, by)
+        trainer.add_callback(callback)
+        return callback
+    for package in _LIGHTNING:
+        if any(home.startswith(f"{package}.") for home in homes) and hasattr(trainer, "callbacks"):
+            callback = _of_lightning(monitor, package, by)
+            trainer.callbacks.append(callback)
+            return callback
+    raise TypeError(f"trainer must be a Trainer of transformers or of Lightning, got {shown(trainer)}")
+
+
+def _of_transformers(monitor: Any, trainer: Any, by: str) -> Any:
+    from transformers import TrainerCallback
+
+    class MonitorCallback(TrainerCallback):
+        """Records the steps, which the trainer counts from 0, and logs before the weights change."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % monitor.every == 0:
+                monitor.begin(trained=True)
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if monitor.is_recording:
+                monitor.end(state.global_step)
+                trainer.log(monitor.scalars(by=by))
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            monitor.cancel()
+
+    return MonitorCallback()
+
+
+def _of_lightning(monitor: Any, package: str, by: str) -> Any:
+    base: Any = importlib.import_module(package).Callback
+
+    class MonitorCallback(base):
+        """Records the steps, which the trainer counts from 0, and logs before the weights change."""
+
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            # With accumulated gradients several batches are one step.
+            if trainer.global_step % monitor.every == 0 and not monitor.is_recording:
+                monitor.begin(trained=True)
+
+        def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
+            if monitor.is_recording:
+                monitor.end(trainer.global_step)
+                for logger in trainer.loggers:
+                    logger.log_metrics(monitor.scalars(by=by), step=trainer.global_step)
+
+        def on_exception(self, *_: Any) -> None:
+            monitor.cancel()
+
+        def on_train_end(self, *_: Any) -> None:
+            monitor.cancel()
+
+    return MonitorCallback()

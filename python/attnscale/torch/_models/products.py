@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,35 +57,17 @@ _FAR = -1e4
 
 @dataclass(frozen=True)
 class Scores:
-    """What scores are made of, as far as it is known: softcap(scale * query . key) + bias + shift.
+    """What scores are made of, as far as it is known: softcap(scale * query . key) + bias + shift."""
 
-    Attributes
-    ----------
-    width : int
-        How many columns the product had.
-    query, key : Tensor or None
-        Factors of the product, (..., n_queries, head_dim) and (..., n_keys, head_dim); None: not known.
-    scale : float
-    softcap : float or None
-    bias : Tensor or None
-        Broadcasts to the scores.
-    shift : Tensor, float or None
-        One number for each row at most, which changes no weight.
-    sink : Tensor or None, shape (..., n_queries, sinks)
-        The columns behind those of the keys.
-    in_cap : bool
-        Whether the last factor of a soft-cap is still to come.
-    """
-
-    width: int
-    query: Tensor | None = None
-    key: Tensor | None = None
+    width: int  # how many columns the product had
+    query: Tensor | None = None  # (..., n_queries, head_dim), the factors of the product; None: not known
+    key: Tensor | None = None  # (..., n_keys, head_dim)
     scale: float = 1.0
     softcap: float | None = None
-    bias: Tensor | None = None
-    shift: Tensor | float | None = None
-    sink: Tensor | None = None
-    in_cap: bool = False
+    bias: Tensor | None = None  # broadcasts to the scores
+    shift: Tensor | float | None = None  # one number for each row at most, which changes no weight
+    sink: Tensor | None = None  # the columns behind those of the keys, (..., n_queries, sinks)
+    in_cap: bool = False  # whether the last factor of a soft-cap is still to come
 
     @property
     def is_bare(self) -> bool:
@@ -123,6 +105,20 @@ class Weights:
         return found
 
 
+class _Step(NamedTuple):
+    """A function of PyTorch that was called, and with what."""
+
+    function: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def other(self) -> Any:
+        """The operand that is not the scores."""
+        given = [*self.args, *(self.kwargs[each] for each in ("other", "value") if each in self.kwargs)]
+        return next((x for x in given if not hasattr(x, _NOTE)), None)
+
+
 def follow(
     function: Callable[..., Any],
     name: str,
@@ -133,10 +129,8 @@ def follow(
 ) -> tuple[Scores, Tensor] | None:
     """Note what a function has made of scores or weights, for one of those who watch.
 
-    Returns
-    -------
-    (Scores, Tensor) or None
-        What weights were made of, where the function has multiplied values with them for the first time.
+    What weights were made of is returned where the function has multiplied values with them for the first
+    time.
     """
     noted = [x for x in _tensors(args) if hasattr(x, _NOTE)]
     if not noted:
@@ -162,7 +156,7 @@ def follow(
             _mark(out, note)
     elif name not in _PRODUCTS:
         try:
-            _mark(out, _STEPS[name](note, function, name, args, kwargs))
+            _mark(out, _STEPS[name](note, _Step(function, name, args, kwargs)))
         except RuntimeError:  # what was added before has axes that the step is not for
             _mark(out, note.mixed)
     elif name == "baddbmm":  # scores that are added to a product of others
@@ -255,27 +249,19 @@ def _ordered(x: Tensor, axes: str, wanted: str) -> Tensor:
 # ---- what is done with scores ------------------------------------------------------------------------
 
 
-def _reshaped(
-    note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Scores:
+def _reshaped(note: Scores, step: _Step) -> Scores:
     """The note of scores in another shape, which what was added to them takes, too."""
-    if name in _SAME:
+    if step.name in _SAME:
         return note
     if note.sinks:
         return note.mixed
-    old = args[0].shape
+    old = step.args[0].shape
 
     def alike(x: Any) -> Any:
         is_spread = isinstance(x, Tensor) and x.ndim > 0
-        return function(x.expand(old), *args[1:], **kwargs) if is_spread else x
+        return step.function(x.expand(old), *step.args[1:], **step.kwargs) if is_spread else x
 
     return replace(note, bias=alike(note.bias), shift=alike(note.shift))
-
-
-def _other(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operand that is not the scores."""
-    given = [*args, *(kwargs[each] for each in ("other", "value") if each in kwargs)]
-    return next((x for x in given if not hasattr(x, _NOTE)), None)
 
 
 def _number(x: Any) -> float | None:
@@ -285,9 +271,9 @@ def _number(x: Any) -> float | None:
     return float(x) if isinstance(x, (int, float)) else None
 
 
-def _scaled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
-    other, divides = _other(args, kwargs), "div" in name
-    if divides and not hasattr(args[0], _NOTE):
+def _scaled(note: Scores, step: _Step) -> Scores:
+    other, divides = step.other(), "div" in step.name
+    if divides and not hasattr(step.args[0], _NOTE):
         return note.mixed
     factor = _number(other)
     if factor is not None:
@@ -301,9 +287,9 @@ def _scaled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     return note.mixed
 
 
-def _added(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
-    other, subtracts = _other(args, kwargs), "sub" in name
-    if note.in_cap or "alpha" in kwargs or (subtracts and not hasattr(args[0], _NOTE)):
+def _added(note: Scores, step: _Step) -> Scores:
+    other, subtracts = step.other(), "sub" in step.name
+    if note.in_cap or "alpha" in step.kwargs or (subtracts and not hasattr(step.args[0], _NOTE)):
         return note.mixed
     number = _number(other)
     term = number if number is not None else other.detach()
@@ -314,9 +300,10 @@ def _added(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs
     return replace(note, bias=term if note.bias is None else note.bias + term)
 
 
-def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
+def _filled(note: Scores, step: _Step) -> Scores:
     """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
-    if name == "where":
+    args, kwargs = step.args, step.kwargs
+    if step.name == "where":
         kept = len(args) == 3 and hasattr(args[1], _NOTE)
         mask, value = (args[0].logical_not(), args[2]) if kept else (args[0], args[1])
     else:
@@ -328,8 +315,9 @@ def _filled(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     return replace(note, bias=torch.where(mask, -torch.inf, before))
 
 
-def _joined(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
+def _joined(note: Scores, step: _Step) -> Scores:
     """Scores with columns behind them, which no key belongs to."""
+    args, kwargs = step.args, step.kwargs
     parts = args[0] if args else kwargs["tensors"]
     dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
     behind = parts[1:]
@@ -340,11 +328,11 @@ def _joined(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwarg
     return replace(note, sink=torch.cat(columns if note.sink is None else [note.sink, *columns], -1))
 
 
-def _capped(note: Scores, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scores:
+def _capped(note: Scores, step: _Step) -> Scores:
     return replace(note, in_cap=True) if note.is_bare else note.mixed
 
 
-_STEPS: dict[str, Callable[..., Scores]] = {
+_STEPS: dict[str, Callable[[Scores, _Step], Scores]] = {
     **dict.fromkeys(_SHAPES | _SAME, _reshaped),
     **dict.fromkeys(_FACTORS, _scaled),
     **dict.fromkeys(_SUMS, _added),

@@ -15,19 +15,12 @@ from .._learned import Sink
 from .._private import flex_scores
 from .._scores import Visible
 from .._tensors import shows
-from ..nn._masks import hidden_by, visible_by_place
+from ..nn._inputs import hidden_by, visible_by_place
 from .products import Scores
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _FLEX = (
-    "query",
-    "key",
-    "value",
-    "score_mod",
-    "block_mask",
-    "scale",
-    "kernel_options",
-    "score_buffers",
+    *("query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers"),
     "mask_buffers",
 )
 #: How far scores that were made again may be from the model's own, in parts of the largest.
@@ -258,14 +251,7 @@ def _is_near(query: Tensor, key: Tensor, note: Scores, bias: Tensor | None, scor
 
 
 class _Form:
-    """The axes (batch, heads) of a call whose rows have a shape of any number of axes.
-
-    Parameters
-    ----------
-    rows : torch.Size, shape (..., n_queries)
-    heads : int or None
-        How many heads the module says it has.
-    """
+    """The axes (batch, heads) of a call whose rows are (..., n_queries); `heads` is what the module has."""
 
     def __init__(self, rows: torch.Size, heads: int | None) -> None:
         self._swapped = len(rows) == 3 and heads not in (None, rows[1]) and rows[2] == heads

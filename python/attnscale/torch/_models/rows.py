@@ -80,16 +80,9 @@ def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
 
 
 def context_of(stack: Sequence[Running], rows: tuple[int, int, int], projected: Sequence[Tensor]) -> Context:
-    """What is known of a call from the modules around it.
+    """What is known of a call from the modules around it, of which the `stack` has the outermost first.
 
-    Parameters
-    ----------
-    stack : sequence of Running
-        The outermost module first.
-    rows : (int, int, int)
-        The numbers of texts, queries and keys.
-    projected : sequence of Tensor
-        Query and key of the call, as far as they are known.
+    `rows` are the numbers of texts, queries and keys, `projected` query and key, as far as they are known.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]

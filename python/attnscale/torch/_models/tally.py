@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Statistics of rows, gathered over the forward passes of a step into one number for each head."""
+"""What a monitor makes of one step: a number for each head, and the heads that are beyond a limit."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,3 +70,75 @@ class Tally:
             name: (values if name in EXTREMES else values / count).cpu().numpy()
             for name, values in found.items()
         }
+
+
+_MOST = 3  # alarms that a warning spells out
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One head that passed a limit of a :class:`Monitor`.
+
+    Attributes
+    ----------
+    step : int
+        The step in which it was seen.
+    module : str
+        The layer's attention, as the model's ``named_modules()`` has it.
+    head : int
+        The head, from 0.
+    statistic : {"entropy", "max_score"}
+        What passed the limit: the mean entropy of the recorded rows, in nats, or their largest score.
+    value : float
+        What was seen. NaN or an infinity is an alarm, too.
+    limit : float
+        What it passed.
+    """
+
+    step: int
+    module: str
+    head: int
+    statistic: str
+    value: float
+    limit: float
+
+    def __str__(self) -> str:
+        name, side = {"entropy": ("entropy", "below"), "max_score": ("largest score", "above")}[
+            self.statistic
+        ]
+        how = f"{self.value:.3g}, {side} {self.limit:g}" if math.isfinite(self.value) else "no finite number"
+        return f"step {self.step}: the {name} of {self.module}, head {self.head}, is {how}"
+
+
+class Limits:
+    """The limits of a monitor, and the heads that are beyond them.
+
+    A head is called out once when it passes a limit, and again only after it came back.
+    """
+
+    def __init__(self, least_entropy: float | None, most_score: float | None) -> None:
+        given = {"entropy": least_entropy, "max_score": most_score}
+        self.given = {name: limit for name, limit in given.items() if limit is not None}
+        self._beyond: set[tuple[str, int, str]] = set()
+
+    def check(self, step: int, seen: Mapping[str, Mapping[str, Any]]) -> list[Alarm]:
+        """The heads that are beyond a limit now and were not before; `seen` has an array for each layer."""
+        found = []
+        for module, statistics in seen.items():
+            for name, limit in self.given.items():
+                for head, value in enumerate(statistics[name].tolist()):
+                    place = (module, head, name)
+                    inside = value >= limit if name == "entropy" else value <= limit
+                    if inside and math.isfinite(value):
+                        self._beyond.discard(place)
+                    elif place not in self._beyond:
+                        self._beyond.add(place)
+                        found.append(Alarm(step, module, head, name, value, limit))
+        return found
+
+
+def told(alarms: Iterable[Alarm]) -> str:
+    """The alarms of one step as a warning has them."""
+    texts = [str(each) for each in alarms]
+    more = f"; and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
+    return f"{'; '.join(texts[:_MOST])}{more}"

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from .. import _eager
+from .. import _functional
 from .._functional import attention_statistics
 from .._private import DisableTorchFunction, is_compiler_loaded, is_computed_again
 from .calls import Call, Place
@@ -43,16 +43,9 @@ _LOOKED_INTO.__kwdefaults__ = functional.multi_head_attention_forward.__kwdefaul
 class Watch:
     """While it is open, every call of attention inside a model is shown, and computed as ever.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    show : callable
-        Called with each :class:`Call`, under ``torch.no_grad``, before the model goes on.
-    begin_pass : callable, optional
-        Called when a pass begins: a call of the model, or of a part of it from outside.
+    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, and
+    `begin_pass` when a pass begins: a call of the model, or of a part of it from outside.
 
-    Notes
-    -----
     Hooks of all modules say which of them runs. While one does, a mode of PyTorch sees the functions that are
     called: fused attention with its arguments, and softmax that is written out over scores, by
     :mod:`.products`. Compiled modules run uncompiled. What is computed again in a backward pass is not shown
@@ -201,10 +194,10 @@ class _OwnCalls:
         self._watch = watch
 
     def __enter__(self) -> None:
-        _eager.watchers.append(self)
+        _functional.watchers.append(self)
 
     def __exit__(self, *error: object) -> None:
-        _eager.watchers.remove(self)
+        _functional.watchers.remove(self)
 
     def attend(
         self,
@@ -221,7 +214,7 @@ class _OwnCalls:
 
     def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
         """Show a call with these options, and compute it."""
-        for each in _eager.watchers:
+        for each in _functional.watchers:
             each._watch.seen(of_own, query, key, options)
         with _unwatched():
             return compute()
@@ -230,9 +223,9 @@ class _OwnCalls:
 @contextmanager
 def _unwatched() -> Iterator[None]:
     """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
-    watchers, _eager.watchers[:] = _eager.watchers[:], []
+    watchers, _functional.watchers[:] = _functional.watchers[:], []
     try:
         with DisableTorchFunction():
             yield
     finally:
-        _eager.watchers[:] = watchers
+        _functional.watchers[:] = watchers

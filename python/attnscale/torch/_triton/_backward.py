@@ -10,15 +10,93 @@ import torch
 import triton
 from torch import Tensor
 
-from ._configurations import configurations
+from ._backward_kernels import (
+    Terms,
+    gradients_of_keys,
+    gradients_of_mask,
+    gradients_of_queries,
+    products_with_output,
+)
 from ._forward import forward
-from ._gradient_tiles import Terms
-from ._key_kernel import gradients_of_keys
-from ._launch import launch, sizes_of
-from ._mask_kernel import gradients_of_mask
+from ._launch import configurations, launch, sizes_of
 from ._problem import Problem, pairs, rows
-from ._query_kernel import gradients_of_queries, products_with_output
-from ._row_terms import needed_rows, row_terms, sink_gradient
+
+_NEEDED = {
+    "entropy": ("entropy",),
+    "mean_score": ("entropy",),
+    "score_variance": ("entropy", "score_variance"),
+    "concentration": ("concentration",),
+    "max_score": ("argmax",),
+    "max_weight": ("argmax", "max_weight"),
+}
+#: Statistics whose gradients are more than linear in x.
+_CURVED = {"score_variance", "concentration", "max_weight", "max_score"}
+
+
+def needed_rows(gradients: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The statistics that the gradients of these are made of."""
+    found = ["lse", *(each for name in gradients for each in _NEEDED.get(name, ()))]
+    return tuple(dict.fromkeys(found))
+
+
+def row_terms(
+    problem: Problem, rows: Mapping[str, Tensor], gradients: Mapping[str, Tensor], of_output: Tensor | None
+) -> Terms:
+    """The numbers of each row, float32 and contiguous, but for the scale; `of_output` is do . o.
+
+    For x = ln p of an outcome, be it a key or a sink, with lse, the entropy H, the variance V and the
+    concentration C of the row, the derivatives of the results by a score are
+
+        lse            p
+        entropy       -p (x + H)
+        mean_score     p (1 + x + H)
+        score_variance p ((x + H)^2 - V + 2 (x + H))
+        concentration  2 p (p - C)
+        max_weight     w (1 - p) at the key of the largest score, whose weight is w, and -w p at the others
+        max_score      1 at the key of the largest score
+
+    and that of the output o through the weights p (do . v - do . o). All together they are a polynomial in x
+    and p.
+    """
+    shape = problem.row_shape
+    zero = rows["lse"].new_zeros(())
+    constant, slope = zero if of_output is None else -of_output, zero
+    curve = share = peak = zero
+    if (g := gradients.get("lse")) is not None:
+        constant = constant + g
+    if (g := gradients.get("entropy")) is not None:
+        constant, slope = constant - g * rows["entropy"], slope - g
+    if (g := gradients.get("mean_score")) is not None:
+        constant, slope = constant + g * (1 + rows["entropy"]), slope + g
+    if (g := gradients.get("score_variance")) is not None:
+        h = rows["entropy"]
+        constant, slope = constant + g * (h * h - rows["score_variance"] + 2 * h), slope + 2 * g * (h + 1)
+        curve = curve + g
+    if (g := gradients.get("concentration")) is not None:
+        constant, share = constant - 2 * g * rows["concentration"], share + 2 * g
+    if (g := gradients.get("max_score")) is not None:
+        peak = peak + g
+    if (g := gradients.get("max_weight")) is not None:
+        constant, peak = constant - g * rows["max_weight"], peak + g * rows["max_weight"]
+    linear = (x.expand(shape).contiguous() for x in (constant, slope))
+    scale, lse = problem.scale.expand(shape), rows["lse"].contiguous()
+    if not _CURVED & gradients.keys():
+        return Terms(scale, lse, *linear)
+    argmax = rows["argmax"] if "argmax" in rows else torch.full_like(lse, -1)
+    curved = (x.expand(shape).contiguous() for x in (curve, share, peak, argmax))
+    return Terms(scale, lse, *linear, *curved)
+
+
+def sink_gradient(problem: Problem, terms: Terms) -> Tensor:
+    """The gradient of the sink of each row: of one more outcome, whose value is 0."""
+    assert problem.sink is not None
+    x = problem.sink.expand(problem.row_shape) - terms.lse
+    p = x.exp()
+    of_row = terms.constant + terms.slope * x
+    if terms.curve is not None:
+        of_row = of_row + terms.curve * x * x + terms.share * p
+    found: Tensor = p * of_row
+    return found
 
 
 def backward(
@@ -28,25 +106,12 @@ def backward(
     gradients: Mapping[str, Tensor],
     wanted: Collection[str],
 ) -> dict[str, Tensor]:
-    """The gradients of the tensors of a problem.
+    """The gradients of the tensors of a problem, by the names of its fields that are `wanted`.
 
-    Parameters
-    ----------
-    problem : Problem
-    output : Tensor or None
-        That of :func:`forward`; read if "output" has a gradient.
-    kept : mapping of Tensor, shape (batch, heads, n_queries)
-        Statistics that :func:`forward` has given. Those that are needed and missing are computed again.
-    gradients : mapping of Tensor
-        The gradients of "output" and of statistics, by their names.
-    wanted : collection of str
-        Names of fields of the problem: "query", "key", "value", "scale", "mask", "sink".
-
-    Returns
-    -------
-    dict of Tensor
-        Of the shape of the field, but (batch, heads, n_queries) and float32 for "scale" and "sink", and with
-        each axis of length 1 or whole for "mask".
+    `output` is that of :func:`forward`, read if "output" has a gradient; `kept` are statistics that it has
+    given, of which those that are needed and missing are computed again. `gradients` are those of "output"
+    and of statistics. What is found has the shape of the field, but (batch, heads, n_queries) and float32 for
+    "scale" and "sink", and each axis of length 1 or whole for "mask".
     """
     statistics = {name: g.float() for name, g in gradients.items() if name != "output"}
     missing = [name for name in needed_rows(statistics) if name not in kept]
@@ -55,7 +120,8 @@ def backward(
     gradient, of_output = gradients.get("output"), None
     if gradient is not None:
         assert output is not None
-        gradient = _with_unit_stride(gradient.to(output.dtype))
+        gradient = gradient.to(output.dtype)
+        gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
         of_output = _products_with_output(problem, output, gradient)
     terms = row_terms(problem, kept, statistics, of_output)
     found: dict[str, Tensor] = {}
@@ -70,10 +136,6 @@ def backward(
     if "sink" in wanted:
         found["sink"] = sink_gradient(problem, terms)
     return {name: found[name] for name in wanted}
-
-
-def _with_unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _sizes(problem: Problem, gradient: Tensor | None) -> dict[str, Any]:

@@ -10,9 +10,8 @@ import torch
 import triton
 from torch import Tensor
 
-from ._configurations import configurations
 from ._forward_kernel import Found, attend_rows
-from ._launch import launch, sizes_of
+from ._launch import configurations, launch, sizes_of
 from ._problem import Problem, rows
 
 #: Statistics that the kernel writes itself; the others follow from them.
@@ -23,20 +22,10 @@ _COUNTS = ("argmax", "n_visible")
 
 
 def forward(problem: Problem, statistics: Sequence[str]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, None without a value, and statistics of attention by a softmax.
+    """The output, None without a value, and statistics of attention by a softmax, by their names.
 
-    Parameters
-    ----------
-    problem : Problem
-    statistics : sequence of str
-        Names of fields of :class:`attnscale.AttentionStatistics` but output.
-
-    Returns
-    -------
-    output : Tensor or None, shape (batch, heads, n_queries, value_dim)
-        Of the type of the query.
-    rows : dict of Tensor, shape (batch, heads, n_queries)
-        float32, and int64 for argmax, n_visible and support.
+    The output is (batch, heads, n_queries, value_dim) of the type of the query; rows are (batch, heads,
+    n_queries) in float32, and in int64 for argmax, n_visible and support.
     """
     shape = problem.row_shape
     needed = {each for name in statistics for each in _MADE_OF.get(name, (name,))}

@@ -22,11 +22,6 @@ _NOT_HERE = ("renyi2", "min_score")
 _LARGEST = 256  # of head_dim and value_dim
 
 
-def supports(call: Arguments, asked: Iterable[str] = ()) -> bool:
-    """Whether the kernels serve a call and have the statistics `asked`; if not, ``backend="torch"`` does."""
-    return obstacle(call, asked) is None
-
-
 def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
     """Why the kernels do not serve a call, as the end of a sentence; None: they do.
 

@@ -19,14 +19,13 @@ from ..._call.statistics import AttentionStatistics
 from ...laws import Law
 from ...normalizers import Sink, Softmax, SoftmaxN
 from .._arguments import TensorOptions
-from .._autograd import compute_again
-from .._eager import watchers
-from .._functional import attention_statistics
+from .._autograd import by_loop, compute_again
+from .._functional import attention_statistics, watchers
 from .._learned import Sink as LearnedSink
-from .._rows import row_scales, row_weights
+from .._ops import row_scales, row_weights
 from .._scores import Visible
-from .._vmap import by_loop
-from ._masks import hidden_by, visible_by_place
+from .._tensors import joined
+from ._inputs import hidden_by, visible_by_place
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
 _PAIRS = 2**22
@@ -64,14 +63,8 @@ class Dropout(NamedTuple):
     ) -> Tensor:
         """True where a weight is kept, (entries, heads, rows, n_keys); drawn on the CPU for every device.
 
-        Parameters
-        ----------
-        entries : (int, int)
-            First entry of the batch, and the one past the last.
-        heads, n_keys : int
-        rows : (int, int, int)
-            First row, the one past the last, and how many rows a head has.
-        device : torch.device or str, default "cpu"
+        `entries` of the batch and `rows` are the first and the one past the last, and how many rows a head
+        has.
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)
@@ -126,15 +119,9 @@ def attend_with_dropout(
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before dropout.
 
-    Parameters
-    ----------
-    query, key, value : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
-        Heads of the query may share those of key and value.
-    dropout : Dropout
-    statistics : tuple of str
-    **options
-        Those of :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number,
-        masks, causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
+    Arrays are (batch, heads, n, head_dim) or (heads, n, head_dim). Options are those of
+    :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number, masks,
+    causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
     """
     if watchers:
         more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, **options}
@@ -202,21 +189,29 @@ class _Call(NamedTuple):
         parts = []
         for e in range(0, max(batch, 1), entries):
             starts = range(0, max(n_queries, 1), rows)
-            blocks = [_Block((e, min(e + entries, batch)), (i, min(i + rows, n_queries))) for i in starts]
+            blocks = [(e, min(e + entries, batch), i, min(i + rows, n_queries)) for i in starts]
             several = len(starts) > 1 or entries < batch
-            parts.append([compute_again(self._block, each, enabled=several) for each in blocks])
-        joined = [_cat(each, dim=-2) for each in parts]
-        return _cat(joined, dim=0)
+            parts.append([compute_again(self._block, *each, enabled=several) for each in blocks])
+        return joined([joined(each, -2) for each in parts], 0)
 
-    def _block(self, block: _Block) -> Tensor:
-        query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
-        key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
-        start, stop = block.rows
-        options: Any = {"scale": scale, "normalizer": block.of_sink(self.options["normalizer"])}
+    def _block(self, first: int, past: int, start: int, stop: int) -> Tensor:
+        """The output of the queries start ... stop - 1 of the entries first ... past - 1 of the batch."""
+
+        def part(x: Any) -> Any:
+            """That of a tensor (batch, heads, n_queries, ...), which may broadcast; others stay."""
+            if not isinstance(x, Tensor):
+                return x
+            x = x if x.shape[0] == 1 else x[first:past]
+            return x if x.shape[2] == 1 else x[:, :, start:stop]
+
+        query, scale, lse, mask = map(part, (self.query, self.scale, self.lse, self.attn_mask))
+        key, value, normalizer = self.key[first:past], self.value[first:past], self.options["normalizer"]
+        if isinstance(normalizer, LearnedSink) and normalizer.logits.dim() > 2:
+            normalizer = LearnedSink(part(normalizer.logits))
+        options: Any = {"scale": scale, "normalizer": normalizer, "backend": self.options.get("backend")}
         options["causal"] = None if self.causal is None else self.causal + start
-        options["backend"] = self.options.get("backend")
         heads, n_queries = self.query.shape[1:3]
-        extents = block.entries, heads, (start, stop, n_queries), key.shape[-2]
+        extents = (first, past), heads, (start, stop, n_queries), key.shape[-2]
         kept = self.dropout.kept(*extents, key.device)
         if lse is None:
             weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
@@ -231,36 +226,9 @@ class _Call(NamedTuple):
         return (rows.output * share[..., None]).to(rows.output.dtype)
 
 
-class _Block(NamedTuple):
-    """A block: entries of the batch and queries, each as the first and the one past the last."""
-
-    entries: tuple[int, int]
-    rows: tuple[int, int]
-
-    def of_rows(self, query: Tensor, scale: Any, lse: Tensor | None, mask: Tensor | None) -> tuple[Any, ...]:
-        """The parts of query, scale, lse and mask that belong to the block."""
-        entries, rows = slice(*self.entries), slice(*self.rows)
-        if isinstance(scale, Tensor):
-            scale = scale[entries, :, rows]
-        if mask is not None:  # the mask broadcasts
-            mask = mask if mask.shape[0] == 1 else mask[entries]
-            mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
-        return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
-
-    def of_sink(self, normalizer: Any) -> Any:
-        """The normalizer of a block; a sink with logits (batch, heads, n_queries) is cut to the block."""
-        if not isinstance(normalizer, LearnedSink) or normalizer.logits.dim() < 3:
-            return normalizer
-        return LearnedSink(normalizer.logits[slice(*self.entries), :, slice(*self.rows)])
-
-
 def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tuple[int, int]:
     """How many entries of the batch and queries a block has; one query of an entry has `pairs` pairs."""
     pairs, n_queries = max(pairs, 1), max(n_queries, 1)
     least = n_queries if whole_heads else min(n_queries, _ROWS)
     entries = max(min(_PAIRS // (pairs * least), batch), 1)
     return entries, n_queries if whole_heads else max(min(_PAIRS // (pairs * entries), n_queries), 1)
-
-
-def _cat(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

@@ -19,12 +19,10 @@ from ...laws._registry import check_learnable, takes_one_a_head
 from .._device import BACKENDS
 from .._functional import attention_statistics
 from .._learned import Learned
-from .._rows import row_weights
+from .._ops import row_weights
 from .._tensors import check_tensors
 from ._dropout import Dropout, attend_with_dropout
-from ._masks import check_inputs, check_masks, join_masks
-from ._nested import by_padding
-from ._rotary import rotate
+from ._inputs import by_padding, check_inputs, check_masks, join_masks
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
@@ -317,3 +315,18 @@ def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch
 
 def _nothing(module: Any, arguments: Any) -> None:
     """A forward pre-hook that does nothing: PyTorch's fast path does not pass by a module with a hook."""
+
+
+def rotate(x: Tensor, base: float) -> Tensor:
+    """Rows (..., n, head_dim) turned by their index: channel c of the first half with c of the second.
+
+    The angle of row i is i * base^(-2c / head_dim) (Su et al. 2021, arXiv 2104.09864, in the order of
+    channels of GPT-NeoX and Llama).
+    """
+    n, head_dim = x.shape[-2:]
+    half = head_dim // 2
+    speed = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    angle = torch.arange(n, dtype=torch.float64, device=x.device)[:, None] * speed
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

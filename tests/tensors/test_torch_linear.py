@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families of linear time through plain operations of PyTorch, against the kernels of this package."""
+"""Families of linear time on tensors: plain operations of PyTorch against the kernels of this package."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from other_device import there  # noqa: E402
+
+from tests.tensors import operators  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
@@ -37,10 +39,13 @@ def draw(*shape: int, factor: float = 1.0) -> Any:
     return (factor * torch.randn(*shape, dtype=torch.float64)).requires_grad_()
 
 
-def gradients(output: Any, given: list[Any]) -> tuple[Any, ...]:
-    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).reshape(output.shape)
-    found: tuple[Any, ...] = torch.autograd.grad((weights * output).sum(), given)
-    return found
+def same(found: Any, want: Any, given: list[Any]) -> None:
+    """Values and gradients."""
+    torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-10)
+    weights = torch.linspace(-1, 1, want.numel(), dtype=want.dtype).reshape(want.shape)
+    gradients = (torch.autograd.grad((weights * x).sum(), given, retain_graph=True) for x in (found, want))
+    for got, exact in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, exact, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("masks", MASKS)
@@ -56,18 +61,23 @@ def test_values_and_gradients_are_those_of_the_kernels(family: str, masks: str) 
             draw(2, 2, n_keys, 5),
         ]
         kernels, plain = (function(*given, **options, backend=each) for each in ("core", "torch"))
-        torch.testing.assert_close(plain, kernels, rtol=1e-9, atol=1e-10)
-        for got, want in zip(gradients(plain, given), gradients(kernels, given), strict=True):
-            torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-9)
+        same(plain, kernels, given)
 
 
 def test_ssd() -> None:
-    decay = (-torch.rand(3, 200, dtype=torch.float64)).requires_grad_()
-    given = [draw(2, 3, 200, 8), draw(2, 3, 200, 8), draw(2, 3, 200, 5), decay]
-    kernels, plain = (at.torch.ssd(*given, backend=each) for each in ("core", "torch"))
-    torch.testing.assert_close(plain, kernels, rtol=1e-9, atol=1e-10)
-    for got, want in zip(gradients(plain, given), gradients(kernels, given), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-9)
+    a = draw(3, 200)
+    given = [draw(2, 3, 200, 8), draw(2, 3, 200, 8), draw(2, 3, 200, 5)]
+    kernels, plain = (at.torch.ssd(*given, -a.exp(), backend=each) for each in ("core", "torch"))
+    same(plain, kernels, [*given, a])
+
+
+@pytest.mark.parametrize("backend", ["core", "torch"])
+def test_features_of_ones_own_get_gradients(backend: str) -> None:
+    q, k, v = draw(3, 20, 8), draw(3, 20, 8), draw(3, 20, 5)
+    features = (q.exp(), k.exp())
+    found = at.torch.linear_attention(q, k, v, feature_map=features, is_causal=True, backend=backend)
+    weights = (features[0] @ features[1].mT).tril()
+    same(found, weights / weights.sum(-1, keepdim=True) @ v, [q, k, v])
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "given", "ssd"])
@@ -125,17 +135,25 @@ def test_transformed(family: str) -> None:
     assert torch.autograd.gradgradcheck(call, q[0, :3].clone().requires_grad_(), fast_mode=True)
 
 
-def test_compiled() -> None:
+@pytest.mark.parametrize(
+    ("family", "backend"),
+    [*((name, "core") for name in ("elu", "efficient", "cosformer", "performer")), ("performer", "torch")],
+)
+def test_compiled_and_what_pytorch_expects_of_the_operator(family: str, backend: str) -> None:
     """A graph without breaks; it takes the compiler some seconds."""
-    name, own = FAMILIES["performer"]
+    name, own = FAMILIES[family]
     given = [draw(10, 8) for _ in range(3)]
+    torch.compiler.reset()  # a number that differs from case to case would be no constant
 
     def call(*rows: Any) -> Any:
-        return getattr(at.torch, name)(*rows, **own, is_causal=True, backend="torch")
+        return getattr(at.torch, name)(*rows, **own, is_causal=True, backend=backend)
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")(*given)
-    torch.testing.assert_close(compiled, call(*given))
-    torch.testing.assert_close(gradients(compiled, given), gradients(call(*given), given))
+    same(compiled, call(*given), given)
+    if backend == "core":
+        operators.check(lambda: call(*given), "attend_variant")
+        first = torch.func.grad(lambda x: call(x, *(x.detach() for x in given[1:])).square().sum())
+        assert bool(first(given[0].detach()).isfinite().all())
 
 
 def test_refused() -> None:
@@ -155,3 +173,11 @@ def test_refused() -> None:
         at.torch.cosformer_attention(q, k, v, max_length=5, backend="torch")
     with pytest.raises(ValueError, match="log_decay must"):
         at.torch.ssd(q, k, v, torch.zeros(7), backend="torch")
+    with pytest.raises(ValueError, match="projection has no gradient"):
+        at.torch.performer_attention(q, k, v, projection=DIRECTIONS.clone().requires_grad_())
+    query = q.requires_grad_()
+    (first,) = torch.autograd.grad(
+        at.torch.linear_attention(query, k, v).square().sum(), query, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        first.sum().backward()

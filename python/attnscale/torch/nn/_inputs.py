@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Masks of models and of PyTorch's modules, joined to one that says what is seen."""
+"""What a module takes: inputs and masks, checked and joined, and nested tensors as padded ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,13 +20,7 @@ def check_inputs(
 ) -> None:
     """Refuse inputs that are not all (n, channels), or all of three axes with a batch.
 
-    Parameters
-    ----------
-    query, key, value : Tensor
-    channels : (int, int, int)
-        Channels of query, key and value: embed_dim, kdim and vdim.
-    batch_first : bool
-        Whether the batch, if there is one, is the first axis; otherwise it is the second.
+    `channels` are those of query, key and value: embed_dim, kdim and vdim.
     """
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
@@ -66,14 +60,9 @@ def check_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor,
 def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """One mask that broadcasts to (batch, heads, n_queries, n_keys): bool, True is seen; or float, added.
 
-    Parameters
-    ----------
-    attn_mask : Tensor, shape (n_queries, n_keys) or (batch * heads, n_queries, n_keys), or None
-        If bool, True hides a key; if float, the mask is added to the scores.
-    padding : Tensor, shape (batch, n_keys) or (n_keys,), or None
-        Mask of keys, bool or float as `attn_mask`.
-    query, key : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
-        Tensors of which only the extents are read.
+    `attn_mask` is (n_queries, n_keys) or (batch * heads, n_queries, n_keys), `padding` (batch, n_keys) or
+    (n_keys,). In both True hides a key, and numbers are added to the scores. Of query and key, whose heads
+    are an axis, only the extents are read.
     """
     if attn_mask is not None and attn_mask.dim() == 3:
         attn_mask = attn_mask.reshape(*query.shape[:-1], key.shape[-2])
@@ -112,3 +101,62 @@ def visible_by_place(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> 
     of_place = {name: options[name] for name in ("is_causal", "causal", "window") if name in options}
     plan = plan_rows(read_call(query[head], key[head], None, of_place))
     return Visible(plan.begin, plan.end, None, key.shape[-2])
+
+
+#: A function of padded query, key and value and the padding of the keys that gives output and weights.
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+
+
+def by_padding(
+    attend: Attend, query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Attend to nested tensors by padding: the output is nested as the query, weights are padded with 0."""
+    _check_nested(query, key, value, **masks)
+    n_queries, n_keys = _lengths(query), _lengths(key)
+    padded = {id(x): torch.nested.to_padded_tensor(x, 0.0) for x in (query, key, value)}
+    q, k, v = (padded[id(x)] for x in (query, key, value))
+    output, weights = attend(q, k, v, _beyond(n_keys, k))
+    if weights is not None:
+        rows = _beyond(n_queries, q)[..., None]
+        weights = weights.masked_fill(rows if weights.dim() == 3 else rows[:, None], 0.0)
+    return _nest([row[:n] for row, n in zip(output, n_queries, strict=True)], query), weights
+
+
+def _check_nested(query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None) -> None:
+    flags = [x.is_nested for x in (query, key, value)]
+    if not all(flags):
+        raise ValueError(f"query, key and value must all be nested tensors, or none of them, got {flags}")
+    if query.dim() != 3:
+        raise ValueError(f"a nested query must have the axes (batch, n, embed_dim), got {query.dim()} axes")
+    for name, mask in masks.items():
+        if mask is not None:
+            raise ValueError(
+                f"{name} must be None for nested tensors, whose lengths hide padding, "
+                f"got shape {tuple(mask.shape)}"
+            )
+    if _lengths(key) != _lengths(value) or query.size(0) != key.size(0):
+        raise ValueError(
+            "nested key and value must have the same lengths, and a sequence for each of the query, got "
+            f"lengths {_lengths(query)}, {_lengths(key)} and {_lengths(value)}"
+        )
+
+
+def _lengths(nested: Tensor) -> list[int]:
+    return [row.shape[0] for row in nested.unbind()]
+
+
+def _beyond(lengths: list[int], padded: Tensor) -> Tensor:
+    """A mask that is True at padding, (batch, longest)."""
+    place = torch.arange(padded.shape[1], device=padded.device)
+    return place >= torch.tensor(lengths, device=padded.device)[:, None]
+
+
+def _nest(rows: list[Tensor], like: Tensor) -> Tensor:
+    """The rows in the layout of a nested tensor.
+
+    A jagged layout gets the very same offsets, which sums of both tensors need.
+    """
+    if like.layout == torch.jagged:
+        return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets=like.offsets())
+    nested: Tensor = torch.nested.as_nested_tensor(rows)
+    return nested

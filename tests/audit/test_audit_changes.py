@@ -14,12 +14,13 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("torch")
 
-import scan_cache
-import scan_changes
-import scan_compare
 from attnscale.audit._keys import known_types
 from attnscale.audit._rules.families import FAMILIES
-from audit_types import NOT_RUN
+
+from tools.audit.changes import changes, saved_forms
+from tools.audit.kinds import NOT_RUN
+from tools.audit.measure import judge
+from tools.audit.scan import measure_one, quiet
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -44,7 +45,7 @@ def sample() -> list[tuple[str, str]]:
     kinds += rng.sample(plain, 40)
     chosen = []
     for kind in kinds:
-        labels = [label for label, _ in scan_changes.changes(kind)]
+        labels = [label for label, _ in changes(kind)]
         spellings = [label for label in _SPELLINGS if label in labels]
         # Some types have no rotary positions to spell, or cannot be asked for their keys here.
         chosen += [(kind, rng.choice(each)) for each in (spellings, labels) if each]
@@ -55,10 +56,10 @@ def sample() -> list[tuple[str, str]]:
 def test_changed_configs_are_read_as_the_code_reads_them() -> None:
     words: Counter[str] = Counter()
     wrong = []
-    with scan_cache.quiet():
+    with quiet():
         for kind, label in sample():
-            keys = dict(scan_changes.changes(kind))[label]
-            verdict = scan_compare.judge(*scan_cache.measure_one(kind, keys))
+            keys = dict(changes(kind))[label]
+            verdict = judge(*measure_one(kind, keys))
             words[verdict.word] += 1
             if verdict.word == "wrong":
                 wrong.append((kind, label, verdict.reason))
@@ -70,10 +71,10 @@ def test_changed_configs_are_read_as_the_code_reads_them() -> None:
 def test_saved_configs_are_read_as_the_code_reads_them() -> None:
     """As save_pretrained writes them, with defaults left out and blocks by layer."""
     compared = 0
-    with scan_cache.quiet():
+    with quiet():
         for kind in ("dots3_note_text", "gemma4_text", "neomme", "gpt_oss", "deepseek_v4", "zaya"):
-            for label, keys in scan_changes.saved_forms(kind):
-                verdict = scan_compare.judge(*scan_cache.measure_one(kind, keys))
+            for label, keys in saved_forms(kind):
+                verdict = judge(*measure_one(kind, keys))
                 assert verdict.word in ("agrees", "not built"), (kind, label, verdict)
                 compared += verdict.word == "agrees"
     assert compared >= 16

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No family of the installed transformers with a rule of its own for the scale is overlooked.
+"""No family of the installed transformers is overlooked, and no spelling of a config is read wrongly.
 
 Every modeling file is parsed. A sign is, within a class whose name speaks of attention, a scale that is set
 to something else than (the size of a head)^-1/2, or a name that belongs to a rule of its own: a soft-cap
 that is handed on, sinks, a multiplier of the config, a temperature, a learned scale.
+
+Of all types with all changed configs, whose models ``make audit-scan`` builds, here is a sample.
 """
 
 from __future__ import annotations
 
 import ast
+import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +29,10 @@ from audit_configs import sizes, typed  # noqa: E402
 
 from tools.audit import oracle, quietly  # noqa: E402
 from tools.audit.cases import CASES  # noqa: E402
+from tools.audit.changes import changes, saved_forms  # noqa: E402
 from tools.audit.kinds import NOT_RUN  # noqa: E402
+from tools.audit.measure import judge  # noqa: E402
+from tools.audit.scan import measure_one, quiet  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -158,3 +165,61 @@ def test_what_a_sign_is(tmp_path: Path, line: str, sign: str | None) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "modeling_new.py").write_text(code, encoding="utf-8")
     assert scan(tmp_path) == ({} if sign is None else {"new": {sign}})
+
+
+# ---- changed configs against the models' code ------------------------------------------------------
+
+_SEED = 12
+#: Ways to spell rotary positions that every family is looked at with, one of them each.
+_SPELLINGS = (
+    "flat yarn",
+    "legacy type yarn",
+    "legacy rope_type yarn",
+    "nested both yarn",
+    "rope_parameters null",
+)
+
+
+def sample() -> list[tuple[str, str]]:
+    """(model type, change): two of each row of the table, and of 40 plain types."""
+    rng = random.Random(_SEED)
+    runs = known_types() - set(NOT_RUN)
+    rows = [sorted(runs.intersection(row.types)) for row in FAMILIES]
+    kinds = [rng.choice(types) for types in rows if types]
+    plain = sorted(runs - {kind for row in FAMILIES for kind in row.types})
+    kinds += rng.sample(plain, 40)
+    chosen = []
+    for kind in kinds:
+        labels = [label for label, _ in changes(kind)]
+        spellings = [label for label in _SPELLINGS if label in labels]
+        # Some types have no rotary positions to spell, or cannot be asked for their keys here.
+        chosen += [(kind, rng.choice(each)) for each in (spellings, labels) if each]
+    return sorted(set(chosen))
+
+
+@pytest.mark.maintainer
+def test_changed_configs_are_read_as_the_code_reads_them() -> None:
+    words: Counter[str] = Counter()
+    wrong = []
+    with quiet():
+        for kind, label in sample():
+            keys = dict(changes(kind))[label]
+            verdict = judge(*measure_one(kind, keys))
+            words[verdict.word] += 1
+            if verdict.word == "wrong":
+                wrong.append((kind, label, verdict.reason))
+    assert not wrong
+    assert words.total() > 150
+    assert words["agrees"] > 0.7 * words.total(), words
+
+
+def test_saved_configs_are_read_as_the_code_reads_them() -> None:
+    """As save_pretrained writes them, with defaults left out and blocks by layer."""
+    compared = 0
+    with quiet():
+        for kind in ("dots3_note_text", "gemma4_text", "neomme", "gpt_oss", "deepseek_v4", "zaya"):
+            for label, keys in saved_forms(kind):
+                verdict = judge(*measure_one(kind, keys))
+                assert verdict.word in ("agrees", "not built"), (kind, label, verdict)
+                compared += verdict.word == "agrees"
+    assert compared >= 16

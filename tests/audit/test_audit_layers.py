@@ -69,19 +69,17 @@ def test_a_window_is_shown_and_compared() -> None:
     assert [resolve(halves, part=part).window(0) for part in ("decoder", "encoder")] == [16, 33]
 
 
+LISTS = [("cvt", "depth"), ("swinv2", "depths"), ("recurrent_gemma", "block_types")]
+LISTS += [("funnel", "block_sizes"), ("funnel", "block_repeats")]
+
+
 @pytest.mark.parametrize(
     ("kind", "keys", "message"),
     [
         ("gpt_neo", {"attention_types": [[["global", "local"], 2]]}, "must describe 6 layers, got 4"),
         ("ultrabert", {"attention_windows": [0, 128]}, "must have one entry for each of 6 layers, got 2"),
         ("funnel", {"block_repeats": [2]}, "must have one entry for each of 3 block_sizes, got 1"),
-        *(
-            (kind, {name: []}, r"must have at least one entry, got \[\]")
-            for kind, name in (
-                *(("cvt", "depth"), ("swinv2", "depths"), ("recurrent_gemma", "block_types")),
-                *(("funnel", "block_sizes"), ("funnel", "block_repeats")),
-            )
-        ),
+        *((kind, {name: []}, r"must have at least one entry, got \[\]") for kind, name in LISTS),
     ],
 )
 def test_a_list_of_layers_that_does_not_fit_is_refused(kind: str, keys: dict[str, Any], message: str) -> None:

@@ -44,9 +44,9 @@ def error_of(code: str, **environment: str) -> str:
 
 
 def test_best_level_without_the_variable() -> None:
-    assert (
-        run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip() == LEVELS[-1]
-    )
+    """The last one, but where that is avx512_bf16 and the CPU is no faster with it."""
+    best = run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip()
+    assert best == LEVELS[-1] or (LEVELS[-1], best) == ("avx512_bf16", LEVELS[-2])
 
 
 @pytest.mark.parametrize("level", _core.available_simd_levels())

@@ -32,11 +32,9 @@ class AuditWarning(UserWarning):
 _MOST_LAYERS = 2000
 
 #: Types whose positions are rows of a learned table: there is no position behind its end.
-_LEARNED_POSITIONS = frozenset(
-    (
-        *("gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neo", "openai-gpt", "decision_transformer", "imagegpt"),
-        *("bert", "albert", "electra", "distilbert", "gptj", "codegen"),
-    )
+_LEARNED_POSITIONS = (
+    "gpt2 gpt-sw3 gpt_bigcode gpt_neo openai-gpt decision_transformer imagegpt "
+    "bert albert electra distilbert gptj codegen"
 )
 
 
@@ -135,7 +133,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
         warnings=found,
         remarks=(*remarks, *family.notes, *angles),
         max_positions=longest if isinstance(longest, int) else None,
-        learned_positions=keys.kind in _LEARNED_POSITIONS,
+        learned_positions=keys.kind in _LEARNED_POSITIONS.split(),
     )
 
 

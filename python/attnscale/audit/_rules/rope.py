@@ -30,8 +30,14 @@ _LONGROPE = ("longrope", "su")
 
 #: Parameters that only have a meaning beside a type of rotary positions that is not the plain one.
 _FACTORS = (
-    *("factor", "attention_factor", "mscale", "mscale_all_dim"),
-    *("short_factor", "long_factor", "short_mscale", "long_mscale"),
+    "factor",
+    "attention_factor",
+    "mscale",
+    "mscale_all_dim",
+    "short_factor",
+    "long_factor",
+    "short_mscale",
+    "long_mscale",
 )
 
 #: Kinds of rotary positions that change the length of q and k.
@@ -147,10 +153,19 @@ def _length_ratio(keys: Keys, rope: Rope) -> float:
 
 #: Names of the entries where parameters are given by kind of layer.
 _LAYER_LABELS = frozenset(
-    (
-        *("full_attention", "sliding_attention", "chunked_attention", "indexed_attention"),
-        *("linear_attention", "hybrid", "hybrid_sliding", "main", "compress", "scaled", "unscaled"),
-    )
+    {
+        "full_attention",
+        "sliding_attention",
+        "chunked_attention",
+        "indexed_attention",
+        "linear_attention",
+        "hybrid",
+        "hybrid_sliding",
+        "main",
+        "compress",
+        "scaled",
+        "unscaled",
+    }
 )
 
 _PLAIN = {"rope_type": "default"}

@@ -345,11 +345,11 @@ fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
 # Measurements are kept in build/audit-scan, by version of transformers.
 audit-scan: $(STAMPS)/tools
 	$(call say,the audit against the code of transformers)
-	$(BIN)/python tests/audit/scan_all.py --processes $(JOBS) $(SCAN)
+	$(BIN)/python -m tools.audit.scan --processes $(JOBS) $(SCAN)
 
 audit-fuzz: $(STAMPS)/test-tools
 	$(call say,the audit on broken configs)
-	$(BIN)/python tests/audit/audit_fuzz.py --count 100000 --seed $(FUZZ_SEED)
+	$(BIN)/python -m tools.audit.fuzz --count 100000 --seed $(FUZZ_SEED)
 
 clean:
 	rm -rf build dist third_party $(VENV) docs/_build attnscale-demo.png

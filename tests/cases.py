@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -26,6 +27,9 @@ STATISTICS = (
     "renyi2",
     "min_score",
 )
+
+#: Those that have gradients.
+SMOOTH = tuple(name for name in STATISTICS if name not in ("n_visible", "argmax", "min_score"))
 
 # Around the lanes of a vector (4, 8, 16), a block of queries (32, 64) and a tile of keys.
 EDGES = (0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200)
@@ -89,6 +93,21 @@ def remembering() -> Iterator[None]:
         for module, name in places:
             setattr(module, name, plain[name])
         _sizes.pop()
+
+
+def entered(call: Callable[[], Any]) -> list[str]:
+    """Names of the functions in C, among them the passes of the core, that a call enters."""
+    names: list[str] = []
+
+    def note(frame: Any, event: str, function: Any) -> None:
+        names.extend([function.__name__] if event == "c_call" else [])
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return names
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -30,7 +30,7 @@ settings.register_profile(
 settings.load_profile("attnscale")
 
 # Files of a few long tests: of several processes that run files, one would be left with them at the end.
-_FIRST = ("test_levels.py", "test_notebooks.py", "test_site.py", "test_build.py", "test_audit_changes.py")
+_FIRST = ("test_notebooks.py", "test_site.py", "test_build.py", "test_audit_scan.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,9 @@ from attnscale import reference
 from cases import (
     EDGES,
     FLOAT_TYPES,
+    SMOOTH,
     case,
+    entered,
     machine_epsilon,
     mask_cases,
     random_inputs,
@@ -21,20 +23,8 @@ from cases import (
     weight_rounding,
 )
 
-from tests.attention.core_calls import entered
-
 pytestmark = pytest.mark.levels
 
-STATISTICS = (
-    "lse",
-    "entropy",
-    "max_score",
-    "mean_score",
-    "score_variance",
-    "concentration",
-    "max_weight",
-    "renyi2",
-)
 ARRAYS = ("query", "key", "value")
 
 
@@ -61,7 +51,7 @@ def terms(q: Any, k: Any, v: Any, given: dict[str, Any], **options: Any) -> Simp
     grad = np.abs(reference._attention._heads_first(given["grad_output"], layout))
     dp = grad @ size.swapaxes(-1, -2)
     each = rows.p * (dp + (rows.p * dp).sum(-1, keepdims=True))
-    for name in STATISTICS:
+    for name in SMOOTH:
         if f"grad_{name}" in given:
             each = (
                 each + np.abs(_statistic_terms(name, rows, parts)) * np.abs(given[f"grad_{name}"])[..., None]
@@ -140,7 +130,7 @@ def test_masks(size: tuple[int, int]) -> None:
                 check(q, k, v, ("lse", "entropy"), **options)
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", SMOOTH)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_statistics_alone(statistic: str, dtype: str) -> None:
     q, k, v = random_inputs(3, n_queries=40, n_keys=70, dtype=dtype, spread=2)
@@ -193,8 +183,8 @@ def test_strides() -> None:
 
 def test_what_the_forward_pass_has_is_used() -> None:
     q, k, v = random_inputs(16, n_queries=70, n_keys=90)
-    given = cotangents(q, k, v, STATISTICS, is_causal=True)
-    rows = at.attention_statistics(q, k, v, statistics=(*STATISTICS, "argmax"), is_causal=True)
+    given = cotangents(q, k, v, SMOOTH, is_causal=True)
+    rows = at.attention_statistics(q, k, v, statistics=(*SMOOTH, "argmax"), is_causal=True)
     plain = at.attention_gradients(q, k, v, **given, is_causal=True)
     saved = at.attention_gradients(q, k, v, **given, forward=rows, is_causal=True)
     for name in ("query", "key", "value"):

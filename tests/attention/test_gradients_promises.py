@@ -10,7 +10,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import case, dtype_of, mask_cases, random_inputs, remembering
+from cases import SMOOTH, case, dtype_of, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -207,18 +207,14 @@ def test_masks_of_large_numbers() -> None:
 def test_finite_differences() -> None:
     """Not by the twin: the loss itself, moved."""
     q, k, v = random_inputs(8, heads=1, n_queries=9, n_keys=12, head_dim=4, dtype="float64")
-    names = (
-        *("lse", "entropy", "mean_score", "score_variance", "concentration", "max_score", "max_weight"),
-        "renyi2",
-    )
     rng = np.random.default_rng(1)
-    g, rows_of = rng.standard_normal((1, 9, 4)), {name: rng.standard_normal((1, 9)) for name in names}
+    g, rows_of = rng.standard_normal((1, 9, 4)), {name: rng.standard_normal((1, 9)) for name in SMOOTH}
     options: dict[str, Any] = {"causal": "bottom_right", "softcap": 1.5, "scale": 0.7}
 
     def loss(q: Any, k: Any, v: Any) -> float:
-        rows = at.attention_statistics(q, k, v, statistics=names, **options)
+        rows = at.attention_statistics(q, k, v, statistics=SMOOTH, **options)
         assert rows.output is not None
-        return float((g * rows.output).sum() + sum((rows_of[x] * getattr(rows, x)).sum() for x in names))
+        return float((g * rows.output).sum() + sum((rows_of[x] * getattr(rows, x)).sum() for x in SMOOTH))
 
     given = {f"grad_{name}": x for name, x in rows_of.items()}
     found = at.attention_gradients(q, k, v, g, **given, **options)

@@ -9,8 +9,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-
-from tests.attention.core_calls import entered
+from cases import entered
 
 pytestmark = pytest.mark.levels
 

@@ -258,56 +258,23 @@ def test_patterns_without_heads_and_with_names_of_their_own() -> None:
 def test_mistakes_are_explained() -> None:
     q, k, _ = arrays()
     shifted = k.assign_coords(head=[3, 5, 9])
-    for call, message in (
-        (
-            lambda: at.attention(q, k, V),
-            "the axes of query, key and value must all have names, or none; value is ndarray",
-        ),
-        (
-            lambda: at.attention_entropy(q.rename(d="x"), k),
-            "query has the axes batch head query x, of which none is known to be the channels; dims={'channels': NAME} says which one is",
-        ),
-        (
-            lambda: at.attention_entropy(q.rename(batch="time"), k),
-            "query has the axes time head query d, of which time and query could be the sequence",
-        ),
-        (
-            lambda: at.attention_entropy(q, shifted),
-            "query and key must have the same labels along head, got [3, 5, 8] and [3, 5, 9]; key.reindex_like(query)",
-        ),
-        (
-            lambda: at.attention_entropy(q, k.rename(head="kv_head")),
-            "the axis of heads must have one name, got head and kv_head",
-        ),
-        (
-            lambda: at.attention_entropy(q, k, layout="bshd"),
-            "layout is for arrays without names; query has the axes batch head query d, got layout='bshd'",
-        ),
-        (
-            lambda: at.attention_entropy(q, k, dims="b h n d"),
-            "dims must be a mapping from 'heads', 'sequence', 'channels' to names of axes, got 'b h n d'",
-        ),
-        (
-            lambda: at.attention_entropy(Q, K, dims={"heads": "x"}),
-            "the axes of query, key and value must all have names, or none; query is ndarray",
-        ),
-        (
-            lambda: at.attention_entropy(Q, K, layout="bshd", dims={"heads": "x"}),
-            "dims is for axes with names: a DataArray, or layout='b n h d'; got layout='bshd'",
-        ),
-        (
-            lambda: at.attention_entropy(Q, K, layout="b n (h d)"),
-            "layout must be 'bhsd', 'bshd', or different names of axes between spaces",
-        ),
-        (
-            lambda: at.attention_entropy(Q, K, layout="b h n"),
-            "query must have the axes of layout='b h n', got 4 axes",
-        ),
-        (
-            lambda: at.attention_entropy(Q, K, layout="bnhd"),
-            "did you mean 'bshd'? layout must be one of 'bhsd', 'bshd', got 'bnhd'",
-        ),
-    ):
+    # fmt: off
+    mistakes = (
+        (lambda: at.attention(q, k, V), "the axes of query, key and value must all have names, or none; value is ndarray"),
+        (lambda: at.attention_entropy(q.rename(d="x"), k), "query has the axes batch head query x, of which none is known to be the channels; dims={'channels': NAME} says which one is"),
+        (lambda: at.attention_entropy(q.rename(batch="time"), k), "query has the axes time head query d, of which time and query could be the sequence"),
+        (lambda: at.attention_entropy(q, shifted), "query and key must have the same labels along head, got [3, 5, 8] and [3, 5, 9]; key.reindex_like(query)"),
+        (lambda: at.attention_entropy(q, k.rename(head="kv_head")), "the axis of heads must have one name, got head and kv_head"),
+        (lambda: at.attention_entropy(q, k, layout="bshd"), "layout is for arrays without names; query has the axes batch head query d, got layout='bshd'"),
+        (lambda: at.attention_entropy(q, k, dims="b h n d"), "dims must be a mapping from 'heads', 'sequence', 'channels' to names of axes, got 'b h n d'"),
+        (lambda: at.attention_entropy(Q, K, dims={"heads": "x"}), "the axes of query, key and value must all have names, or none; query is ndarray"),
+        (lambda: at.attention_entropy(Q, K, layout="bshd", dims={"heads": "x"}), "dims is for axes with names: a DataArray, or layout='b n h d'; got layout='bshd'"),
+        (lambda: at.attention_entropy(Q, K, layout="b n (h d)"), "layout must be 'bhsd', 'bshd', or different names of axes between spaces"),
+        (lambda: at.attention_entropy(Q, K, layout="b h n"), "query must have the axes of layout='b h n', got 4 axes"),
+        (lambda: at.attention_entropy(Q, K, layout="bnhd"), "did you mean 'bshd'? layout must be one of 'bhsd', 'bshd', got 'bnhd'"),
+    )
+    # fmt: on
+    for call, message in mistakes:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             call()
     with pytest.raises(TypeError, match=r"^out must be a NumPy array, got int$"):

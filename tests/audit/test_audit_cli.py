@@ -1,203 +1,319 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale audit``."""
+"""``attnscale audit``: one config in full, many with one line a model, and an exit status for a CI."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attnscale as at
 import pytest
 from attnscale.cli import main
+from attnscale.cli._audit_models import resolve_quietly
+from audit_configs import (
+    BROKEN,
+    DEEPSEEK,
+    GEMMA2,
+    GPT_OSS,
+    LLAMA,
+    MAMBA,
+    MINISTRAL,
+    NOVEL,
+    PHI4_MINI,
+    STANDARD,
+    tempered,
+    typed,
+)
 
-MINISTRAL = {
-    "model_type": "ministral3",
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "head_dim": 128,
-    "num_hidden_layers": 34,
-}
-GEMMA2 = {
-    "model_type": "gemma2",
-    "hidden_size": 4608,
-    "num_attention_heads": 32,
-    "head_dim": 128,
-    "num_hidden_layers": 46,
-    "query_pre_attn_scalar": 144,
-}
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write(config: Any, name: str = "config.json") -> str:
-        path = tmp_path / name
-        path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
-        return str(path)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write configs into the working directory: a mapping is JSON, a text is itself."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(**configs: Any) -> None:
+        for name, config in configs.items():
+            file = tmp_path / name.replace("__", "/") / "config.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 
     return write
 
 
-def test_a_plan_as_a_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", write(MINISTRAL)]) == 0
-    out = capsys.readouterr().out
-    assert "ministral3, 34 layers" in out
-    assert "ministral_temperature(beta=0.1, length=16384)" in out
-    assert "rotated (128 of 128)" in out
-    assert "query position" in out
-    assert "= 0.08838835  at position 0  " in out
-    assert "llama_4_scaling_beta = 0.1" in out
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Status, standard output and standard error of ``attnscale audit``."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(["audit", *arguments])
+        return (status, *capsys.readouterr())
+
+    return call
 
 
-def test_the_product_of_the_factors(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """DeepSeek V3 in one number; Phi-4 mini in two, as a quarter of its channels is not rotated."""
-    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
-    deepseek = {"model_type": "deepseek_v3", "hidden_size": 7168, "rope_scaling": yarn}
-    assert main(["audit", write(deepseek)]) == 0
-    assert "= 0.1352338   " in capsys.readouterr().out
-    rope = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
-    phi = {
-        "model_type": "phi3",
-        "hidden_size": 3072,
-        "num_attention_heads": 24,
-        "rope_scaling": rope,
-        "partial_rotary_factor": 0.75,
-        "max_position_embeddings": 131072,
-        "original_max_position_embeddings": 4096,
-    }
-    assert main(["audit", write(phi)]) == 0
-    found = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("=")]
-    assert found == [["=", "0.1252168", "rotated"], ["=", "0.08838835", "unrotated"]]
+def cells(out: str) -> dict[str, list[str]]:
+    """Rows of the table by the config's name; columns are two spaces apart."""
+    lines = [[cell for cell in line.split("  ") if cell] for line in out.splitlines()]
+    return {line[0]: [cell.strip() for cell in line[1:]] for line in lines if len(line) > 1}
 
 
-def test_positions_that_scale_nothing_are_named(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    llama = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_scaling": rope}
-    assert main(["audit", write(llama)]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "rope_scaling: type llama3, factor = 8.0: it changes angles, and has no factor for the score" in out
-    )
-    assert main(["audit", write(llama), "--against-framework", "vllm"]) == 0
-    assert capsys.readouterr().out == (
-        "nothing on record: no report about vllm concerns this model, which is no proof of vllm\n"
-    )
-
-
-def test_the_directory_will_do(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", str(Path(write(GEMMA2)).parent)]) == 0
-    out = capsys.readouterr().out
+def test_one_config_as_a_table(folder: Any, run: Run) -> None:
+    folder(ministral=MINISTRAL, gemma=GEMMA2, deepseek=DEEPSEEK, phi=PHI4_MINI)
+    status, out, err = run("ministral/config.json")
+    assert (status, err) == (0, "")
+    for shown in (
+        *("ministral3, 34 layers", "ministral_temperature(beta=0.1, length=16384)", "rotated (128 of 128)"),
+        *("query position", "= 0.08838835  at position 0  ", "llama_4_scaling_beta = 0.1"),
+    ):
+        assert shown in out
+    status, out, err = run("gemma")  # the directory will do
+    assert (status, err) == (0, "")
     assert re.search(r"^even 0-44 .* constant\(value=0.0833333333\) .* 4096 ", out, re.M)
     assert re.search(r"^odd 1-45 ", out, re.M)
     assert "query_pre_attn_scalar = 144" in out
-    assert "soft-cap c: attn_logit_softcapping = 50.0 (default of gemma2)" in out
+    assert "soft-cap c: attn_logit_softcapping = 50.0\n" in out
+    # The product of the factors is one number, or two, as a quarter of Phi's channels is not rotated.
+    assert "= 0.1352338   " in run("deepseek")[1]
+    found = [line.split() for line in run("phi")[1].splitlines() if line.lstrip().startswith("=")]
+    assert found == [["=", "0.1252168", "rotated"], ["=", "0.08838835", "unrotated"]]
 
 
-def test_positions(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", write(MINISTRAL), "--layer", "3", "--at", "0", "16383", "16384", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+def test_positions_and_layers_of_one_config(folder: Any, run: Run) -> None:
+    folder(ministral=MINISTRAL, gemma={**GEMMA2, "attn_logit_softcapping": 30.0})
+    status, out, _ = run("ministral", "--layer", "3", "--at", "0", "16383", "16384", "--json")
+    assert status == 0
+    rows = json.loads(out)["rows"]
     assert [row["position"] for row in rows] == [0, 16383, 16384]
     assert [row["layers"] for row in rows] == [[3]] * 3
-    assert rows[1]["rotated"] == 1 / math.sqrt(128)
-    assert rows[2]["rotated"] == pytest.approx(1.0693147180559945 / 128**0.5)
-    assert main(["audit", write(MINISTRAL), "--at", "16384"]) == 0
-    assert "0.094514961" in capsys.readouterr().out
-
-
-def test_a_plan_as_json(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", write(GEMMA2), "--layer", "1", "--json"]) == 0
-    (layer,) = json.loads(capsys.readouterr().out)["layers"]
-    assert (layer["layer"], layer["softcap"], layer["sink"]) == (1, 50.0, False)
+    assert rows[1]["rotated"] == STANDARD
+    assert rows[2]["rotated"] == pytest.approx(1.0693147180559945 * STANDARD)
+    assert "0.094514961" in run("ministral", "--at", "16384")[1]
+    (layer,) = json.loads(run("gemma", "--layer", "1", "--json")[1])["layers"]
+    assert (layer["layer"], layer["softcap"], layer["sink"]) == (1, 30.0, False)
     assert layer["base"]["law"] == {"name": "constant", "parameters": {"value": 1 / 12}}
 
 
-def test_two_configs(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    other = write({**GEMMA2, "query_pre_attn_scalar": 128}, "other.json")
-    assert main(["audit", write(GEMMA2), "--against", other]) == 0
-    assert "layers 0-45" in (out := capsys.readouterr().out)
+def test_two_configs(folder: Any, run: Run) -> None:
+    folder(gemma=GEMMA2, same=GEMMA2, other={**GEMMA2, "query_pre_attn_scalar": 128})
+    status, out, _ = run("gemma", "--against", "other")
+    assert status == 0
+    assert "layers 0-45" in out
     assert "differs from i = 0 on: 0.08333333 here, 0.08838835 there (0.9428 times)" in out
-    assert main(["audit", write(GEMMA2), "--against", write(GEMMA2, "same.json")]) == 0
-    assert capsys.readouterr().out == "no difference\n"
+    assert run("gemma", "--against", "same") == (0, "no difference\n", "")
 
 
-def test_a_framework(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    rope = {"rope_type": "default", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384}
-    config = write({**MINISTRAL, "rope_parameters": rope})
-    assert main(["audit", config, "--against-framework", "vllm-0.9", "--at", "40000"]) == 0
-    out = capsys.readouterr().out
+def test_a_framework(folder: Any, run: Run) -> None:
+    folder(ministral=tempered(16384), llama=LLAMA)
+    status, out, _ = run("ministral", "--against-framework", "vllm-0.9", "--at", "40000")
+    assert status == 0
     assert "differs from i = 16384 on: 0.09451496 here, 0.08838835 there (1.0693 times)" in out
     assert "at i = 40000: 0.0980988 here" in out
     assert "https://github.com/vllm-project/vllm/issues/48621" in out
-    assert main(["audit", config, "--against-framework", "vllm", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(run("ministral", "--against-framework", "vllm", "--json")[1])
     assert report["differences"][0]["first_position"] == 16384
     assert len(report["known"]) == 1
-
-
-def test_warnings_are_part_of_the_output(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", write({**MINISTRAL, "model_type": "novel"})]) == 0
-    assert "warning: model_type 'novel' is not known" in capsys.readouterr().out
+    nothing = "nothing on record: no report about vllm concerns this model, which is no proof of vllm\n"
+    assert run("llama", "--against-framework", "vllm") == (0, nothing, "")
 
 
 @pytest.mark.parametrize(
     ("config", "arguments", "message"),
     [
-        ("[]", [], "must hold one JSON object, got list"),
-        ({**MINISTRAL, "rope_scaling": {"type": "yarn", "factor": 0}}, [], "rope_scaling.factor must be"),
-        (MINISTRAL, ["--layer", "34"], "layer must be between 0 and 33, got 34"),
-        (MINISTRAL, ["--at", "-1"], "--at must be at least 0, got -1"),
-        (MINISTRAL, ["--against-framework", "nobody"], "framework must be one of"),
-        (MINISTRAL, ["--against-framework", "vllm", "--at", "-5"], "--at must be at least 0, got -5"),
-        (MINISTRAL, ["--part", "encoder"], "part must be a part of the config"),
-        (
-            {"model_type": "mamba", "num_hidden_layers": 2},
-            ["--layer", "0", "--at", "1"],
-            "no softmax over keys",
-        ),
+        ("[]", "", "must hold one JSON object, got list"),
+        ("{}", "", "c/config.json: num_hidden_layers is missing"),
+        (BROKEN, "", "rope_scaling.factor must be"),
+        (MINISTRAL, "--layer 34", "layer must be between 0 and 33, got 34"),
+        (MINISTRAL, "--at -1", "--at must be at least 0, got -1"),
+        (MINISTRAL, "--against-framework nobody", "framework must be one of"),
+        (MINISTRAL, "--against-framework vllm --at -5", "--at must be at least 0, got -5"),
+        (MINISTRAL, "--part encoder", "part must be a part of the config"),
+        (MAMBA, "--layer 0 --at 1", "no softmax over keys"),
     ],
 )
-def test_bad_input_is_one_line(
-    write: Any, capsys: pytest.CaptureFixture[str], config: Any, arguments: list[str], message: str
-) -> None:
-    assert main(["audit", write(config), *arguments]) == 2
-    error = capsys.readouterr().err
+def test_bad_input_is_one_line(folder: Any, run: Run, config: Any, arguments: str, message: str) -> None:
+    folder(c=config)
+    status, _, error = run("c/config.json", *arguments.split())
+    assert status == 2
     assert error.startswith("attnscale: error: ")
     assert error.count("\n") == 1
     assert message in error
 
 
-def test_what_a_config_lacks_is_said_with_its_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_one_line_a_model(folder: Any, run: Run) -> None:
+    folder(models__gemma=GEMMA2, models__a__b=GPT_OSS, models__phi=PHI4_MINI, models__deepseek=DEEPSEEK)
+    status, out, err = run("models")
+    assert (status, err) == (0, "")
+    rows = cells(out)
+    assert rows["gemma/config.json"] == ["gemma2", "46", "0.08333333", "-", "50", "-", "-"]
+    assert rows["a/b/config.json"] == ["gpt_oss", "24", "0.2266576", "yarn", "-", "yes", "-"]
+    assert rows["phi/config.json"][2:4] == ["0.08838835, 0.1252168", "longrope"]
+    assert rows["deepseek/config.json"][3] == "yarn, mla_yarn"
+    assert list(rows) == ["config", *(f"{x}/config.json" for x in ("a/b", "deepseek", "gemma", "phi"))]
+    assert out.endswith("\n4 configs: 4 without a warning\n")
+
+
+def test_many_multipliers_are_the_least_and_the_largest(folder: Any, run: Run) -> None:
+    sizes = {"n_embd": 768, "n_head": 12, "n_layer": 12}
+    folder(m__gpt2=typed("gpt2", **sizes, scale_attn_by_inverse_layer_idx=True))
+    assert cells(run("m")[1])["gpt2/config.json"][2] == "0.01041667 ... 0.125"
+
+
+def test_warnings_are_counted_and_strict_about_them(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__novel=NOVEL)
+    status, out, err = run("m")
+    assert (status, err) == (0, "")
+    assert cells(out)["novel/config.json"][-1] == "1"
+    assert "warning: novel/config.json: model_type 'novel' is not known" in out
+    assert "2 configs: 1 without a warning, 1 with warnings" in out
+    assert run("m", "--strict") == (
+        3,
+        out,
+        "attnscale: error: 1 of 2 configs with warnings or defects (--strict)\n",
+    )
+    assert run("m/gemma", "--strict")[0] == 0
+
+
+def test_what_cannot_be_read_is_a_line_and_status_2(folder: Any, run: Run) -> None:
+    folder(m__broken=BROKEN, m__gemma=GEMMA2, m__text="{", m__list="[]", m__empty="")
+    for options in ([], ["--strict"]):
+        status, out, err = run("m", *options)
+        assert (status, err) == (2, "attnscale: error: 4 of 5 configs cannot be audited\n")
+    rows = cells(out)
+    assert rows["broken/config.json"] == ["refused", *["-"] * 6]
+    assert rows["gemma/config.json"][0] == "gemma2"
+    refused = [line for line in out.splitlines() if line.startswith("refused: ")]
+    assert len(refused) == 4
+    assert (
+        "refused: broken/config.json: rope_scaling.factor must be a finite number greater than 0, got 0"
+        in refused
+    )
+    assert "refused: list/config.json: must hold one JSON object, got list" in refused
+
+
+def test_a_mistake_of_the_package_is_a_line_too(
+    folder: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "empty.json"
-    path.write_text("{}")
-    assert main(["audit", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"attnscale: error: {path}: num_hidden_layers is missing")
+    folder(m__a=LLAMA, m__b=GEMMA2)
+
+    def fails(path: Path, part: str | None) -> Any:
+        if path.parent.name == "a":
+            raise ZeroDivisionError("division\nby zero")
+        return resolve_quietly(path, part)
+
+    monkeypatch.setattr("attnscale.cli._audit_models.resolve_quietly", fails)
+    status, out, err = run("m")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "Traceback" in run("m", "--debug")[2]
+    assert "refused: a/config.json: ZeroDivisionError: division by zero\n" in out
+    assert cells(out)["b/config.json"][0] == "gemma2"
 
 
-def test_the_module_is_called_as_resolve() -> None:
-    config = {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8}
-    assert str(at.audit(config)) == str(at.audit.resolve(config))  # type: ignore[operator]
+def test_files_of_other_programs_are_skipped(folder: Any, run: Run) -> None:
+    """As the pooling of sentence-transformers, or an editor's; named by the caller, they are refused."""
+    folder(m__gemma=GEMMA2, m__pool__1_Pooling={"word_embedding_dimension": 384}, m__tool={"theme": "dark"})
+    status, out, err = run("m", "--strict")
+    assert (status, err) == (0, "")
+    assert cells(out)["tool/config.json"] == ["skipped", *["-"] * 6]
+    assert "3 configs: 1 without a warning, 2 skipped" in out
+    assert run("m/gemma/config.json", "m/tool/config.json")[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("config", "origin"),
-    [
-        ({"hidden_size": 4096, "num_attention_heads": 32}, "hidden_size / num_attention_heads = 4096 / 32"),
-        ({"hidden_size": 4096, "num_attention_heads": 32, "head_dim": 64}, "head_dim = 64"),
-        ({"model_type": "gpt2", "n_embd": 768, "n_head": 12}, "n_embd / n_head = 768 / 12"),
-        (
-            {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
-            "qk_nope_head_dim + qk_rope_head_dim = 128 + 64",
-        ),
-        (
-            {"model_type": "convbert", "hidden_size": 768, "num_attention_heads": 12, "head_ratio": 2},
-            "heads of 64 channels, by num_attention_heads = 12, head_ratio = 2, hidden_size = 768",
-        ),
-    ],
-)
-def test_the_head_size_comes_from_keys_of_this_config(config: dict[str, Any], origin: str) -> None:
-    plan = at.audit.resolve({"model_type": "llama", "num_hidden_layers": 2, **config})
-    assert f"layer 0-1: standard: {origin}\n" in f"{plan.explain()}\n"
+def test_folders_that_begin_with_a_dot_are_not_searched(folder: Any, run: Run) -> None:
+    folder(**{"m__gemma": GEMMA2, "m__.git__x": "{", "m__.cache__x": BROKEN})
+    assert "\n1 config: 1 without a warning" in run("m")[1]
+
+
+def test_links_to_files_are_followed_and_circles_of_folders_are_not(
+    folder: Any, run: Run, tmp_path: Path
+) -> None:
+    """A model's folder in a cache holds links to blobs."""
+    folder(blobs__x=GEMMA2)
+    (tmp_path / "hub" / "snapshot").mkdir(parents=True)
+    (tmp_path / "hub" / "snapshot" / "config.json").symlink_to(tmp_path / "blobs" / "x" / "config.json")
+    (tmp_path / "hub" / "circle").symlink_to(tmp_path / "hub")
+    status, out, _ = run("hub")
+    assert status == 0
+    assert "\n1 config: " in out
+
+
+def test_several_files_and_folders(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, other=MINISTRAL)
+    status, out, _ = run("m", "other/config.json", "m/llama/config.json")
+    assert status == 0
+    assert list(cells(out)) == ["config", "m/gemma/config.json", "m/llama/config.json", "other/config.json"]
+
+
+def test_a_folder_with_a_config_of_its_own_is_one_model(folder: Any, run: Run) -> None:
+    folder(m=GEMMA2, m__text_encoder=LLAMA)
+    assert run("m")[1].startswith("gemma2, 46 layers\n")
+    assert "gemma2, 46 layers" not in run("m", "m/text_encoder")[1]
+
+
+def test_questions_about_one_config(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, empty__x__y={})
+    for flag, value in (("--layer", "0"), ("--at", "0"), ("--against", "m/llama")):
+        status, out, err = run("m", flag, value)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"attnscale: error: {flag} is a question about one config")
+    (Path("empty") / "x" / "y" / "config.json").unlink()
+    assert "empty: there is no config.json here or in a folder below" in run("empty")[2]
+    assert "framework must be one of" in run("m", "--against-framework", "nobody")[2]
+
+
+def test_a_framework_and_all_models(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, m__broken=BROKEN)
+    status, out, _ = run("m", "--against-framework", "vllm-metal")
+    assert status == 2
+    rows = cells(out)
+    assert (rows["gemma/config.json"][-1], rows["llama/config.json"][-1]) == ("1", "-")
+    assert "known: gemma/config.json: the soft-cap of attention is left out (https://github.com/" in out
+    assert run("m/gemma", "m/llama", "--against-framework", "vllm-metal", "--strict")[0] == 3
+    assert run("m/gemma", "m/llama", "--against-framework", "mlx-lm", "--strict")[0] == 0
+
+
+def test_a_part_of_each(folder: Any, run: Run) -> None:
+    folder(m__a=typed("t5gemma", encoder=LLAMA, decoder=LLAMA), m__b=LLAMA)
+    status, out, _ = run("m", "--part", "encoder")
+    assert status == 2
+    assert cells(out)["a/config.json"][0] == "llama"
+    assert "refused: b/config.json: part must be a part of the config" in out
+
+
+def test_strict_about_one_config(folder: Any, run: Run) -> None:
+    folder(gemma=GEMMA2, novel=NOVEL, other={**GEMMA2, "query_pre_attn_scalar": 128})
+    assert run("gemma", "--strict")[0] == 0
+    status, out, err = run("novel", "--strict")
+    assert (status, err) == (3, "attnscale: error: 1 warning (--strict)\n")
+    assert out.startswith("novel, 4 layers")
+    assert "warning: model_type 'novel' is not known" in out
+    status, out, err = run("gemma", "--against", "other", "--strict")
+    assert (status, err) == (3, "attnscale: error: 1 difference (--strict)\n")
+    assert "from query_pre_attn_scalar = 144 here, query_pre_attn_scalar = 128 there" in out
+    assert run("gemma", "--against", "gemma", "--strict")[0] == 0
+    assert run("gemma", "--against", "other")[0] == 0
+    assert run("novel", "--against", "novel", "--strict")[0] == 3
+
+
+def test_as_json_and_csv(folder: Any, run: Run) -> None:
+    folder(m__broken=BROKEN, m__gemma=GEMMA2, m__novel=NOVEL, m__tool={})
+    report = json.loads(run("m", "--json")[1])
+    assert (report["schema"], report["report"]) == ("attnscale.audit/1", "models")
+    assert report["counts"] == {"ok": 1, "warned": 1, "refused": 1, "skipped": 1}
+    broken, gemma, novel, tool = report["models"]
+    assert broken["status"] == "refused"
+    assert broken["reason"].startswith("rope_scaling.factor must be")
+    assert gemma["multipliers"] == [1 / 12]
+    assert gemma["softcaps"] == [50.0]
+    assert len(novel["warnings"]) == 1
+    assert tool == {"config": "tool/config.json", "status": "skipped", "reason": "not the config of a model"}
+    status, out, _ = run("m", "--csv", "-")
+    assert status == 2
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["status"] for row in rows] == ["refused", "ok", "warned", "skipped"]
+    assert (rows[1]["softcaps"], rows[1]["warnings"], rows[2]["warnings"]) == ("50.0", "0", "1")

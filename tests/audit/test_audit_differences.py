@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import attnscale as at
-import numpy as np
 import pytest
-from audit_configs import DEEPSEEK, GEMMA2, LLAMA, MINISTRAL, PHI4_MINI, QWEN25, resolve, yarn
+from audit_configs import GEMMA2, LLAMA, MINISTRAL, PHI4_MINI, QWEN25, YARN, resolve, tempered, yarn
 
 
 def test_equal_plans_have_no_differences() -> None:
@@ -89,19 +88,16 @@ def test_as_a_data_frame_and_in_a_notebook() -> None:
     assert len(resolve(LLAMA).differences(resolve(LLAMA)).to_pandas()) == 0
 
 
-def test_up_to_is_handed_on() -> None:
-    tempered = {"rope_type": "default", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 500}
+def test_compare_finds_the_first_position() -> None:
     plain = resolve({**MINISTRAL, "rope_parameters": {"rope_type": "default"}})
-    other = resolve({**MINISTRAL, "rope_parameters": tempered})
-    assert plain.differences(other)[0].first_position == 500
-    assert plain.differences(other, up_to=500) == ()
-
-
-def test_layers_by_number() -> None:
-    plan = resolve(DEEPSEEK)
-    assert plan[0] == plan.layer(0)
-    assert plan[-1] == plan.layer(60)
-    assert [layer.index for layer in plan] == list(range(61))
-    assert plan[np.int64(2)].index == 2
-    with pytest.raises(IndexError, match="layer must be between 0 and 60, got 61"):
-        plan[61]
+    other = resolve(tempered(100_000))
+    (difference,) = at.audit.compare(other, plain)
+    assert (difference.layers, difference.what) == (tuple(range(34)), "rotated")
+    assert difference.first_position == 100_000
+    assert difference.here / difference.there == pytest.approx(1.0693147180559945)
+    assert at.audit.compare(other, plain, up_to=100_000) == other.differences(plain, up_to=100_000) == ()
+    assert "differs from i = 100000 on" in str(difference)
+    (layers,) = at.audit.compare(plain, resolve(LLAMA))
+    assert (layers.what, layers.here, layers.there) == ("layers", 34, 4)
+    first, second = at.audit.compare(resolve({**LLAMA, "rope_scaling": YARN}), plain)
+    assert (first.what, second.layers, second.what) == ("layers", (0, 1, 2, 3), "rotated")

@@ -15,13 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from audit_configs import GEMMA2, LLAMA, MINISTRAL, PHI4_MINI
+from audit_configs import BROKEN, GEMMA2, LLAMA, MINISTRAL, NOVEL, PHI4_MINI, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "audit-in-ci.md"
 WORKFLOW = ROOT / "docs" / "how-to" / "audit-workflow.yml"
-NOVEL = {**LLAMA, "model_type": "novel"}
-BROKEN = {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 0}}
 
 
 @pytest.fixture
@@ -50,9 +47,7 @@ def bash(place: Path, script: str, **variables: str) -> subprocess.CompletedProc
 
 
 def hooks() -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = yaml.safe_load(
-        (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
-    )
+    content: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     return content
 
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans against the code of transformers: small random models of every family with a rule of its own."""
+"""Plans against the code of transformers: small random models of every type that the audit knows.
+
+Families with a rule of their own have cases: their calls of attention are seen, with positions, soft-caps,
+sinks and windows. Of all other types the multiplier is a derivative of the score.
+"""
 
 from __future__ import annotations
 
 import math
-import warnings
+import re
 from typing import Any
 
 import attnscale as at
@@ -14,8 +18,12 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-import audit_oracle as oracle  # noqa: E402
-from audit_models import CASES, LATENT, LONG, OLD_YARN, TEMPERED, YARN  # noqa: E402
+from attnscale.audit._keys import known_types  # noqa: E402
+from audit_configs import resolve  # noqa: E402
+
+from tools.audit import derivative, oracle  # noqa: E402
+from tools.audit.cases import CASES, LATENT, LISTS_OF_8, LONG, OLD_YARN, PHI, TEMPERED, YARN  # noqa: E402
+from tools.audit.kinds import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -33,12 +41,6 @@ def test_multiplier_is_that_of_the_models_code(kind: str, keys: dict[str, Any]) 
     assert len(calls) == sum(layer.refusal is None for layer in plan.layers)
     for index, call in enumerate(calls):
         compare(plan, call, index)
-
-
-def resolve(config: dict[str, Any]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return at.audit.resolve(config)
 
 
 def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) -> None:
@@ -69,10 +71,7 @@ def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) 
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("ministral3", {"rope_parameters": TEMPERED}),
         ("llama4_text", {"floor_scale": 8, "attn_scale": 0.3, "use_qk_norm": False}),
-        (
-            "phi3",
-            {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "rope_scaling": LONG},
-        ),
+        ("phi3", {**PHI, "rope_scaling": LONG}),
     ],
     ids=label,
 )
@@ -143,14 +142,8 @@ def test_the_old_spelling_of_the_type_is_lost_in_families_with_kinds_of_layers(k
 
 @pytest.mark.parametrize("length", [oracle.LENGTH, oracle.LENGTH - 1])
 def test_phimoe_has_one_factor_for_the_whole_text(length: int) -> None:
-    rope = {
-        **LONG,
-        "short_factor": [1.0] * 8,
-        "long_factor": [2.0] * 8,
-        "short_mscale": 1.25,
-        "long_mscale": 1.5,
-        "original_max_position_embeddings": length,
-    }
+    rope = {**LONG, **LISTS_OF_8, "short_mscale": 1.25, "long_mscale": 1.5}
+    rope["original_max_position_embeddings"] = length
     model, config = oracle.build("phimoe", rope_scaling=rope)
     plan = resolve(config)
     seen = oracle.multipliers(oracle.run(model).calls[0], 16)
@@ -190,23 +183,21 @@ def own_weights(model: Any, name: str, parts: tuple[str, ...]) -> tuple[Any, Any
             child.register_forward_hook(lambda _, i, output, part=part: caught.update({part: output}))
     with torch.no_grad():
         out = model(input_ids=torch.arange(3, 35)[None], output_attentions=True)
-    if "Wqkv" in caught or "in_proj" in caught:
-        fused = next(iter(caught.values()))[0]
-        if "in_proj" in caught:
-            fused = fused.view(32, 4, 3, 16).permute(0, 2, 1, 3).reshape(32, -1)
-            bias = module.q_bias[:16]
-            return out.attentions[0][0, 0], fused[:, :16] + bias, fused[:, 64:80]
-        return out.attentions[0][0, 0], fused[:, :16], fused[:, 64:80]
-    return out.attentions[0][0, 0], caught["query_proj"][0][:, :16], caught["key_proj"][0][:, :16]
+    weights = out.attentions[0][0, 0]
+    if "query_proj" in caught:
+        return weights, caught["query_proj"][0][:, :16], caught["key_proj"][0][:, :16]
+    fused = next(iter(caught.values()))[0]
+    if "in_proj" in caught:
+        fused = fused.view(32, 4, 3, 16).permute(0, 2, 1, 3).reshape(32, -1)
+    return weights, fused[:, :16] + (module.q_bias[:16] if "in_proj" in caught else 0), fused[:, 64:80]
 
 
 def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
     """Slope of ln p_ij - ln p_i0 over q_i . (k_j - k_0), where both weights are not lost in rounding."""
     logs = weights.double().log()
-    seen = (
-        torch.tril(torch.ones(32, 32, dtype=torch.bool)) if causal else torch.ones(32, 32, dtype=torch.bool)
-    )
-    seen &= torch.isfinite(logs)
+    seen = torch.isfinite(logs)
+    if causal:
+        seen = seen.tril()
     top = torch.where(seen, logs, -math.inf).argmax(-1)
     rows = torch.arange(32)
     y = logs - logs[rows, top][:, None]
@@ -224,3 +215,87 @@ def test_the_defaults_are_those_of_this_transformers() -> None:
     model, config = oracle.build("gemma2")
     stated = at.audit.resolve({**config, "query_pre_attn_scalar": model.config.query_pre_attn_scalar})
     assert stated.layers[0].base.law == at.audit.resolve(config).layers[0].base.law
+
+
+CASED = {kind for kind, _ in CASES}
+OTHERS = {*BY_CALLS, *BY_SCALE, *NOT_RUN}
+
+
+@pytest.mark.parametrize("kind", sorted(known_types() - CASED - OTHERS))
+def test_scale_is_that_of_the_models_code(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "sew-d":  # a softmax behind a wall that derivatives do not show
+        module = pytest.importorskip("transformers.models.sew_d.modeling_sew_d")
+        monkeypatch.setattr(module.XSoftmax, "apply", lambda scores, mask, dim: scores.softmax(dim))
+    model, config = oracle.build(kind, **KEYS.get(kind, {}))
+    check_derivatives(model, config, **(INPUTS[kind]() if kind in INPUTS else {}))
+
+
+def check_derivatives(model: Any, config: dict[str, Any], **inputs: Any) -> None:
+    model.set_attn_implementation("eager")
+    seen = derivative.run(model, **inputs)
+    assert seen
+    for place, *tensors in (seen[0], seen[-1]):
+        expected = channel_multipliers(config, place)
+        np.testing.assert_allclose(derivative.singular_values(*tensors), expected, rtol=1e-4, err_msg=place)
+
+
+def test_cvt_is_scaled_by_the_width_of_each_stage() -> None:
+    keys = {"embed_dim": [16, 64, 36], "num_heads": [1, 4, 2], "depth": [1, 2, 3]}
+    model, config = oracle.build("cvt", **keys)
+    seen = derivative.run(model, pixel_values=torch.randn(1, 3, 32, 32))
+    for layer, (_, *tensors) in zip(resolve(config).layers, seen, strict=True):
+        expected = np.full(layer.head_dim, layer.base.law.value)
+        np.testing.assert_allclose(derivative.singular_values(*tensors), expected, rtol=1e-4)
+
+
+HALF = (
+    *("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"),
+    *("num_hidden_layers", "vocab_size"),
+)
+
+
+def test_encoder_and_decoder_with_scalars_of_their_own() -> None:
+    half = {name: oracle.SIZES[name] for name in HALF}
+    half.update(model_type="t5_gemma_module", attn_logit_softcapping=None)
+    config = {
+        "encoder": {**half, "query_pre_attn_scalar": 100},
+        "decoder": {**half, "query_pre_attn_scalar": 144},
+    }
+    model, keys = oracle.build("t5gemma", **config)
+    check_derivatives(model, {**keys, **config})
+    assert resolve({"model_type": "t5gemma", **config}).multiplier(layer=0, position=0) == 1 / 12
+
+
+@pytest.mark.parametrize("kind", BY_CALLS)
+def test_calls_are_those_of_the_models_code(kind: str) -> None:
+    model, config = oracle.build(kind, **KEYS.get(kind, {}))
+    plan = resolve(config)
+    for layer, call in zip(plan.layers, oracle.run(model).calls, strict=True):
+        seen = oracle.multipliers(call, layer.rotated)
+        for channels in layer.channel_kinds:
+            expected = plan.multiplier(layer=layer.index, position=5, channels=channels)
+            np.testing.assert_allclose(getattr(seen, channels), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("kind", BY_SCALE)
+def test_scale_is_the_one_handed_on(kind: str) -> None:
+    model, config = oracle.build(kind, **KEYS.get(kind, {}))
+    plan = resolve(config)
+    layers = [layer for layer in plan.layers if layer.refusal is None]
+    calls = oracle.run(model).calls
+    for layer, call in zip(layers, calls, strict=True):
+        assert call["query"].shape[-1] == layer.head_dim
+        assert call["scale"] == pytest.approx(plan.multiplier(layer=layer.index, position=5), rel=1e-7)
+
+
+def channel_multipliers(config: dict[str, Any], place: str) -> np.ndarray:
+    """Those of the layer that a part of the model belongs to, the largest first."""
+    before, number = re.match(r"(.*?)(\d+)\.", place).groups()
+    half = {"part": "encoder"} if "encoder" in before and has_halves(config) else {}
+    plan = resolve(config, **half)
+    layer = plan.layer(int(number))
+    found: list[float] = []
+    for channels in layer.channel_kinds:
+        count = layer.rotated if channels == "rotated" else layer.head_dim - layer.rotated
+        found += [plan.multiplier(layer=layer.index, position=5, channels=channels)] * count
+    return np.sort(found)[::-1]

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No family of the installed transformers with a rule of its own for the scale is overlooked."""
+"""No family of the installed transformers is overlooked, and no spelling of a config is read wrongly.
+
+Every modeling file is parsed. A sign is, within a class whose name speaks of attention, a scale that is set
+to something else than (the size of a head)^-1/2, or a name that belongs to a rule of its own: a soft-cap
+that is handed on, sinks, a multiplier of the config, a temperature, a learned scale.
+
+Of all types with all changed configs, whose models ``make audit-scan`` builds, here is a sample.
+"""
 
 from __future__ import annotations
 
 import ast
-import warnings
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import attnscale as at
@@ -13,14 +23,80 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch")
 
-import audit_oracle as oracle  # noqa: E402
-import audit_scan  # noqa: E402
 from attnscale.audit._keys import known_types  # noqa: E402
 from attnscale.audit._rules.families import FAMILIES  # noqa: E402
-from audit_models import CASES  # noqa: E402
-from audit_types import NOT_RUN  # noqa: E402
+from audit_configs import sizes, typed  # noqa: E402
+
+from tools.audit import oracle, quietly  # noqa: E402
+from tools.audit.cases import CASES  # noqa: E402
+from tools.audit.changes import changes, saved_forms  # noqa: E402
+from tools.audit.kinds import NOT_RUN  # noqa: E402
+from tools.audit.measure import judge  # noqa: E402
+from tools.audit.scan import measure_one, quiet  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+_SCALE = re.compile(r"scal|softmax_scale|norm_factor|normalize_fact")
+_SIZE = r"[\w.]*(?:head_dim|head_size|d_head|dim_head|key_dim|head_width|hidden_dim|qk_head_dim)"
+_PLAIN = re.compile(
+    rf"{_SIZE} \*\* \(?-0\.5\)?"
+    rf"|1(?:\.0)? / (?:math\.sqrt\({_SIZE}\)|{_SIZE} \*\* 0\.5)"
+    rf"|math\.sqrt\({_SIZE}\)"  # a divisor
+    rf"|qk_scale or {_SIZE} \*\* \(-0\.5\)"
+    r"|\(self\.internal_dim // config\.num_attention_heads\) \*\* \(-0\.5\)"
+    r"|1 / math\.sqrt\(self\.hidden_size / self\.n_heads\)"
+    r"|scale"  # an argument, which its callers give
+)
+_NAMES = re.compile(
+    r"attention_multiplier|key_multiplier|qk_scale_factor|query_pre_attn_scalar|yarn_apply_mscale|softmax_scaling"
+    r"|scale_attn_weights|inverse_layer_idx|logit_scale|per_dim_scale|temperature_tuning|attn_scales?\b|log_scaling"
+    r"|get_llama_4_attn_scale|scaled_size_sqrt|lora_scale|scale_(?:q|kv)_lora|\btau\b|attention_scaling\b"
+)
+
+
+def scan(models: Path) -> dict[str, set[str]]:
+    """Signs by the name of the modeling file."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(models.glob("*/modeling_*.py")):
+        signs = set(_signs(ast.parse(file.read_text(encoding="utf-8"))))
+        if signs:
+            found[file.stem.removeprefix("modeling_")] = signs
+    return found
+
+
+def _signs(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and re.search("Attention|Attn|MLA", node.name):
+            for part in ast.walk(node):
+                yield from _of(part)
+        elif isinstance(node, ast.ClassDef) and "Rotary" in node.name:
+            yield from (
+                part.attr
+                for part in ast.walk(node)
+                if isinstance(part, ast.Attribute) and "mscale" in part.attr
+            )
+
+
+def _of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            text = ast.unparse(node.value)
+            if (
+                isinstance(target, ast.Attribute)
+                and _SCALE.search(target.attr)
+                and not _PLAIN.fullmatch(text)
+            ):
+                yield f"{target.attr} = {text}"
+    elif isinstance(node, ast.keyword) and node.arg in ("softcap", "s_aux"):
+        if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            yield f"{node.arg}={ast.unparse(node.value)}"
+    elif isinstance(node, ast.keyword) and node.arg == "softmax_scale":
+        yield f"softmax_scale={ast.unparse(node.value)}"
+    elif isinstance(node, ast.Attribute) and _NAMES.search(node.attr):
+        yield node.attr
+    elif isinstance(node, ast.Name) and _NAMES.search(node.id):
+        yield node.id
+
 
 #: Signs that are no scale of an attention over the layers of a model type.
 ELSEWHERE = {
@@ -38,7 +114,7 @@ ELSEWHERE = {
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_every_sign_of_a_rule_is_accounted_for() -> None:
-    found = audit_scan.scan(Path(transformers.__file__).parent / "models")
+    found = scan(Path(transformers.__file__).parent / "models")
     types = {
         kind: package(kind) for kind in {*known_types(), *(kind for row in FAMILIES for kind in row.types)}
     }
@@ -64,14 +140,10 @@ def package(kind: str) -> str:
 
 
 def refuses(kind: str) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", at.audit.AuditWarning)
-        try:
-            plan = at.audit.resolve(
-                {"model_type": kind, "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
-            )
-        except at.audit.ConfigError:
-            return False
+    try:
+        plan = quietly(typed(kind, **sizes(64, 4, 2)))
+    except at.audit.ConfigError:
+        return False
     return all(layer.refusal is not None for layer in plan.layers)
 
 
@@ -92,4 +164,62 @@ def test_what_a_sign_is(tmp_path: Path, line: str, sign: str | None) -> None:
     ast.parse(code)
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "modeling_new.py").write_text(code, encoding="utf-8")
-    assert audit_scan.scan(tmp_path) == ({} if sign is None else {"new": {sign}})
+    assert scan(tmp_path) == ({} if sign is None else {"new": {sign}})
+
+
+# ---- changed configs against the models' code ------------------------------------------------------
+
+_SEED = 12
+#: Ways to spell rotary positions that every family is looked at with, one of them each.
+_SPELLINGS = (
+    "flat yarn",
+    "legacy type yarn",
+    "legacy rope_type yarn",
+    "nested both yarn",
+    "rope_parameters null",
+)
+
+
+def sample() -> list[tuple[str, str]]:
+    """(model type, change): two of each row of the table, and of 40 plain types."""
+    rng = random.Random(_SEED)
+    runs = known_types() - set(NOT_RUN)
+    rows = [sorted(runs.intersection(row.types)) for row in FAMILIES]
+    kinds = [rng.choice(types) for types in rows if types]
+    plain = sorted(runs - {kind for row in FAMILIES for kind in row.types})
+    kinds += rng.sample(plain, 40)
+    chosen = []
+    for kind in kinds:
+        labels = [label for label, _ in changes(kind)]
+        spellings = [label for label in _SPELLINGS if label in labels]
+        # Some types have no rotary positions to spell, or cannot be asked for their keys here.
+        chosen += [(kind, rng.choice(each)) for each in (spellings, labels) if each]
+    return sorted(set(chosen))
+
+
+@pytest.mark.maintainer
+def test_changed_configs_are_read_as_the_code_reads_them() -> None:
+    words: Counter[str] = Counter()
+    wrong = []
+    with quiet():
+        for kind, label in sample():
+            keys = dict(changes(kind))[label]
+            verdict = judge(*measure_one(kind, keys))
+            words[verdict.word] += 1
+            if verdict.word == "wrong":
+                wrong.append((kind, label, verdict.reason))
+    assert not wrong
+    assert words.total() > 150
+    assert words["agrees"] > 0.7 * words.total(), words
+
+
+def test_saved_configs_are_read_as_the_code_reads_them() -> None:
+    """As save_pretrained writes them, with defaults left out and blocks by layer."""
+    compared = 0
+    with quiet():
+        for kind in ("dots3_note_text", "gemma4_text", "neomme", "gpt_oss", "deepseek_v4", "zaya"):
+            for label, keys in saved_forms(kind):
+                verdict = judge(*measure_one(kind, keys))
+                assert verdict.word in ("agrees", "not built"), (kind, label, verdict)
+                compared += verdict.word == "agrees"
+    assert compared >= 16

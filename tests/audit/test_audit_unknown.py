@@ -3,33 +3,24 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
-import warnings
+import random
 from pathlib import Path
 from typing import Any
 
 import attnscale as at
 import pytest
-from audit_configs import (
-    GEMMA2,
-    LLAMA,
-    STANDARD,
-    YARN,
-    resolve,
-    sizes,
-    yarn,
-)
+from audit_configs import GEMMA2, LLAMA, NOVEL, STANDARD, YARN, resolve, said, sizes, typed, yarn
+
+from tools.audit.fuzz import all_names, bases, broken_promise, mutated
 
 
 def test_an_unknown_type_is_what_its_keys_say() -> None:
-    config = {
-        "model_type": "novel",
-        **sizes(attention_multiplier=0.5, attn_logit_softcapping=20.0),
-        "rope_theta": 1e4,
-        "rope_scaling": YARN,
-    }
+    keys = sizes(attention_multiplier=0.5, attn_logit_softcapping=20.0)
     with pytest.warns(at.audit.AuditWarning, match="model_type 'novel' is not known"):
-        plan = at.audit.resolve(config)
+        plan = at.audit.resolve(typed("novel", **keys, rope_theta=1e4, rope_scaling=YARN))
     assert not plan.known
     assert plan.multiplier(layer=0, position=0) == pytest.approx(0.5 * yarn(4) ** 2)
     assert plan.softcap(0) == 20.0
@@ -43,6 +34,7 @@ def test_an_unknown_type_is_what_its_keys_say() -> None:
         ({"query_pre_attn_scalar": 144}, 1 / 12),
         ({"scale_attn_weights": False}, 1.0),
         ({"mup_scale_qk_dot_by_d": True}, 1 / 128),
+        ({"mup_scale_qk_dot_by_d": True, "scale_attn_weights": True}, 1 / 128),
         ({"softmax_scale": 0.25}, 0.25),
         ({"head_dim": 64}, 1 / 8),
         ({"qk_nope_head_dim": 192, "qk_rope_head_dim": 64}, 1 / 16),
@@ -53,46 +45,65 @@ def test_an_unknown_type_is_what_its_keys_say() -> None:
     ids=str,
 )
 def test_keys_of_unknown_types(keys: dict[str, Any], expected: float) -> None:
-    with pytest.warns(at.audit.AuditWarning):
-        plan = at.audit.resolve({"model_type": "novel", **sizes(), **keys})
+    plan, words = said({**NOVEL, **keys})
+    assert "'novel' is not known" in words
     kind = plan.layers[0].channel_kinds[0]
     assert plan.multiplier(layer=0, position=2**20, channels=kind) == pytest.approx(expected, rel=1e-12)
 
 
 def test_learned_scales_of_unknown_types_are_refused() -> None:
-    with pytest.warns(at.audit.AuditWarning):
-        plan = at.audit.resolve({"model_type": "novel", **sizes(), "use_ssmax": True})
     with pytest.raises(at.audit.PlanError, match="use_ssmax = True: the scale has weights"):
-        plan.multiplier(layer=0, position=0)
+        said({**NOVEL, "use_ssmax": True})[0].multiplier(layer=0, position=0)
 
 
 @pytest.mark.parametrize("kind", ["llama", "novel"])
 @pytest.mark.parametrize("key", ["attention_scaling_factor", "softmax_temperature", "qk_gain_scale"])
 def test_a_key_that_is_not_understood_is_a_warning_that_names_it(kind: str, key: str) -> None:
-    config = {**LLAMA, "model_type": kind, key: 0.5}
-    (text,) = [text for text in _warned(config) if key in text]
+    config = {**LLAMA, "model_type": kind}
+    (text,) = [text for text in said({**config, key: 0.5})[0].warnings if key in text]
     assert text.startswith(f"{key} = 0.5 is not understood: ")
     for harmless in (None, False, ""):
-        assert key not in str(_warned({**config, key: harmless}))
+        assert key not in said({**config, key: harmless})[1]
 
 
-def _warned(config: dict[str, Any]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+_MPT = typed("mpt", d_model=64, n_heads=4, n_layers=2)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (
+            {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 4.0, "attn_factor": 1.3}},
+            "rope_scaling.attn_factor = 1.3",
+        ),
+        ({**LLAMA, "attn_config": {"attention_scale": 0.5}}, "attn_config.attention_scale = 0.5"),
+        ({**LLAMA, "attention": {"logit": {"soft_cap": 30.0}}}, "attention.logit.soft_cap = 30.0"),
+        ({**_MPT, "attn_config": {"qk_ln": True}}, "attn_config.qk_ln = True"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_keys_inside_tables_are_told(config: dict[str, Any], key: str) -> None:
+    with pytest.warns(at.audit.AuditWarning) as caught:
         at.audit.resolve(config)
-    return [str(each.message) for each in caught]
+    assert any(str(each.message).startswith(f"{key} is not understood") for each in caught)
 
 
 def test_a_key_of_another_family_is_a_warning() -> None:
     """Llama's code does not read attention_multiplier: the plan is without it, and says so."""
-    with pytest.warns(at.audit.AuditWarning, match="attention_multiplier = 0.5 is not understood"):
-        plan = at.audit.resolve({**LLAMA, "attention_multiplier": 0.5})
+    plan, words = said({**LLAMA, "attention_multiplier": 0.5})
+    assert "attention_multiplier = 0.5 is not understood" in words
     assert plan.multiplier(layer=0, position=0) == STANDARD
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is not JSON"), ("[1]", "must hold one JSON object, got list"), ("\xff", "is not JSON")],
+    [
+        ("{", "is not JSON"),
+        ("\xff", "is not JSON"),
+        pytest.param("[" * 100_000, "is not JSON", id="deep"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "is not JSON", id="long"),
+        ("[1]", "must hold one JSON object, got list"),
+    ],
 )
 def test_files_that_are_no_config(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "config.json"
@@ -109,6 +120,14 @@ def test_things_that_are_no_config(config: Any) -> None:
         at.audit.resolve(config)
 
 
+def scaled(**keys: Any) -> dict[str, Any]:
+    return {"rope_scaling": {**YARN, **keys}}
+
+
+_POSITIVE = "rope_scaling.factor must be a finite number greater than 0, got"
+_GPT2 = typed("gpt2", n_embd=64, n_head=2)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -116,56 +135,74 @@ def test_things_that_are_no_config(config: Any) -> None:
         ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
         ({"num_attention_heads": "32"}, "num_attention_heads must be an integer, got '32'"),
         ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, got -1"),
+        ({"num_hidden_layers": 10**9}, "number of layers must be at most 2000, got 1000000000"),
         ({"head_dim": 0}, "head_dim must be at least 1, got 0"),
-        ({"rope_scaling": {**YARN, "factor": 0}}, r"rope_scaling.factor must be .* greater than 0, got 0"),
-        (
-            {"rope_scaling": {**YARN, "factor": -4.0}},
-            r"rope_scaling.factor must be .* greater than 0, got -4.0",
-        ),
-        ({"rope_scaling": {**YARN, "factor": "4"}}, r"rope_scaling.factor must be a number, got '4'"),
-        ({"rope_scaling": {**YARN, "factor": math.nan}}, r"rope_scaling.factor must be a finite number"),
-        ({"rope_scaling": {"type": "yarn"}}, r"rope_scaling.factor is missing"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, r"rope_scaling.factor must be"),
-        ({"rope_scaling": {**YARN, "type": "yam"}}, r"rope_scaling.rope_type must be one of .*, got 'yam'"),
-        (
-            {"rope_parameters": {**YARN, "rope_type": 3}},
-            r"rope_parameters.rope_type must be one of .*, got 3",
-        ),
+        ({"head_dim": 10**400}, "head_dim must be at most 2147483647, got 1000"),
+        (scaled(factor=0), f"{_POSITIVE} 0"),
+        (scaled(factor=-4.0), f"{_POSITIVE} -4.0"),
+        (scaled(factor=10**400), "rope_scaling.factor must be a finite number"),
+        (scaled(factor=math.nan), "rope_scaling.factor must be a finite number"),
+        (scaled(factor="4"), "rope_scaling.factor must be a number, got '4'"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.factor is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "rope_scaling.factor must be"),
+        (scaled(type="yam"), "rope_scaling.rope_type must be one of .*, got 'yam'"),
+        (scaled(rope_type=["yarn"]), "rope_scaling.rope_type must be one of"),
+        ({"rope_parameters": {**YARN, "rope_type": 3}}, "rope_parameters.rope_type must be one of .*, got 3"),
         ({"rope_scaling": [4.0]}, r"rope_scaling must be a mapping, got \[4.0\]"),
-        ({"rope_scaling": {**YARN, "attention_factor": -1.0}}, r"rope_scaling.attention_factor must be"),
-        ({"rope_scaling": {**YARN, "mscale": -1.0}}, r"rope_scaling.mscale must be at least 0, got -1.0"),
+        (scaled(attention_factor=-1.0), "rope_scaling.attention_factor must be"),
+        (
+            scaled(attention_factor=1e300),
+            "attention_factor = 1e[+]300: the multiplier is inf, which is no number for a score",
+        ),
+        (scaled(mscale=-1.0), "rope_scaling.mscale must be at least 0, got -1.0"),
         ({"model_type": 3}, "model_type must be a string, got 3"),
         ({**GEMMA2, "query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be"),
         ({**GEMMA2, "attn_logit_softcapping": -1}, "attn_logit_softcapping must"),
-        ({"model_type": "granite", "attention_multiplier": 0}, "attention_multiplier must be"),
+        (typed("granite", attention_multiplier=0), "attention_multiplier must be"),
+        ({**_GPT2, "scale_attn_weights": 1}, "scale_attn_weights must be true"),
+        (typed("smollm3", no_rope_layers=[1]), "no_rope_layers must have one entry for each of 4"),
         (
-            {"model_type": "gpt2", "n_embd": 64, "n_head": 2, "scale_attn_weights": 1},
-            "scale_attn_weights must be true",
-        ),
-        (
-            {"model_type": "smollm3", "no_rope_layers": [1]},
-            "no_rope_layers must have one entry for each of 4",
-        ),
-        (
-            {"model_type": "qwen2", "layer_types": ["full_attention"]},
+            typed("qwen2", layer_types=["full_attention"]),
             "layer_types must have one entry for each of 4 layers, got 1",
         ),
-        ({"model_type": "qwen2", "layer_types": 3}, "layer_types must be a list of names, got 3"),
-        ({"model_type": "phimoe", "rope_scaling": {"type": "longrope"}}, "short_mscale is missing"),
+        (typed("qwen2", layer_types=3), "layer_types must be a list of names, got 3"),
+        (typed("phimoe", rope_scaling={"type": "longrope"}), "short_mscale is missing"),
+        (typed("jamba", attn_layer_offset="4"), "attn_layer_offset must be an integer, got '4'"),
+        (typed("lfm2", full_attn_idxs=3), "full_attn_idxs must be a list of numbers or names, got 3"),
+        (
+            typed("gpt_oss", per_layer_config={"x": {}}),
+            "per_layer_config must have numbers of layers for keys, got 'x'",
+        ),
+        (typed("deepseek_v4", compress_ratios=[8] * 4), "compress_ratios must consist of 0, 4, 128, got 8"),
     ],
     ids=lambda each: str(each)[:50],
 )
 def test_bad_values_are_one_clear_error(change: dict[str, Any], message: str) -> None:
     with pytest.raises(at.audit.ConfigError, match=message) as caught:
-        at.audit.resolve({**LLAMA, **change})
+        resolve({**LLAMA, **change})
     assert "\n" not in str(caught.value)
 
 
 def test_a_config_without_a_head_size() -> None:
     for kind in ("llama", "novel", ""):
         with pytest.raises(at.audit.ConfigError, match="hidden_size is missing: the head size"):
-            resolve({"model_type": kind, "num_hidden_layers": 2, "num_attention_heads": 8})
+            resolve(typed(kind, num_hidden_layers=2, num_attention_heads=8))
         with pytest.raises(at.audit.ConfigError, match="num_attention_heads is missing: the head size"):
-            resolve({"model_type": kind, "num_hidden_layers": 2, "hidden_size": 64})
+            resolve(typed(kind, num_hidden_layers=2, hidden_size=64))
     with pytest.raises(at.audit.ConfigError, match="num_hidden_layers is missing"):
-        resolve({"model_type": "novel", "hidden_size": 64, "num_attention_heads": 2})
+        resolve(typed("novel", hidden_size=64, num_attention_heads=2))
+
+
+def test_a_config_is_never_changed_and_a_share_above_one_is_read() -> None:
+    config = {**LLAMA, **scaled(partial_rotary_factor=2), "per_layer_config": {0: {"head_dim": 64}}}
+    before = copy.deepcopy(config)
+    assert at.audit.resolve(config)
+    assert config == before
+
+
+def test_promises_hold_for_configs_that_are_broken_at_random() -> None:
+    rng, configs, names = random.Random(20), bases(), all_names()
+    for _ in range(3000):
+        config = mutated(rng, configs, names)
+        wrong = broken_promise(config)
+        assert wrong is None, f"{wrong}: {json.dumps(config, default=str)[:2000]}"

@@ -28,9 +28,7 @@ def _options(name: str, /, **given: Any) -> dict[str, dict[str, Any]]:
 BAD: dict[str, dict[str, Any]] = {
     **_options("query", none=None, integers=Q.astype(int), complex=Q.astype(complex)),
     **_options("query", one_axis=Q[0, 0, 0], heads=np.repeat(Q, 2, 1)),
-    **_options(
-        "query", list=[[1, 2]], text="text", batch=np.concatenate([Q, Q[:1]]), heads=np.repeat(Q, 2, 1)
-    ),
+    **_options("query", list=[[1, 2]], text="text", batch=np.concatenate([Q, Q[:1]])),
     **_options("key", none=None, bool=K > 0, dim=K[..., :3], batch=np.concatenate([K, K[:1]]), few=K[:, :3]),
     **_options("value", integers=V.astype(int), keys=V[..., :3, :], heads=V[:, :3]),
     "groups: fewer keys": {"key": K[:, :2], "value": V[:, :2]},
@@ -44,13 +42,8 @@ BAD: dict[str, dict[str, Any]] = {
     "causal: twice by number": {"is_causal": True, "causal": 3},
     **_options("window", number=3, three=(1, 2, 3), negative=(-1, 0), real=(1, 0.5)),
     **_options("layout", text="bsdh", none=None, number=3, list=["bhsd"]),
-    **_options(
-        "normalizer",
-        name="softmin",
-        number=3,
-        parameter="entmax(alpha=0.5)",
-        heads=at.normalizers.Sink([1, 2, 3]),
-    ),
+    **_options("normalizer", name="softmin", number=3, parameter="entmax(alpha=0.5)"),
+    **_options("normalizer", heads=at.normalizers.Sink([1, 2, 3])),
     **_options(
         "normalizer", missing="top_k", k="top_k(k=0)", unread="softmax_n(n=-1)", word="relu(divide='m')"
     ),
@@ -61,21 +54,10 @@ BAD: dict[str, dict[str, Any]] = {
     **_options("num_threads", zero=0, real=1.5, bool=True, many=2**31),
     **_options("attn_mask", integers=np.ones((5, 7), int), complex=np.ones((5, 7), complex)),
     **_options("attn_mask", empty=np.ones((0, 7), bool)),
-    **_options(
-        "attn_mask",
-        turned=np.ones((7, 5), bool),
-        wide=np.ones((3, 2, 4, 5, 7), bool),
-        empty=np.ones((0, 7), bool),
-    ),
+    **_options("attn_mask", turned=np.ones((7, 5), bool), wide=np.ones((3, 2, 4, 5, 7), bool)),
     **_options("attn_mask", of_keys=np.ones((2, 7), bool), float_of_queries=np.ones((4, 5), np.float32)),
-    **_options(
-        "key_lengths",
-        large=8,
-        negative=np.array([3, -1]),
-        floats=np.array([1.0, 2.0]),
-        three=np.array([1, 2, 3]),
-    ),
-    **_options("key_lengths", bools=np.array([True, True]), real=2.5, floats=np.array([1.0, 2.0])),
+    **_options("key_lengths", large=8, negative=np.array([3, -1]), floats=np.array([1.0, 2.0])),
+    **_options("key_lengths", three=np.array([1, 2, 3]), bools=np.array([True, True]), real=2.5),
     **_options("document_ids", runs=np.array([0, 1, 0, 0, 1, 1, 1]), floats=np.ones(7), few=np.array([0, 1])),
     **_options("document_ids", batch=np.zeros((3, 7), int), bools=np.zeros(7, bool)),
     "document_ids: queries beyond": {"document_ids": np.zeros(7, int), "causal": 5},

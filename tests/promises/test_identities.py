@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import attnscale as at
 import pytest
@@ -29,16 +28,8 @@ def test_the_shortest_text_reads_back(value: float) -> None:
 
 
 def test_a_base_of_the_audit_reads_back() -> None:
-    plan = resolve(
-        {
-            "model_type": "gemma2",
-            "hidden_size": 2304,
-            "num_hidden_layers": 2,
-            "head_dim": 144,
-            "query_pre_attn_scalar": 144,
-            "num_attention_heads": 8,
-        }
-    )
+    sizes = {"hidden_size": 2304, "num_hidden_layers": 2, "head_dim": 144, "num_attention_heads": 8}
+    plan = resolve({"model_type": "gemma2", **sizes, "query_pre_attn_scalar": 144})
     base = plan.layers[0].base
     assert at.laws.get(spelling(base)) == base.law
     assert spelling(base) == "constant(value=0.08333333333333333)"
@@ -48,24 +39,10 @@ def test_two_laws_of_the_audit_do_not_look_alike(tmp_path: Path, capsys: pytest.
     """Their temperatures differ in the seventh digit."""
     listed = []
     for beta in (0.1, 0.1000001):
-        rope = {
-            "rope_type": "yarn",
-            "factor": 16.0,
-            "original_max_position_embeddings": 16384,
-            "llama_4_scaling_beta": beta,
-            "rope_theta": 1e6,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-        }
-        config = {
-            "model_type": "ministral3",
-            "hidden_size": 4096,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "rope_parameters": rope,
-        }
+        yarn = {"rope_type": "yarn", "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 1e6}
+        rope = {**yarn, "original_max_position_embeddings": 16384, "llama_4_scaling_beta": beta}
+        sizes = {"hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 32, "head_dim": 128}
+        config = {"model_type": "ministral3", **sizes, "num_key_value_heads": 8, "rope_parameters": rope}
         path = tmp_path / f"{beta}" / "config.json"
         path.parent.mkdir()
         path.write_text(json.dumps(config), encoding="utf-8")
@@ -78,11 +55,7 @@ def test_two_laws_of_the_audit_do_not_look_alike(tmp_path: Path, capsys: pytest.
 
 
 def test_a_soft_cap_is_a_parameter() -> None:
-    config: dict[str, Any] = {
-        "model_type": "gemma2",
-        "num_hidden_layers": 1,
-        "attn_logit_softcapping": 50.00001,
-    }
+    config = {"model_type": "gemma2", "num_hidden_layers": 1, "attn_logit_softcapping": 50.00001}
     assert "soft-cap 50.00001," in repr(resolve(config).layers[0])
 
 

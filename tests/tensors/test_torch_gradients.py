@@ -183,7 +183,7 @@ def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
     In float64: in float32 five steps are enough for rounding to switch a ReLU of T5 on or off.
     """
     pytest.importorskip("transformers")
-    import audit_oracle as oracle
+    from tools.audit import oracle
 
     losses = []
     for attention in ("eager", at.torch.register()):

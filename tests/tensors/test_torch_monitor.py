@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-import audit_oracle as oracle  # noqa: E402
 from attnscale.torch._models.tally import Limits  # noqa: E402
+
+from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [each for each in (str(ROOT / "tests" / "audit"),) if each not in sys.path]
-
 EXPECTATIONS = Path(__file__).with_name("expectations.json")
 FOLDER = ROOT / "build" / "models-scan"
 SECONDS, MEMORY = 30, 6 * 2**30
@@ -67,17 +65,17 @@ def _dead(kind: str, reason: str) -> dict[str, Any]:
 def prepare() -> None:
     """Import what every process needs, once."""
     import attnscale.torch
-    import audit_oracle
     import torch
     import transformers
 
+    from ..audit import oracle
     from . import compare  # noqa: F401
 
     torch.set_num_threads(1)
     needed = ("BertModel", "BartModel", "LlamaModel", "ViTModel", "MODEL_MAPPING")
     assert all(hasattr(transformers, name) for name in needed)
     assert attnscale.torch.record
-    audit_oracle._parts()
+    oracle.parts()
     transformers.logging.set_verbosity(50)
     all_types()
 
@@ -99,9 +97,9 @@ def _work(kind: str, pipe: Any) -> None:
 
 
 def all_types() -> list[str]:
-    import scan_all
+    from ..audit import scan
 
-    return scan_all.all_types()
+    return scan.all_types()
 
 
 def main(arguments: list[str] | None = None) -> int:

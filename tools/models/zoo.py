@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from audit_oracle import SIZES, config_class
-from audit_types import KEYS as AUDIT_KEYS
+
+from ..audit.kinds import KEYS as AUDIT_KEYS
+from ..audit.oracle import SIZES, config_class
 
 VOCABULARY = 160
 LENGTH, SHORTER = 24, 15

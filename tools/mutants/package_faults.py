@@ -53,7 +53,7 @@ _SCALES = (
         f"{_PACKAGE}/audit/_rules/rope.py",
         'mscale_all_dim=_weight(rope, "mscale_all_dim")',
         'mscale_all_dim=_weight(rope, "mscale")',
-        pytest("tests/audit/test_audit.py"),
+        pytest("tests/audit/test_audit_spellings.py"),
     ),
     Fault(
         "the audit reads an old spelling of Phi-3 as YaRN",

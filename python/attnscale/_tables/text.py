@@ -9,9 +9,11 @@ import io
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
 
 
 class Text(str):
@@ -41,16 +43,20 @@ def counted(number: int | str, noun: str, several: str = "") -> str:
     return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
 
 
-def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[Mapping[str, Any]]]:
+def grouped(rows: Iterable[Row], *by: str | Callable[[Row], Any]) -> dict[Any, list[Row]]:
     """Rows by what they have in a column, or in several, in the order in which that comes first.
+
+    In place of the columns' names there may be a function of a row.
 
     Examples
     --------
     >>> grouped([{"n": 8, "law": "a"}, {"n": 9, "law": "a"}, {"n": 8, "law": "b"}], "n")
     {8: [{'n': 8, 'law': 'a'}, {'n': 8, 'law': 'b'}], 9: [{'n': 9, 'law': 'a'}]}
+    >>> grouped([3, 4, 5], lambda number: number % 2)
+    {1: [3, 5], 0: [4]}
     """
-    found: dict[Any, list[Mapping[str, Any]]] = {}
-    group = itemgetter(*names)
+    found: dict[Any, list[Row]] = {}
+    group: Any = by[0] if callable(by[0]) else itemgetter(*by)
     for row in rows:
         found.setdefault(group(row), []).append(row)
     return found

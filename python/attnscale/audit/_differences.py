@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tables.tabled import Labelled, Sheet, Tabled
-from ._layer import Channels, LayerPlan, Term
+from .._tables.text import counted, grouped
+from ._layer import Channels, LayerPlan
 from ._text import named, ranges
 
 _CHANNELS = ("rotated", "unrotated")
@@ -102,15 +103,11 @@ class Differences(Tabled, tuple[Difference, ...]):
         return super().__new__(cls, found)
 
     def _variables(self) -> dict[str, Labelled]:
-        columns: dict[str, list[Any]] = {
-            "layers": [ranges(list(each.layers)) for each in self],
-            "what": [each.what for each in self],
-            "first_position": [each.first_position for each in self],
-            "here": [each.here for each in self],
-            "there": [each.there for each in self],
-            "keys_here": ["; ".join(each.keys_here) for each in self],
-            "keys_there": ["; ".join(each.keys_there) for each in self],
-        }
+        columns: dict[str, list[Any]] = {"layers": [ranges(list(each.layers)) for each in self]}
+        for name in ("what", "first_position", "here", "there"):
+            columns[name] = [getattr(each, name) for each in self]
+        for name in ("keys_here", "keys_there"):
+            columns[name] = ["; ".join(getattr(each, name)) for each in self]
         return {name: Labelled(("difference",), _objects(values)) for name, values in columns.items()}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
@@ -128,8 +125,12 @@ class Differences(Tabled, tuple[Difference, ...]):
             for each in self
         ]
         notes = tuple(f"  layers {named(list(each.layers))}: {each.source}" for each in self if each.source)
-        title = f"{len(self)} difference{'s' if len(self) != 1 else ''}"
-        return Sheet(title, ("layers", "what", "from i", "here", "there", "ratio"), rows, notes)
+        return Sheet(
+            counted(len(self), "difference"),
+            ("layers", "what", "from i", "here", "there", "ratio"),
+            rows,
+            notes,
+        )
 
 
 def _objects(values: list[Any]) -> Any:
@@ -154,58 +155,44 @@ def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit:
     found: list[Difference] = []
     if len(here) != len(there):
         found.append(Difference((), "layers", None, len(here), len(there)))
-    numbers: dict[tuple[LayerPlan, LayerPlan], list[int]] = {}
-    for mine, theirs in zip(here, there, strict=False):
-        pair = replace(mine, index=0), replace(theirs, index=0)
-        if mine.kind == theirs.kind:  # layers that differ in nothing but the name of their kind are alike
-            pair = replace(pair[0], kind=""), replace(pair[1], kind="")
-        if mine.window == theirs.window:  # so are layers with other windows, if both plans have them
-            pair = _without_window(pair[0]), _without_window(pair[1])
-        numbers.setdefault(pair, []).append(mine.index)
-    for (mine, theirs), layers in numbers.items():
-        found += _layer(tuple(layers), mine, theirs, limit)
+    pairs = grouped(zip(here, there, strict=False), _without_what_is_alike)
+    for (mine, theirs), alike in pairs.items():
+        found += _layer(tuple(each.index for each, _ in alike), mine, theirs, limit)
     return Differences(found)
 
 
+def _without_what_is_alike(pair: tuple[LayerPlan, LayerPlan]) -> tuple[LayerPlan, LayerPlan]:
+    """Two layers without their number, and without the name of their kind and the window that both have."""
+    mine, theirs = pair
+    without: dict[str, Any] = {"index": 0}
+    without |= {"kind": ""} if mine.kind == theirs.kind else {}
+    without |= {"window": None, "window_key": ""} if mine.window == theirs.window else {}
+    return replace(mine, **without), replace(theirs, **without)
+
+
 def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
-    found = [] if mine.kind == theirs.kind else [Difference(layers, "kind", None, mine.kind, theirs.kind)]
+    def differing(what: str, field: str, *key: str) -> list[Difference]:
+        """The difference in a field, with what another field says of the key that it comes from."""
+        here, there = (getattr(each, field) for each in (mine, theirs))
+        keys = [tuple(filter(None, (getattr(each, name),))) for name in key for each in (mine, theirs)]
+        return [] if here == there else [Difference(layers, what, None, here, there, *keys)]
+
+    found = differing("kind", "kind")
     if mine.refusal is not None or theirs.refusal is not None:
         if mine.refusal == theirs.refusal:
             return found
         here, there = (each.refusal or "has a multiplier" for each in (mine, theirs))
         return [*found, Difference(layers, "refusal", None, here, there)]
-    if _channels(mine) != _channels(theirs):
-        found.append(Difference(layers, "channels", None, _channels(mine), _channels(theirs)))
+    here, there = (f"{each.rotated} of {each.head_dim} rotated" for each in (mine, theirs))
+    found += [] if here == there else [Difference(layers, "channels", None, here, there)]
     for channels in mine.channel_kinds:
         if channels in theirs.channel_kinds:
             found += _multipliers(layers, mine, theirs, channels, limit)
-    if mine.softcap != theirs.softcap:
-        caps = mine.softcap, theirs.softcap
-        keys = _some(mine.softcap_key), _some(theirs.softcap_key)
-        found.append(Difference(layers, "softcap", None, *caps, *keys))
+    found += differing("softcap", "softcap", "softcap_key")
     if mine.softcap is not None and theirs.softcap is not None:
         found += _behind_caps(layers, mine, theirs, limit)
-    if mine.window != theirs.window:
-        windows = mine.window, theirs.window
-        keys = _some(mine.window_key), _some(theirs.window_key)
-        found.append(Difference(layers, "window", None, *windows, *keys))
-    if mine.sink != theirs.sink:
-        found.append(Difference(layers, "sink", None, mine.sink, theirs.sink))
-    if mine.qk_norm != theirs.qk_norm:
-        found.append(Difference(layers, "norm", None, mine.qk_norm, theirs.qk_norm))
-    return found
-
-
-def _without_window(layer: LayerPlan) -> LayerPlan:
-    return replace(layer, window=None, window_key="")
-
-
-def _some(key: str) -> tuple[str, ...]:
-    return (key,) if key else ()
-
-
-def _channels(layer: LayerPlan) -> str:
-    return f"{layer.rotated} of {layer.head_dim} rotated"
+    found += differing("window", "window", "window_key")
+    return [*found, *differing("sink", "sink"), *differing("norm", "qk_norm")]
 
 
 def _multipliers(
@@ -263,10 +250,6 @@ def _first(both: tuple[_Multipliers, _Multipliers], limit: int) -> list[tuple[in
 
 def _keys(layer: LayerPlan, other: LayerPlan, channels: Channels) -> tuple[str, ...]:
     """Keys of the factors that the other layer does not have."""
-    laws = [_law(term) for term in (other.base, *other.terms)]
+    laws = [(term.law, term.channels) for term in (other.base, *other.terms)]
     terms = [each for each in (layer.base, *layer.terms) if each.acts_on(channels)]
-    return tuple(dict.fromkeys(each.key for each in terms if _law(each) not in laws))
-
-
-def _law(term: Term) -> tuple[Any, str]:
-    return term.law, term.channels
+    return tuple(dict.fromkeys(each.key for each in terms if (each.law, each.channels) not in laws))

@@ -150,11 +150,7 @@ class Facts:
 
 #: A model type that is not known is taken to read what most do.
 _UNKNOWN = Facts(
-    reads_head_dim=True,
-    rotates_partly=True,
-    reads_rope_types=True,
-    layer_types=True,
-    layers_block_type=True,
+    reads_head_dim=True, rotates_partly=True, reads_rope_types=True, layer_types=True, layers_block_type=True
 )
 
 

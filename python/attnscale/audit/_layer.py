@@ -151,18 +151,20 @@ class LayerPlan:
         return tuple(kinds)
 
     @property
+    def depends_on_n(self) -> bool:
+        """Whether a factor differs between lengths."""
+        return any(term.depends_on_n for term in (self.base, *self.terms))
+
+    @property
     def terms_behind_cap(self) -> tuple[Term, ...]:
         """The factors that multiply the capped score; without a soft-cap there is no such place."""
-        return tuple(term for term in self.terms if self._is_behind_cap(term))
-
-    def _is_behind_cap(self, term: Term) -> bool:
-        return term.behind_cap and self.softcap is not None
+        return () if self.softcap is None else tuple(term for term in self.terms if term.behind_cap)
 
     def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:
         """The multiplier of q . k at each position, on one kind of channels, before the soft-cap."""
         start = self.base.law.scale(np.ones(positions.shape), self.head_dim, position=positions)
-        terms = [term for term in self.terms if not self._is_behind_cap(term) and term.acts_on(channels)]
-        return self._times(np.asarray(start), terms, positions)
+        before = [term for term in self.terms if self.softcap is None or not term.behind_cap]
+        return self._times(np.asarray(start), filter(lambda term: term.acts_on(channels), before), positions)
 
     def capped_multipliers(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """The multiplier of the capped score at each position; 1 for nearly all models."""

@@ -2,7 +2,7 @@
 """What frameworks are on record to compute otherwise than a model's config says.
 
 ``frameworks.json`` holds each report, the rule that it is about and a config that shows it. ``changes`` there
-are names of functions of this file, each with its arguments; they are made one after the other.
+are names of ``_CHANGES`` in this file, each with its arguments; they are made one after the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .._checks import choose, shown
-from ..laws import Constant, MLAYaRN, Standard, YaRN
+from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
 from ._layer import LayerPlan, Term
 from ._scale_plan import ScalePlan
 
@@ -81,12 +81,7 @@ class Defect:
 
     def to_dict(self) -> dict[str, str]:
         """What the report says of the defect, in types that JSON has."""
-        return {
-            "what": self.what,
-            "reference": self.reference,
-            "versions": self.versions,
-            "mended": self.mended,
-        }
+        return {name: getattr(self, name) for name in ("what", "reference", "versions", "mended")}
 
     def __str__(self) -> str:
         where = "there" if self.mended == self.reference else f"by {self.mended}"
@@ -135,12 +130,11 @@ def _version_of(text: str) -> tuple[int, ...]:
 
 def _without(layer: LayerPlan, law: str, key: str = "") -> LayerPlan:
     """Leave out factors by this law; where a key is named, only those that come from the key."""
-    kept = (
-        term
-        for term in layer.terms
-        if term.law.name != law or (key and key not in re.split(r"[.: ]", term.key))
-    )
-    return replace(layer, terms=tuple(kept))
+
+    def goes(term: Term) -> bool:
+        return term.law.name == law and (not key or key in re.split(r"[.: ]", term.key))
+
+    return replace(layer, terms=tuple(term for term in layer.terms if not goes(term)))
 
 
 def _without_keys_of_yarn(layer: LayerPlan, *ignored: str) -> LayerPlan:
@@ -178,39 +172,25 @@ def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) 
     return replace(layer, terms=tuple(map(changed, layer.terms)))
 
 
-def _with_base(layer: LayerPlan, number: float | str, power: float) -> LayerPlan:
-    """Put a number, or head_dim, to this power in the place of the base scale."""
-    if layer.refusal is not None:
-        return layer
-    base = layer.head_dim if number == "head_dim" else float(number)
-    return replace(layer, base=replace(layer.base, law=Constant(base**power)))
+def _with_base(layer: LayerPlan, law: Law) -> LayerPlan:
+    """Put another law in the place of the base scale, whatever the config says."""
+    return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=law))
 
 
-def _standard_base(layer: LayerPlan) -> LayerPlan:
-    """The layer with the base scale 1 / sqrt(head_dim), whatever the config says."""
-    return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=Standard()))
-
-
-def _without_softcap(layer: LayerPlan) -> LayerPlan:
-    return replace(layer, softcap=None, softcap_key="")
-
-
-def _without_sink(layer: LayerPlan) -> LayerPlan:
-    return replace(layer, sink=False)
+def _power_of(layer: LayerPlan, number: float | str, power: float) -> Law:
+    """A number, or head_dim, to this power."""
+    return Constant((layer.head_dim if number == "head_dim" else float(number)) ** power)
 
 
 _CHANGES: dict[str, Callable[..., LayerPlan]] = {
-    function.__name__[1:]: function
-    for function in (
-        _without,
-        _without_keys_of_yarn,
-        _weigh_factor_of_yarn,
-        _mla_yarn_by_mscale,
-        _with_base,
-        _standard_base,
-        _without_softcap,
-        _without_sink,
-    )
+    "without": _without,
+    "without_keys_of_yarn": _without_keys_of_yarn,
+    "weigh_factor_of_yarn": _weigh_factor_of_yarn,
+    "mla_yarn_by_mscale": _mla_yarn_by_mscale,
+    "with_base": lambda layer, *power: _with_base(layer, _power_of(layer, *power)),
+    "standard_base": lambda layer: _with_base(layer, Standard()),
+    "without_softcap": lambda layer: replace(layer, softcap=None, softcap_key=""),
+    "without_sink": lambda layer: replace(layer, sink=False),
 }
 
 # ---- the records ---------------------------------------------------------------------------------

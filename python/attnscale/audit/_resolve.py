@@ -32,22 +32,9 @@ class AuditWarning(UserWarning):
 _MOST_LAYERS = 2000
 
 #: Types whose positions are rows of a learned table: there is no position behind its end.
-_LEARNED_POSITIONS = frozenset(
-    {
-        "gpt2",
-        "gpt-sw3",
-        "gpt_bigcode",
-        "gpt_neo",
-        "openai-gpt",
-        "decision_transformer",
-        "imagegpt",
-        "bert",
-        "albert",
-        "electra",
-        "distilbert",
-        "gptj",
-        "codegen",
-    }
+_LEARNED_POSITIONS = (
+    "gpt2 gpt-sw3 gpt_bigcode gpt_neo openai-gpt decision_transformer imagegpt "
+    "bert albert electra distilbert gptj codegen"
 )
 
 
@@ -134,7 +121,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     count = check_size("number of layers", family.count(keys), most=_MOST_LAYERS)
     kinds = layer_kinds(keys, count, family)
     places = [Layer(keys.of_layer(index), index, kind, kinds, family) for index, kind in enumerate(kinds)]
-    layers = tuple(_layer(place, family) for place in places)
+    layers = tuple(map(_layer, places))
     angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
     found = (*_warnings(keys, family, remarks, known=known), *_impossible(layers))
@@ -146,7 +133,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
         warnings=found,
         remarks=(*remarks, *family.notes, *angles),
         max_positions=longest if isinstance(longest, int) else None,
-        learned_positions=keys.kind in _LEARNED_POSITIONS,
+        learned_positions=keys.kind in _LEARNED_POSITIONS.split(),
     )
 
 
@@ -170,21 +157,23 @@ def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bo
     return tuple(found)
 
 
-def _layer(layer: Layer, family: Family) -> LayerPlan:
+def _layer(layer: Layer) -> LayerPlan:
     if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
-        return _without_softmax(layer)
+        why = "this layer has no softmax over keys, so no score multiplier"
+        return LayerPlan(layer.number, layer.kind, 1, 0, unscaled(layer, 1), refusal=why)
+    family = layer.family
     layer.keys.seen.sizes.clear()
     head_dim = family.head_dim(layer)
     layer = layer._replace(head_size=layer.keys.head_size_origin(head_dim))
-    window = family.window(layer)
+    window, (softcap, softcap_key) = family.window(layer), _softcap(layer)
     plan = LayerPlan(
         index=layer.number,
         kind=layer.kind,
         head_dim=head_dim,
         rotated=0,
         base=family.base(layer, head_dim),
-        softcap=(cap := _softcap(layer, family))[0],
-        softcap_key=cap[1],
+        softcap=softcap,
+        softcap_key=softcap_key,
         window=window.keys,
         window_key=window.origin,
         sink=family.sink(layer),
@@ -192,7 +181,7 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         refusal=family.refusal(layer),
     )
     terms = [term for rule in family.extra if (term := rule(layer, head_dim)) is not None]
-    rope = rope_of(layer, family) if family.rotates(layer) else None
+    rope = rope_of(layer) if family.rotates(layer) else None
     if rope is None:
         terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
         return replace(plan, terms=tuple(terms))
@@ -211,29 +200,18 @@ def _angles_only(layer: Layer) -> str | None:
     """A note on scaled rotary positions that change angles only, and not the size of the score."""
     if layer.kind in NO_SOFTMAX or not layer.family.rotates(layer):
         return None
-    rope = rope_of(layer, layer.family)
+    rope = rope_of(layer)
     if rope is None or rope.kind == "default" or rope.kind in SCALED:
         return None
     return f"{rope.origin('factor')}: it changes angles, and has no factor for the score"
 
 
-def _softcap(layer: Layer, family: Family) -> tuple[float | None, str]:
+def _softcap(layer: Layer) -> tuple[float | None, str]:
     """The soft-cap and the key that it comes from."""
-    for name in family.softcap:
+    for name in layer.family.softcap:
         if layer.keys.get(name) is not None:
             return layer.keys.number(name, above=0), layer.keys.origin(name)
     return None, ""
-
-
-def _without_softmax(layer: Layer) -> LayerPlan:
-    return LayerPlan(
-        index=layer.number,
-        kind=layer.kind,
-        head_dim=1,
-        rotated=0,
-        base=unscaled(layer, 1),
-        refusal="this layer has no softmax over keys, so no score multiplier",
-    )
 
 
 #: Positions at which a multiplier is looked at: the first ones, and far behind any training length.

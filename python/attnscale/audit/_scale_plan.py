@@ -190,7 +190,7 @@ class ScalePlan(Tabled):
             raise PlanError(f"sink_logits must be left out: layer {plan.index} ({plan.kind}) has no sink")
         where = self._positions(positions)
         scale = self._multipliers(plan, where, channels)
-        constant = not scale.ndim or not any(term.depends_on_n for term in (plan.base, *plan.terms))
+        constant = not scale.ndim or not plan.depends_on_n
         options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
         if plan.softcap is not None:
             behind = self._behind_cap(plan, where)
@@ -227,10 +227,8 @@ class ScalePlan(Tabled):
         return {"model_type": self.model_type, "known": int(self.known)}  # netCDF has no booleans
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        notes = [f"  note: {text}" for text in self.remarks] + [
-            f"  warning: {text}" for text in self.warnings
-        ]
-        return Sheet(self._title(), *layer_table(self.layers), tuple(notes))
+        notes = (*(f"  note: {x}" for x in self.remarks), *(f"  warning: {x}" for x in self.warnings))
+        return Sheet(self._title(), *layer_table(self.layers), notes)
 
     def differences(self, other: ScalePlan, *, up_to: int | None = None) -> Differences:
         """What differs in another plan, as that of another revision; :func:`attnscale.audit.compare`.

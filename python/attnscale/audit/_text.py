@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._spelling import as_number
-from .._tables.text import to_text
+from .._tables.text import grouped, to_text
 from ._layer import LayerPlan, Term, spelling
 
 #: The "schema" of every report; fields may be added under this name, and are not changed or taken away.
@@ -25,14 +25,11 @@ _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink
 
 def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
     """A table with a row for layers that are alike, then the keys, then what is to be known."""
-    header, rows = layer_table(layers)
-    sources = [
-        f"  layer {named(numbers)}: {line}" for numbers, layer in groups(layers) for line in _sources(layer)
-    ]
-    parts = [head, to_text(header, rows), "from\n" + "\n".join(sources)]
-    parts += [f"note: {text}" for text in remarks]
-    parts += [f"warning: {text}" for text in warnings]
-    return "\n\n".join(parts[:3]) + "".join(f"\n{text}" for text in parts[3:])
+    sources = (
+        f"\n  layer {named(numbers)}: {line}" for numbers, layer in groups(layers) for line in _sources(layer)
+    )
+    told = [f"\nnote: {text}" for text in remarks] + [f"\nwarning: {text}" for text in warnings]
+    return "".join((head, "\n\n", to_text(*layer_table(layers)), "\n\nfrom", *sources, *told))
 
 
 def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -62,10 +59,8 @@ def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
 
 def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:
     """(numbers, layer) of layers that differ in nothing but their number and the name of their kind."""
-    found: dict[LayerPlan, list[int]] = {}
-    for layer in layers:
-        found.setdefault(replace(layer, index=0, kind=""), []).append(layer.index)
-    return [(numbers, layer) for layer, numbers in found.items()]
+    found = grouped(layers, lambda layer: replace(layer, index=0, kind=""))
+    return [([each.index for each in alike], layer) for layer, alike in found.items()]
 
 
 def ranges(numbers: list[int]) -> str:
@@ -125,15 +120,17 @@ def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
         return [(name, "?", layer.refusal, "", "", "", "", "")]
     cap = "-" if layer.softcap is None else as_number(layer.softcap)
     window = "-" if layer.window is None else str(layer.window)
-    ends = window, cap, _yes(layer.sink)
+    ends = window, cap, "yes" if layer.sink else "-"
     scale = np.ravel(layer.base.law.scale(1, layer.head_dim))[0]
-    rows: list[tuple[str, ...]]
-    rows = [(name, f"{scale:.7g}", _law(layer.base), _on(layer, layer.base), "-", *ends)]
+    rows: list[tuple[str, ...]] = [
+        (name, f"{scale:.7g}", _law(layer.base), _on(layer, layer.base), "-", *ends)
+    ]
     for term in layer.terms:
         value = ""
         if not term.depends_on_n:
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
-        rows.append(("", "x", _law(term) + value, _on(layer, term), _n(term), "", "", ""))
+        counted = term.n_means if term.depends_on_n else "-"
+        rows.append(("", "x", _law(term) + value, _on(layer, term), counted, "", "", ""))
     return rows + _totals(layer)
 
 
@@ -141,15 +138,12 @@ def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
     """The product of the factors, at the first position if it depends on the position."""
     if not layer.terms:
         return []
-    first = np.zeros(1, np.int64)
-    values: dict[str, float] = {
-        kind: float(layer.multipliers(first, kind)[0]) for kind in layer.channel_kinds
-    }
-    depends = any(term.depends_on_n for term in (layer.base, *layer.terms))
-    where = "at position 0" if depends else ""
-    if len(set(values.values())) == 1:
-        values = {"all channels": next(iter(values.values()))}
-    return [("", f"= {value:.7g}", where, kind, "", "", "", "") for kind, value in values.items()]
+    first, kinds = np.zeros(1, np.int64), layer.channel_kinds
+    values = [(str(kind), float(layer.multipliers(first, kind)[0])) for kind in kinds]
+    if len({value for _, value in values}) == 1:
+        values = [("all channels", values[0][1])]
+    where = "at position 0" if layer.depends_on_n else ""
+    return [("", f"= {value:.7g}", where, kind, "", "", "", "") for kind, value in values]
 
 
 def _on(layer: LayerPlan, term: Term) -> str:
@@ -159,14 +153,6 @@ def _on(layer: LayerPlan, term: Term) -> str:
         return "all channels"
     count = layer.rotated if term.channels == "rotated" else layer.head_dim - layer.rotated
     return f"{term.channels} ({count} of {layer.head_dim})"
-
-
-def _n(term: Term) -> str:
-    return term.n_means if term.depends_on_n else "-"
-
-
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "-"
 
 
 def _sources(layer: LayerPlan) -> list[str]:
@@ -186,8 +172,7 @@ def _cap_source(layer: LayerPlan) -> str:
     behind = " and ".join(_law(term) for term in layer.terms_behind_cap)
     if behind:
         return f"{line}; the score is t c tanh(s / c), where {behind} is t and the other factors are in s"
-    within = any(term.depends_on_n for term in (layer.base, *layer.terms))
-    return f"{line}; the score is c tanh(s / c), with every factor in s" if within else line
+    return f"{line}; the score is c tanh(s / c), with every factor in s" if layer.depends_on_n else line
 
 
 def layer_dict(layer: LayerPlan) -> dict[str, Any]:

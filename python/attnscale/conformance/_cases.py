@@ -134,6 +134,8 @@ SCALES: dict[str, dict[str, Any]] = {
     "rms": {"qk_norm": "rms", "softcap": 2.0, "is_causal": True},
     "l2 and law": {"qk_norm": "l2", "scale": "ssmax(s=2)", "document_ids": OF_BATCH, "is_causal": True},
 }
+#: Keys end before the last one, and the last query sees the last of them.
+ENDING: dict[str, Any] = {"key_lengths": LENGTHS + 4, "causal": "bottom_right"}
 FACTORS, ADDED = np.abs(draw(4, N_KEYS)) + 0.5, draw(N_KEYS)
 DISTANCES: dict[str, dict[str, Any]] = {
     "factors": {"distance_scale": FACTORS},
@@ -142,46 +144,24 @@ DISTANCES: dict[str, dict[str, Any]] = {
     "both tables": {"distance_scale": FACTORS, "distance_bias": ADDED, "scale": 0.5},
     "tables from 3": {"distance_bias": draw(16), "causal": 3},
     "tables from -2": {"distance_scale": np.abs(draw(16)), "causal": -2, "window": (2, None)},
-    "tables and lengths": {
-        "distance_bias": draw(4, 16),
-        "key_lengths": LENGTHS + 4,
-        "causal": "bottom_right",
-    },
+    "tables and lengths": {"distance_bias": draw(4, 16), **ENDING},
     "tables and documents": {"distance_bias": ADDED, "document_ids": DOCUMENTS, "is_causal": True},
     "tables and mask": {"distance_scale": FACTORS, "attn_mask": BIAS},
-    "tables, lengths and documents": {
-        "distance_bias": draw(4, 16),
-        "key_lengths": LENGTHS + 4,
-        "document_ids": DOCUMENTS,
-        "causal": "bottom_right",
-    },
+    "tables, lengths and documents": {"distance_bias": draw(4, 16), "document_ids": DOCUMENTS, **ENDING},
     "a table, a mask and a negative scale": {"distance_bias": ADDED, "attn_mask": BIAS, "scale": -0.25},
     "table of a function": {"distance_bias": lambda t: -0.125 * np.abs(t) + 0.0625 * t, "causal": 2},
     "table and law": {"distance_bias": ADDED, "scale": "scale_invariant", "is_causal": True},
     "table and l2": {"distance_scale": FACTORS, "qk_norm": "l2", "scale": 3.0},
 }
 NORMALIZERS = (
-    *(
-        "softmax_n(n=2)",
-        "sink(logits=[0.0, 1.0, 0.5, 2.0])",
-        "sparsemax",
-        "entmax(alpha=1.3)",
-        "entmax(alpha=3)",
-    ),
-    *(
-        "top_k(k=3)",
-        "sigmoid",
-        "sigmoid(bias=-1.0)",
-        "relu",
-        "relu(divide='sum')",
-        "squared_relu",
-        "softpick",
-    ),
+    *("softmax_n(n=2)", "sink(logits=[0.0, 1.0, 0.5, 2.0])", "sparsemax", "entmax(alpha=1.3)"),
+    *("entmax(alpha=3)", "top_k(k=3)", "sigmoid", "sigmoid(bias=-1.0)", "relu", "relu(divide='sum')"),
+    *("squared_relu", "softpick"),
 )
 BESIDE: dict[str, dict[str, Any]] = {
     "all": {},
     "mask": {"attn_mask": HIDDEN},
-    "lengths": {"key_lengths": LENGTHS + 4, "causal": "bottom_right", "softcap": 3.0},
+    "lengths": {**ENDING, "softcap": 3.0},
     "law": {"scale": "log_n(base=3)", "document_ids": DOCUMENTS, "is_causal": True},
 }
 TO_LEARN: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from .heads import is_latent, sliding_key, stage_width
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Base = Callable[[Layer, int], Term]
+Base: TypeAlias = Callable[[Layer, int], Term]
 
 
 def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
@@ -83,12 +83,15 @@ def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:
     return _term(layer, Constant(scalar**-0.5), layer.keys.origin(name))
 
 
-def attention_multiplier(layer: Layer, head_dim: int) -> Term:
-    """The base scale attention_multiplier; null is 1 / sqrt(head_dim) where the family allows it."""
-    name = "attention_multiplier"
-    if layer.keys.get(name) is None:
-        return standard(layer, head_dim)
-    return _term(layer, Constant(layer.keys.number(name, above=0)), layer.keys.origin(name))
+def stated(name: str, above: float | None = None) -> Base:
+    """The base scale that a key of the config gives; null is 1 / sqrt(head_dim)."""
+
+    def base(layer: Layer, head_dim: int) -> Term:
+        if layer.keys.get(name) is None:
+            return standard(layer, head_dim)
+        return _term(layer, Constant(layer.keys.number(name, above=above)), layer.keys.origin(name))
+
+    return base
 
 
 def unless_unscaled(layer: Layer, head_dim: int) -> Term:
@@ -114,14 +117,6 @@ def phi3_small(layer: Layer, head_dim: int) -> Term:
         return standard(layer, head_dim)
     factor = keys.number("mup_attn_multiplier", default=1.0)
     return _term(layer, Constant(factor / head_dim), keys.origin("mup_attn_multiplier", factor))
-
-
-def output_multiplier(layer: Layer, head_dim: int) -> Term:
-    """Grok 1: attn_output_multiplier is the scale, in spite of the name."""
-    name = "attn_output_multiplier"
-    if layer.keys.get(name) is None:
-        return standard(layer, head_dim)
-    return _term(layer, Constant(layer.keys.number(name)), layer.keys.origin(name))
 
 
 def multiplied(name: str) -> Base:
@@ -166,20 +161,14 @@ def disentangled(layer: Layer, head_dim: int) -> Term | None:
     return _term(layer, DisentangledScale(1 + len(counted)), keys.origin("pos_att_type", kinds))
 
 
-def latent_query(layer: Layer, head_dim: int) -> Term:
-    """The factor sqrt(hidden / rank) of the query's latent, which feeds all channels."""
-    return _latent(layer, "q_lora_rank", "all", 1024)
+def latent(name: str, channels: Any) -> Base:
+    """The factor sqrt(hidden / rank) of a latent, on the channels that it feeds."""
 
+    def factor(layer: Layer, head_dim: int) -> Term:
+        hidden, rank = layer.keys.size("hidden_size"), sliding_key(layer, name, 1024)
+        return _term(layer, LatentScale(hidden, rank), f"hidden_size = {hidden}, {name} = {rank}", channels)
 
-def latent_key(layer: Layer, head_dim: int) -> Term:
-    """The factor sqrt(hidden / rank) of the key's latent, which feeds the channels without positions."""
-    return _latent(layer, "kv_lora_rank", "unrotated", 1024)
-
-
-def _latent(layer: Layer, name: str, channels: Any, sliding: int) -> Term:
-    hidden = layer.keys.size("hidden_size")
-    rank = sliding_key(layer, name, sliding)
-    return _term(layer, LatentScale(hidden, rank), f"hidden_size = {hidden}, {name} = {rank}", channels)
+    return factor
 
 
 def llama4_temperature(layer: Layer, head_dim: int) -> Term | None:
@@ -305,7 +294,7 @@ def whatever_is_given(layer: Layer, head_dim: int) -> Term:
     keys = layer.keys
     for name, base in (
         ("query_pre_attn_scalar", query_pre_attn_scalar),
-        ("attention_multiplier", attention_multiplier),
+        ("attention_multiplier", stated("attention_multiplier", above=0)),
         ("scale_attn_weights", over_head_dim_if_set),
         ("mup_scale_qk_dot_by_d", over_head_dim_if_set),
         ("scale_qk_dot_by_d", over_head_dim_if_set),
@@ -315,7 +304,7 @@ def whatever_is_given(layer: Layer, head_dim: int) -> Term:
             return base(layer, head_dim)
     for name in ("softmax_scale", "attention_scale", "attn_scale"):
         if keys.get(name) is not None and not keys.flag("attn_temperature_tuning"):
-            return _term(layer, Constant(keys.number(name, above=0)), keys.origin(name))
+            return stated(name, above=0)(layer, head_dim)
     for name in ("qk_scale_factor", "key_multiplier"):
         if keys.get(name) is not None:
             return multiplied(name)(layer, head_dim)

@@ -26,7 +26,7 @@ def _share_of_channels(layer: Layer, head_dim: int) -> int:
     """The number of rotated channels by partial_rotary_factor, for the families whose code reads it."""
     if not layer.keys.code.rotates_partly:
         return head_dim
-    turned = int(head_dim * partial_rotary_factor(layer, layer.family, head_dim))
+    turned = int(head_dim * partial_rotary_factor(layer, head_dim))
     return min(head_dim, turned + turned % 2)  # pairs of channels
 
 
@@ -70,6 +70,8 @@ _LATENT: dict[str, Any] = {
     "rope_extra": (base.mla_yarn,),
 }
 _GEMMA: dict[str, Any] = {"base": base.query_pre_attn_scalar, "softcap": ("attn_logit_softcapping",)}
+_ATTENTION_MULTIPLIER = base.stated("attention_multiplier", above=0)
+_LATENT_FACTORS = (base.latent("q_lora_rank", "all"), base.latent("kv_lora_rank", "unrotated"))
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
 _NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # no heads that matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
@@ -88,17 +90,17 @@ FAMILIES: tuple[Family, ...] = (
     # The scale itself is a number of the config.
     _family(
         "granite granite4_vision_text granite_docling_text granitemoe granitemoeshared hyperclovax",
-        base=base.attention_multiplier,
+        base=_ATTENTION_MULTIPLIER,
     ),
     _family(
         "granitemoehybrid",
-        base=base.attention_multiplier,
+        base=_ATTENTION_MULTIPLIER,
         kinds=kinds.uniform("linear_attention"),
         rotates=heads.if_set("position_embedding_type", "rope"),
     ),
     _family(
         "granite_swa granitemoe_swa",
-        base=base.attention_multiplier,
+        base=_ATTENTION_MULTIPLIER,
         kinds=kinds.full_at(lambda i, count: i % 4 == 0),
         rotates=heads.by_theta_list,
         sink=heads.always,
@@ -143,13 +145,7 @@ FAMILIES: tuple[Family, ...] = (
         extra=(base.layer_index,),
     ),
     _family("gpt_bigcode", rotates=heads.never, base=base.unless_unscaled),
-    _family(
-        "zamba",
-        head_dim=heads.half,
-        base=base.half_head_dim,
-        rotates=heads.never,
-        kinds=kinds.zamba,
-    ),
+    _family("zamba", head_dim=heads.half, base=base.half_head_dim, rotates=heads.never, kinds=kinds.zamba),
     _family(
         "zamba2",
         head_dim=heads.half,
@@ -202,19 +198,16 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # Multi-head latent attention.
     _family(
-        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu",
-        **_LATENT,
+        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu", **_LATENT
     ),
     _family("hy_v4", **_LATENT, sink=heads.always),
     _family(
-        "bailing_hybrid",
-        **_LATENT,
-        kinds=kinds.every(1, key="layer_group_size", others="linear_attention"),
+        "bailing_hybrid", **_LATENT, kinds=kinds.every(1, key="layer_group_size", others="linear_attention")
     ),
     _family(
         "longcat_flash",
         **_LATENT,
-        extra=(base.latent_query, base.latent_key),
+        extra=_LATENT_FACTORS,
         count=kinds.two_each,
         notes=("two layers of attention in each of num_layers; they are numbered through",),
     ),
@@ -222,23 +215,17 @@ FAMILIES: tuple[Family, ...] = (
         "dots3_note_text",
         head_dim=heads.sliding_latent,
         rotated=heads.sliding_latent_rotated,
-        extra=(base.latent_query, base.latent_key),
+        extra=_LATENT_FACTORS,
         kinds=kinds.full_at(lambda i, count: i < 2 or i % 4 == 1),
-        spelling="each kind",
+        spelling="either",
     ),
     _family("kimi_linear", **_NOPE_LATENT, kinds=kinds.kimi),
     _family(
-        "glm5_next_text",
-        **_NOPE_LATENT,
-        kinds=kinds.full_at(lambda i, count: i % 4 == 3, "linear_attention"),
+        "glm5_next_text", **_NOPE_LATENT, kinds=kinds.full_at(lambda i, count: i % 4 == 3, "linear_attention")
     ),
     # Plain scales, but not on all channels of all layers.
     _family("afmoe", rotates=heads.sliding_only, kinds=kinds.every(4, key="global_attn_every_n_layers")),
-    _family(
-        "cohere2",
-        rotates=heads.sliding_only,
-        kinds=kinds.every(4, key="sliding_window_pattern"),
-    ),
+    _family("cohere2", rotates=heads.sliding_only, kinds=kinds.every(4, key="sliding_window_pattern")),
     _family(
         "cohere2_moe",
         rotates=heads.sliding_or_forced,
@@ -277,11 +264,7 @@ FAMILIES: tuple[Family, ...] = (
         spelling="by kind with shares",
         window=windows.neomme,
     ),
-    _family(
-        "molmo2_text",
-        rope_key=heads.scaled_if_listed("rope_scaling_layers"),
-        spelling="listed layers",
-    ),
+    _family("molmo2_text", rope_key=heads.scaled_if_listed("rope_scaling_layers"), spelling="listed layers"),
     _family("ultrabert", kinds=kinds.ultrabert, spelling="by kind"),
     _family("gpt_oss", kinds=kinds.every(2), sink=heads.always),
     _family("openai_privacy_filter", sink=heads.always, window=windows.both_sides),
@@ -301,7 +284,7 @@ FAMILIES: tuple[Family, ...] = (
     _family("hrm_text", count=kinds.cycles),
     _family("phimoe", own_rope=base.phimoe_mscale),
     _family("gptj codegen", rotated=heads.rotary_dim, rotates=heads.always),
-    _family("falcon", rotates=heads.unless_alibi),
+    _family("falcon", rotates=heads.unless_flag("alibi")),
     _family(
         "qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker qwen3 "
         "qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder dots1",
@@ -347,22 +330,13 @@ FAMILIES: tuple[Family, ...] = (
     # Layers without attention.
     _family("jamba", rotates=heads.never, kinds=kinds.period_and_offset),
     _family("bamba", kinds=kinds.listed_indices("attn_layer_indices", "linear_attention")),
-    _family(
-        "nemotron_h",
-        rotates=heads.never,
-        count=kinds.pattern_length,
-        kinds=kinds.hybrid_pattern,
-    ),
+    _family("nemotron_h", rotates=heads.never, count=kinds.pattern_length, kinds=kinds.hybrid_pattern),
     _family("lfm2 lfm2_moe", kinds=kinds.listed_indices("full_attn_idxs", "conv")),
     _family("lfm3", kinds=kinds.lfm3, spelling="by kind"),
     _family("recurrent_gemma", kinds=kinds.block_cycle),
     _family("minimax", kinds=kinds.full_at(lambda i, count: (i + 1) % 2 != 0, "linear_attention")),
     _family("qwen3_next qwen3_5_text qwen3_5_moe_text qwen4_exp_text", kinds=_HYBRID_4),
-    _family(
-        "mamba mamba2 falcon_mamba rwkv xlstm",
-        **_NO_HEADS,
-        kinds=kinds.uniform("linear_attention"),
-    ),
+    _family("mamba mamba2 falcon_mamba rwkv xlstm", **_NO_HEADS, kinds=kinds.uniform("linear_attention")),
     _family("fnet", **_NO_HEADS, kinds=kinds.uniform("fourier")),
     # Other weights than a softmax of scores.
     _family(
@@ -448,11 +422,7 @@ REMOTE: tuple[Remote, ...] = (
     Remote(
         "ChatGLM 1 to 3, GLM 4 with remote code",
         "1/sqrt(kv_channels); apply_query_key_layer_scaling divides by the layer and multiplies again",
-        _family(
-            "chatglm",
-            head_dim=heads.stated_or_quotient("kv_channels"),
-            count=kinds.whatever_is_counted,
-        ),
+        _family("chatglm", head_dim=heads.stated_or_quotient("kv_channels"), count=kinds.whatever_is_counted),
     ),
     Remote(
         "Phi-3-small",
@@ -476,7 +446,7 @@ REMOTE: tuple[Remote, ...] = (
         _family(
             "grok-1 grok grok-2",
             rotates=heads.always,
-            base=base.output_multiplier,
+            base=base.stated("attn_output_multiplier"),  # the scale, in spite of the name
             extra=(base.grok_temperature,),
             softcap=("attn_logit_softcapping", "max_attn_value"),
         ),
@@ -484,12 +454,7 @@ REMOTE: tuple[Remote, ...] = (
     Remote(
         "Kimi K2",
         "as DeepSeek V3: 1/sqrt(qk_nope_head_dim + qk_rope_head_dim), times YaRN's factor of mscale_all_dim",
-        _family(
-            "kimi_k2",
-            head_dim=heads.latent,
-            rotated=heads.latent_rotated,
-            rope_extra=(base.mla_yarn,),
-        ),
+        _family("kimi_k2", **_LATENT),
     ),
 )
 

@@ -67,7 +67,6 @@ Spelling = Literal[
     "by kind with shares",
     "over full attention",
     "over every kind",
-    "each kind",
     "compressed",
     "listed layers",
 ]

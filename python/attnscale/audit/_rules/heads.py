@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 from .._keys import ConfigError, check_size
 from .family import Layer, QKNorm
@@ -235,34 +234,24 @@ def scaled_if_listed(name: str) -> Callable[[Layer], str]:
 
     def entry(layer: Layer) -> str:
         listed = layer.keys.get(name)
-        if listed is None:
-            return "scaled"
-        return "scaled" if layer.number in check_list(name, listed) else "unscaled"
+        return "scaled" if listed is None or layer.number in check_list(name, listed) else "unscaled"
 
     return entry
 
 
-def if_flag(name: str, default: bool = False) -> Any:
+def if_flag(name: str) -> Callable[[Layer], bool]:
     """The rule that holds where a key of the config is true."""
-
-    def rotates(layer: Layer) -> bool:
-        return layer.keys.flag(name, default=default)
-
-    return rotates
+    return lambda layer: layer.keys.flag(name)
 
 
-def if_set(name: str, value: str) -> Any:
+def unless_flag(name: str) -> Callable[[Layer], bool]:
+    """The rule that holds where a key of the config is not true."""
+    return lambda layer: not layer.keys.flag(name)
+
+
+def if_set(name: str, value: str) -> Callable[[Layer], bool]:
     """The rule that holds where a key of the config has this value."""
-
-    def rotates(layer: Layer) -> bool:
-        return bool(layer.keys.get(name) == value)
-
-    return rotates
-
-
-def unless_alibi(layer: Layer) -> bool:
-    """Falcon: rotary positions, or a linear bias instead."""
-    return not layer.keys.flag("alibi")
+    return lambda layer: bool(layer.keys.get(name) == value)
 
 
 def sliding_or_forced(layer: Layer) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._checks import shown
@@ -70,11 +70,15 @@ def layer_kinds(keys: Keys, count: int, family: Family) -> list[str]:
             continue
         if not isinstance(given, (list, tuple)) or not all(isinstance(kind, str) for kind in given):
             raise ConfigError(f"{name} must be a list of names, got {shown(given)}")
-        if len(given) != count:
-            raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
-        named: list[str] = [str(kind) for kind in given]
-        return family.listed([_OLDER.get(kind, kind) for kind in named])
+        check_length(name, given, count)
+        return family.listed([_OLDER.get(str(kind), str(kind)) for kind in given])
     return family.kinds(keys, count)
+
+
+def check_length(name: str, given: Sequence[object], count: int, *, may_be_longer: bool = False) -> None:
+    """Refuse a list of the config that has not one entry for each layer."""
+    if len(given) < count or (len(given) > count and not may_be_longer):
+        raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
 
 
 def whatever_is_counted(keys: Keys) -> int:
@@ -168,10 +172,10 @@ def listed_indices(key: str, other: str) -> Rule:
 
 def hybrid_pattern(keys: Keys, count: int) -> list[str]:
     """Nemotron H: one character a layer."""
-    if keys.get("hybrid_override_pattern") is None:
+    pattern = keys.get("hybrid_override_pattern")
+    if pattern is None:
         return default_list(keys, count)
     names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
-    pattern = keys.get("hybrid_override_pattern")
     if not isinstance(pattern, str) or set(pattern) - set(names):
         raise ConfigError(f"hybrid_override_pattern must consist of {', '.join(names)}, got {shown(pattern)}")
     return [names[character] for character in pattern]
@@ -216,34 +220,30 @@ def compressed(keys: Keys, count: int) -> list[str]:
     """DeepSeek V4: by compress_ratios, else two heavily compressed layers and then alternating."""
     ratios = keys.get("compress_ratios")
     names = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
-    if ratios is not None:
-        return [_ratio_kind(names, ratio) for ratio in check_list("compress_ratios", ratios)[:count]]
-    heavy, sparse = names[128], names[4]
-    return ([heavy] * min(count, 2) + [sparse if i % 2 else heavy for i in range(max(count - 2, 0))])[:count]
-
-
-def _ratio_kind(names: dict[int, str], ratio: object) -> str:
-    if not isinstance(ratio, int) or ratio not in names:
-        raise ConfigError(f"compress_ratios must consist of {', '.join(map(str, names))}, got {shown(ratio)}")
-    return names[ratio]
+    if ratios is None:
+        return [names[4] if i > 1 and i % 2 else names[128] for i in range(count)]
+    chosen = check_list("compress_ratios", ratios)[:count]
+    for ratio in chosen:
+        if not isinstance(ratio, int) or ratio not in names:
+            known = ", ".join(map(str, names))
+            raise ConfigError(f"compress_ratios must consist of {known}, got {shown(ratio)}")
+    return [names[ratio] for ratio in chosen]
 
 
 def kimi(keys: Keys, count: int) -> list[str]:
     """Kimi Linear: linear_attn_config lists layers counted from 1."""
     lists = keys.table("linear_attn_config")
+    full: Any = range(4, count, 4)
     if "full_attn_layers" in lists:
-        full = {
-            number - 1
-            for number in check_list("linear_attn_config.full_attn_layers", lists["full_attn_layers"])
-        }
-        return ["full_attention" if i in full else "linear_attention" for i in range(count)]
-    return ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(count)]
+        listed = check_list("linear_attn_config.full_attn_layers", lists["full_attn_layers"])
+        full = {number - 1 for number in listed}
+    return ["full_attention" if i in full else "linear_attention" for i in range(count)]
 
 
 def linear_but_fourth(keys: Keys, count: int) -> list[str]:
     """OLMo hybrid: full attention in every fourth layer, or in the last if there are fewer."""
     kinds = every(4, others="linear_attention")(keys, count)
-    return kinds if "full_attention" in kinds else [*kinds[:-1], "full_attention"]
+    return kinds if "full_attention" in kinds else full_at_last(kinds)
 
 
 def modernbert(keys: Keys, count: int) -> list[str]:
@@ -274,7 +274,7 @@ def below_max_window(keys: Keys, count: int) -> list[str]:
 def smollm3(keys: Keys, count: int) -> list[str]:
     """SmolLM 3: a window in the layers without rotary positions, where windows are switched on."""
     slides = keys.flag("use_sliding_window") and keys.get("sliding_window") is not None
-    rotated = [rotates_at(keys, i, count) for i in range(count)]
+    rotated = (rotates_at(keys, i, count) for i in range(count))
     return ["full_attention" if rotates or not slides else "sliding_attention" for rotates in rotated]
 
 
@@ -296,8 +296,7 @@ def entry(name: str, given: Any, number: int, count: int) -> Any:
     """The entry of one layer in a list of the config."""
     if not isinstance(given, (list, tuple)):
         raise ConfigError(f"{name} must be a list, got {shown(given)}")
-    if len(given) < count:
-        raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
+    check_length(name, given, count, may_be_longer=True)
     return given[number]
 
 
@@ -307,10 +306,7 @@ def ultrabert(keys: Keys, count: int) -> list[str]:
     if listed is None:
         return every(3)(keys, count)
     windows = check_list("attention_windows", listed)
-    if len(windows) != count:
-        raise ConfigError(
-            f"attention_windows must have one entry for each of {count} layers, got {len(windows)}"
-        )
+    check_length("attention_windows", windows, count)
     return ["sliding_attention" if window else "full_attention" for window in windows]
 
 

@@ -15,12 +15,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..._checks import shown
-from ...laws import Law, LongRoPE, YaRN
+from ...laws import LongRoPE, YaRN
 from .._keys import ConfigError, Keys, check_number, check_size, check_table
 from .._layer import Term
 from .family import Family, Layer, Rope
 
 _RULES = "transformers modeling_rope_utils.py"
+_ORIGINAL = "original_max_position_embeddings"
 
 #: Kinds of rotary positions that leave the length of q and k as it is. The last ones are spellings of
 #: older files and of families with several position axes.
@@ -43,9 +44,9 @@ _FACTORS = (
 SCALED = ("yarn", *_LONGROPE)
 
 
-def rope_of(layer: Layer, family: Family) -> Rope | None:
+def rope_of(layer: Layer) -> Rope | None:
     """The rotary positions of a layer; None if its entry in the config is null."""
-    keys = layer.keys
+    keys, family = layer.keys, layer.family
     found = spelling_of(keys, family)
     name, given = found.of(family.rope_key(layer))
     if given is None:
@@ -80,17 +81,16 @@ def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
 
 def _original_length(keys: Keys, given: Mapping[str, Any]) -> dict[str, Any]:
     """The original length: a key beside the parameters beats one among them; else the maximal length."""
-    key = "original_max_position_embeddings"
-    if keys.get(key) is not None:
-        return {key: keys.get(key)}
-    if given.get(key) is not None:
+    if keys.get(_ORIGINAL) is not None:
+        return {_ORIGINAL: keys.get(_ORIGINAL)}
+    if given.get(_ORIGINAL) is not None:
         return {}
-    return {key: keys.get("max_position_embeddings")}
+    return {_ORIGINAL: keys.get("max_position_embeddings")}
 
 
-def partial_rotary_factor(layer: Layer, family: Family, head_dim: int) -> float:
+def partial_rotary_factor(layer: Layer, head_dim: int) -> float:
     """The share of the channels that is rotated: among the parameters, beside them, or of the model type."""
-    rope = rope_of(layer, family)
+    rope = rope_of(layer)
     inside = None if rope is None else rope.parameters.get("partial_rotary_factor")
     if rope is not None and inside is not None:
         return check_share(f"{rope.name}.partial_rotary_factor", inside)
@@ -100,15 +100,11 @@ def partial_rotary_factor(layer: Layer, family: Family, head_dim: int) -> float:
 
 def rope_terms(layer: Layer, rope: Rope) -> tuple[Term, ...]:
     """The factor that the rotary positions put on the score of the rotated channels."""
-    if rope.kind == "yarn":
-        law: Law = _yarn(layer.keys, rope)
-        origin = rope.origin("factor", "attention_factor", "mscale", "mscale_all_dim")
-        return (Term(law, "rotated", origin, f"{_RULES}, _compute_yarn_parameters"),)
-    if rope.kind == "longrope":
-        law = _longrope(layer.keys, rope)
-        origin = rope.origin("factor", "attention_factor", "original_max_position_embeddings")
-        return (Term(law, "rotated", origin, f"{_RULES}, _compute_longrope_parameters"),)
-    return ()
+    if rope.kind not in _TERMS:
+        return ()
+    law, *names = _TERMS[rope.kind]
+    rule = f"{_RULES}, _compute_{rope.kind}_parameters"
+    return (Term(law(layer.keys, rope), "rotated", rope.origin("factor", "attention_factor", *names), rule),)
 
 
 def _yarn(keys: Keys, rope: Rope) -> YaRN:
@@ -135,17 +131,22 @@ def _weight(rope: Rope, key: str) -> float | None:
 
 
 def _longrope(keys: Keys, rope: Rope) -> LongRoPE:
-    name = f"{rope.name}.original_max_position_embeddings"
-    length = check_number(name, rope.parameters["original_max_position_embeddings"], above=1)
+    name = f"{rope.name}.{_ORIGINAL}"
+    length = check_number(name, rope.parameters[_ORIGINAL], above=1)
     factor = rope.number("factor") or _length_ratio(keys, rope)
     return LongRoPE(length, factor, attention_factor=rope.number("attention_factor"))
 
 
+_TERMS: dict[str, tuple[Any, ...]] = {
+    "yarn": (_yarn, "mscale", "mscale_all_dim"),
+    "longrope": (_longrope, _ORIGINAL),
+}
+
+
 def _length_ratio(keys: Keys, rope: Rope) -> float:
     """Maximal length over original length, which stands for a missing factor."""
-    original = rope.parameters["original_max_position_embeddings"]
-    name = f"{rope.name}.original_max_position_embeddings"
-    return keys.number("max_position_embeddings", above=0) / check_number(name, original, above=0)
+    longest = keys.number("max_position_embeddings", above=0)
+    return longest / check_number(f"{rope.name}.{_ORIGINAL}", rope.parameters[_ORIGINAL], above=0)
 
 
 # ---- the parameters in one form ---------------------------------------------------------------
@@ -216,7 +217,10 @@ def _given(keys: Keys) -> dict[str, Any]:
     return check_table("rope_parameters", value)
 
 
-def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None]]:
+_Entries = dict[str, dict[str, Any] | None]
+
+
+def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], _Entries]:
     """The common parameters of a block, and its entries by kind of layer."""
     entries = {
         key: None if value is None else check_table(f"{name}.{key}", value)
@@ -241,31 +245,32 @@ def _unread(keys: Keys, name: str, block: Mapping[str, Any] | None, why: str) ->
     return (f"{name} = {shown(block)} is not read for {keys.kind or 'this model type'}: {why}",)
 
 
-def _flat(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """One set of parameters for all layers; rope_scaling goes before rope_parameters."""
+def _first_given(legacy: dict[str, Any], given: dict[str, Any]) -> tuple[str, dict[str, Any], _Entries]:
+    """(key, common parameters, entries by kind) of rope_scaling, which goes before rope_parameters."""
     name = "rope_scaling" if legacy else "rope_parameters"
-    common, entries = _split(name, legacy or given)
+    return (name, *_split(name, legacy or given))
+
+
+def _flat(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
+    """One set of parameters for all layers."""
+    name, common, entries = _first_given(legacy, given)
     why = "its code has the same rotary positions in every layer"
     found = [each for key, block in entries.items() for each in _unread(keys, f"{name}.{key}", block, why)]
     if legacy and keys.has("rope_parameters"):
-        found += _unread(
-            keys, "rope_parameters", keys.table("rope_parameters"), "rope_scaling goes before it"
-        )
+        beside = keys.table("rope_parameters")
+        found += _unread(keys, "rope_parameters", beside, "rope_scaling goes before it")
     return Spelled(name, common, {}, tuple(found))
 
 
 def _parameters_alone(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
     """One set of parameters for all layers, in rope_parameters."""
-    read = _flat(keys, {}, given)
-    return read._replace(
-        unread=read.unread + _unread(keys, "rope_scaling", legacy, "only rope_parameters is")
-    )
+    read, dropped = _flat(keys, {}, given), _unread(keys, "rope_scaling", legacy, "only rope_parameters is")
+    return read._replace(unread=read.unread + dropped)
 
 
 def _either(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """The parameters of a model type that is not known, as the config writes them."""
-    name = "rope_scaling" if legacy else "rope_parameters"
-    return Spelled(name, *_split(name, legacy or given), ())
+    """The parameters as the config writes them, of a model type that is not known and of Dots 3."""
+    return Spelled(*_first_given(legacy, given), ())
 
 
 def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
@@ -312,30 +317,19 @@ def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, A
     return read
 
 
-def _each_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """Dots 3: parameters by kind of layer, or one set for each; rope_scaling goes before rope_parameters."""
-    name = "rope_scaling" if legacy else "rope_parameters"
-    return Spelled(name, *_split(name, legacy or given), ())
-
-
 def _compressed(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
     """DeepSeek V4: what is not given by entry belongs to the compressed layers, whose YaRN has no factor."""
-    name = "rope_scaling" if legacy else "rope_parameters"
-    common, entries = _split(name, legacy or given)
+    name, common, entries = _first_given(legacy, given)
     main, compress = entries.get("main"), entries.get("compress")
     share = {"partial_rotary_factor": _compressed_share(keys)}
-    if isinstance(main, dict) and isinstance(compress, dict) and not _usual(keys):
+    usual = keys.given.get("rope_parameters") is None  # then the parameters are those of the model type
+    if isinstance(main, dict) and isinstance(compress, dict) and not usual:
         return Spelled(name, {}, {"main": {**share, **main}, "compress": {**share, **compress}}, ())
     kind = common.get("rope_type", common.get("type", "default"))
     compress = {**common, "rope_type": kind, **share}
     if kind == "yarn":
         compress.setdefault("attention_factor", 1.0)
     return Spelled(name, {}, {"main": {**_PLAIN, **share}, "compress": compress}, ())
-
-
-def _usual(keys: Keys) -> bool:
-    """Whether the parameters are those of the model type."""
-    return keys.given.get("rope_parameters") is None
 
 
 def _compressed_share(keys: Keys) -> float:
@@ -363,7 +357,6 @@ _READERS: dict[str, _Reader] = {
     "by kind with shares": _by_kind_with_shares,
     "over full attention": _over(("full_attention",)),
     "over every kind": _over(("full_attention", "sliding_attention")),
-    "each kind": _each_kind,
     "compressed": _compressed,
     "listed layers": _listed_layers,
 }

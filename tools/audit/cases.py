@@ -15,6 +15,49 @@ LATENT_64 = {**LATENT, "head_dim": 8}  # some configurations keep the rotated ch
 
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_expand": 2, "mamba_n_groups": 1}
+#: Three quarters of the channels are rotated, and a text longer than 64 has the factors of long texts.
+PHI = {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64}
+GRANITE_HYBRID = {
+    **MAMBA,
+    "layer_types": ["mamba", "attention"] * 2,
+    "attention_multiplier": 0.5,
+    "shared_intermediate_size": 32,
+}
+SLIDING_HEADS = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 8}
+INKLING = {**SLIDING_HEADS, "d_rel": 8, "log_scaling_n_floor": 8, "num_hidden_layers": 6}
+SLIDING_LATENT = {
+    "swa_qk_nope_head_dim": 16,
+    "swa_q_lora_rank": 16,
+    "swa_kv_lora_rank": 8,
+    "swa_v_head_dim": 16,
+}
+DOTS_HEADS = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_head_dim": 24, "head_dim": 24}
+LISTS_OF_8 = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+LONGCAT = {
+    "num_layers": 2,
+    "num_hidden_layers": 4,
+    "ffn_hidden_size": 32,
+    "expert_ffn_hidden_size": 16,
+    "moe_topk": 2,
+    "zero_expert_num": 1,
+}
+KIMI_LAYERS = {
+    "full_attn_layers": [2, 4],
+    "kda_layers": [1, 3],
+    "head_dim": 16,
+    "num_heads": 4,
+    "short_conv_kernel_size": 4,
+}
+ZAMBA = {"layers_block_type": ["mamba", "hybrid"] * 2, "n_mamba_heads": 8, "mamba_d_state": 8}
+NEMOTRON_MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 1}
+GEMMA_3N = {
+    "num_kv_shared_layers": 0,
+    "intermediate_size": [32] * 4,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 64,
+    "activation_sparsity_pattern": [0.0] * 4,
+}
+ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"] * 2}
 
 
 def nested(**by_kind: Any) -> dict[str, Any]:
@@ -39,34 +82,17 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"head_dim": None, "rope_scaling": OLD_YARN}),
     (
         "llama",
-        {
-            "rope_scaling": {**LONG, "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
-            "original_max_position_embeddings": 64,
-        },
+        {"original_max_position_embeddings": 64, "rope_scaling": {**LONG, "factor": 4.0, **LISTS_OF_8}},
     ),
     ("qwen2", {"rope_scaling": OLD_YARN}),
     ("qwen3", {"rope_scaling": OLD_YARN}),
     ("qwen3_moe", {"rope_parameters": YARN}),
     ("mistral", {"rope_parameters": YARN, "sliding_window": None}),
     # A part of the channels.
-    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "rope_scaling": LONG}),
-    (
-        "phi3",
-        {
-            "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 64,
-            "rope_scaling": {**LONG, "type": "su", "original_max_position_embeddings": 64},
-        },
-    ),
-    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096, "rope_scaling": LONG}),
-    (
-        "phi3",
-        {
-            "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 64,
-            "rope_scaling": {**LONG, "attention_factor": 1.25},
-        },
-    ),
+    ("phi3", {**PHI, "rope_scaling": LONG}),
+    ("phi3", {**PHI, "rope_scaling": {**LONG, "type": "su", "original_max_position_embeddings": 64}}),
+    ("phi3", {**PHI, "original_max_position_embeddings": 4096, "rope_scaling": LONG}),
+    ("phi3", {**PHI, "rope_scaling": {**LONG, "attention_factor": 1.25}}),
     ("gpt_neox", {"rotary_pct": 0.5, "rope_scaling": OLD_YARN}),
     ("gpt_neox", {}),
     ("glm4_moe", {"partial_rotary_factor": 0.5, "rope_parameters": YARN, "n_shared_experts": 1}),
@@ -136,18 +162,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("ministral3", {}),
     ("mistral4", {**LATENT, "rope_parameters": {**TEMPERED, "mscale": 1.0, "mscale_all_dim": 0.5}}),
     ("beam", {}),
-    (
-        "inkling_text",
-        {
-            "log_scaling_n_floor": 8,
-            "log_scaling_alpha": 0.3,
-            "swa_head_dim": 8,
-            "d_rel": 8,
-            "swa_num_attention_heads": 4,
-            "swa_num_key_value_heads": 2,
-            "num_hidden_layers": 6,
-        },
-    ),
+    ("inkling_text", {**INKLING, "log_scaling_alpha": 0.3}),
     # Multi-head latent attention.
     *(
         (kind, {**LATENT, "rope_parameters": PAIR})
@@ -158,19 +173,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("deepseek_v3", {**LATENT, "rope_scaling": OLD_YARN}),
     ("deepseek_v3", {**LATENT, "q_lora_rank": None}),
     ("glm4_moe_lite", {**LATENT_64, "rope_parameters": PAIR}),
-    (
-        "longcat_flash",
-        {
-            **LATENT_64,
-            "rope_parameters": PAIR,
-            "num_layers": 2,
-            "num_hidden_layers": 4,
-            "ffn_hidden_size": 32,
-            "expert_ffn_hidden_size": 16,
-            "moe_topk": 2,
-            "zero_expert_num": 1,
-        },
-    ),
+    ("longcat_flash", {**LATENT_64, **LONGCAT, "rope_parameters": PAIR}),
     # Sinks.
     ("gpt_oss", {"rope_scaling": OLD_YARN}),
     ("gpt_oss", {}),
@@ -178,119 +181,27 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     # Layers without attention, and what the others do.
     ("bamba", {**MAMBA, "attn_layer_indices": [1, 3], "rope_parameters": YARN}),
     ("jamba", {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8, "num_experts": 2}),
-    (
-        "granitemoehybrid",
-        {
-            **MAMBA,
-            "layer_types": ["mamba", "attention"] * 2,
-            "position_embedding_type": "rope",
-            "attention_multiplier": 0.5,
-            "rope_parameters": YARN,
-            "shared_intermediate_size": 32,
-        },
-    ),
-    (
-        "granitemoehybrid",
-        {
-            **MAMBA,
-            "layer_types": ["mamba", "attention"] * 2,
-            "attention_multiplier": 0.5,
-            "shared_intermediate_size": 32,
-        },
-    ),
+    ("granitemoehybrid", {**GRANITE_HYBRID, "position_embedding_type": "rope", "rope_parameters": YARN}),
+    ("granitemoehybrid", GRANITE_HYBRID),
     ("bailing_hybrid", {**LATENT, "layer_group_size": 2, "rope_parameters": PAIR}),
     ("kimi_linear", {**LATENT, "num_hidden_layers": 5}),
-    (
-        "kimi_linear",
-        {
-            **LATENT,
-            "linear_attn_config": {
-                "full_attn_layers": [2, 4],
-                "kda_layers": [1, 3],
-                "head_dim": 16,
-                "num_heads": 4,
-                "short_conv_kernel_size": 4,
-            },
-        },
-    ),
-    (
-        "zamba2",
-        {
-            "layers_block_type": ["mamba", "hybrid"] * 2,
-            "use_mem_rope": True,
-            "num_key_value_heads": 4,
-            "rope_parameters": YARN,
-            "n_mamba_heads": 8,
-            "mamba_d_state": 8,
-        },
-    ),
+    ("kimi_linear", {**LATENT, "linear_attn_config": KIMI_LAYERS}),
+    ("zamba2", {**ZAMBA, "num_key_value_heads": 4, "use_mem_rope": True, "rope_parameters": YARN}),
     ("minimax", {"rope_parameters": YARN}),
     ("qwen3_next", {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}, "full_attention_interval": 2}),
     ("qwen3_5_text", {"full_attention_interval": 2, "head_dim": 64}),
     ("lfm2", {"full_attn_idxs": [1, 3], "rope_parameters": YARN}),
     ("lfm3", {}),
-    (
-        "nemotron_h",
-        {
-            "hybrid_override_pattern": "M*-*",
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 16,
-            "ssm_state_size": 8,
-            "n_groups": 1,
-        },
-    ),
+    ("nemotron_h", {"hybrid_override_pattern": "M*-*", **NEMOTRON_MAMBA}),
     ("olmo_hybrid", {"rope_parameters": None}),
     ("olmo_hybrid", {"rope_parameters": YARN}),
     # More rows of the table.
-    (
-        "dots3_note_text",
-        {
-            **LATENT,
-            "swa_num_attention_heads": 4,
-            "swa_num_key_value_heads": 4,
-            "swa_head_dim": 24,
-            "swa_qk_nope_head_dim": 16,
-            "swa_q_lora_rank": 16,
-            "swa_kv_lora_rank": 8,
-            "swa_v_head_dim": 16,
-            "head_dim": 24,
-            "use_dsa": False,
-            "n_shared_experts": 1,
-        },
-    ),
+    ("dots3_note_text", {**LATENT, **SLIDING_LATENT, **DOTS_HEADS, "use_dsa": False, "n_shared_experts": 1}),
     ("deepseek_v4", {"num_key_value_heads": 1, "o_groups": 2, "o_lora_rank": 8}),
-    (
-        "inkling2_text",
-        {
-            "swa_head_dim": 8,
-            "swa_num_attention_heads": 4,
-            "swa_num_key_value_heads": 2,
-            "d_rel": 8,
-            "log_scaling_n_floor": 8,
-            "num_hidden_layers": 6,
-            "rel_extent": 16,
-            "sliding_window_size": 8,
-        },
-    ),
+    ("inkling2_text", {**INKLING, "rel_extent": 16, "sliding_window_size": 8}),
     ("muse_spark_text", {"qk_scale_factor": 3.0}),
-    (
-        "cohere_compass_text",
-        {
-            "rope_parameters": nested(full=None, sliding=YARN),
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-        },
-    ),
-    (
-        "gemma3n_text",
-        {
-            "num_kv_shared_layers": 0,
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-            "intermediate_size": [32] * 4,
-            "hidden_size_per_layer_input": 8,
-            "vocab_size_per_layer_input": 64,
-            "activation_sparsity_pattern": [0.0] * 4,
-        },
-    ),
+    ("cohere_compass_text", {"rope_parameters": nested(full=None, sliding=YARN), **ALTERNATING}),
+    ("gemma3n_text", {**GEMMA_3N, **ALTERNATING}),
     ("gemma4_text", {"global_head_dim": 32, "vocab_size_per_layer_input": 64}),
     ("step3p5", {"query_pre_attn_scalar": 100, "sliding_window": 16}),
     (

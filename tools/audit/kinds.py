@@ -3,36 +3,37 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import attnscale as at
 import torch
-from audit_oracle import LENGTH
+
+from . import quietly
+from .oracle import LENGTH
 
 _SECTIONS = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}}
 _HALVES = {
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 2,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
+    f"{half}_{name}": size
+    for half, heads in (("encoder", 4), ("decoder", 2))
+    for name, size in (("attention_heads", heads), ("layers", 2), ("ffn_dim", 32))
 }
+_CROSS_HEADS = ("cross_num_attention_heads", "cross_num_key_value_heads")
 _D_KV = {"d_kv": 24, "num_layers": 2, "d_ff": 32}
-_BART = (
-    "bart",
-    "blenderbot",
-    "blenderbot-small",
-    "bigbird_pegasus",
-    "fsmt",
-    "m2m_100",
-    "marian",
-    "mbart",
-    "mvp",
+_LIKE_BART = (
+    *(
+        "bart",
+        "blenderbot",
+        "blenderbot-small",
+        "bigbird_pegasus",
+        "fsmt",
+        "m2m_100",
+        "marian",
+        "mbart",
+        "mvp",
+    ),
+    *("nllb-moe", "pegasus", "pegasus_x", "plbart", "led", "pp_formulanet_text", "trocr"),
 )
-_LIKE_BART = (*_BART, "nllb-moe", "pegasus", "pegasus_x", "plbart", "led", "pp_formulanet_text", "trocr")
 _LIKE_T5 = ("longt5", "mt5", "pop2piano", "switch_transformers", "t5", "umt5")
 _FLOW = {"flow_head_config": {"condition_dim": 64}}
 
@@ -45,12 +46,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "cosmos3_edge_text": _SECTIONS,
     "cpmant": {"dim_head": 24},
     "decision_transformer": {"n_layer": 2, "scale_attn_by_inverse_layer_idx": True},
-    "dia_decoder": {
-        "cross_hidden_size": 64,
-        "cross_num_attention_heads": 4,
-        "cross_num_key_value_heads": 4,
-        "cross_head_dim": 16,
-    },
+    "dia_decoder": {"cross_hidden_size": 64, "cross_head_dim": 16, **dict.fromkeys(_CROSS_HEADS, 4)},
     "diffusion_gemma_text": {"top_k_experts": 2},
     "dots1": {"n_shared_experts": 1},
     "esmc": {"num_key_value_heads": 4},
@@ -99,14 +95,8 @@ KEYS: dict[str, dict[str, Any]] = {
 }
 
 _SOUND = (
-    "data2vec-audio",
-    "hubert",
-    "sew",
-    "sew-d",
-    "unispeech",
-    "unispeech-sat",
-    "wav2vec2",
-    "wav2vec2-conformer",
+    *("data2vec-audio", "hubert", "sew", "sew-d", "unispeech", "unispeech-sat"),
+    *("wav2vec2", "wav2vec2-conformer"),
 )
 
 #: What the model takes, where that is not tokens alone.
@@ -137,66 +127,31 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
 #: Types whose q and k are normed behind their rotation, or come out of latents: what enters the softmax.
 BY_CALLS = ("glm_moe_dsa", "hunyuan_v1_moe", "hunyuan_vl_text", "unlimited_ocr_text")
 
-_OTHER_INPUT = "takes images, sound or what another model made of them"
-_NOT_ALONE = "does not build small from its own configuration class"
-_LARGE = "takes more than 5 seconds to build"
-
 #: Types whose q and k are not the output of one module each: compared are head size and the scale handed on.
 BY_SCALE = ("axk2", "glm5_next_text", "jetmoe", "zaya")
 
+_NEED_OTHER_INPUT = (
+    *("beit", "blip_2_qformer", "blt_local_decoder", "blt_local_encoder", "csm_depth_decoder_model", "tvp"),
+    *("deepseek_ocr2_encoder", "fine_acoustics", "idefics", "flava_image_model", "granite_speech5_encoder"),
+    *("kyutai_speech_to_text", "layoutlmv2", "lilt", "layoutxlm", "moonshine", "moshi_depth", "ovis2_vision"),
+    *("qwen2_5_omni_talker", "qwen3_omni_moe_talker_code_predictor", "speecht5", "vilt", "voxtral_encoder"),
+    "voxtral_realtime_encoder",
+)
+_DO_NOT_BUILD_ALONE = (
+    *("clvp_encoder", "dbrx", "deepseek_ocr2_text", "ernie4_5_vl_moe_text", "moonshine_streaming"),
+    *("nemotron3_5_transcribe_word_timestamp", "qwen3_omni_moe_talker_text", "qwen4_exp_text"),
+    "voxtral_realtime_text",
+)
+_ARE_LARGE = (
+    *("EvollaModel", "evolla", "cohere_asr", "csm", "phi4_multimodal", "vits", "luke", "seamless_m4t"),
+    *("seamless_m4t_v2", "fastspeech2_conformer"),
+)
+
 #: Types that no test runs: plain ones by the code of transformers, or refused.
 NOT_RUN: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            *("beit", "blip_2_qformer", "blt_local_decoder", "blt_local_encoder", "csm_depth_decoder_model"),
-            *("deepseek_ocr2_encoder", "fine_acoustics", "idefics"),
-            *("flava_image_model", "granite_speech5_encoder", "kyutai_speech_to_text", "layoutlmv2", "lilt"),
-            *(
-                "layoutxlm",
-                "moonshine",
-                "moshi_depth",
-                "ovis2_vision",
-                "qwen2_5_omni_talker",
-                "speecht5",
-                "tvp",
-            ),
-            *(
-                "qwen3_omni_moe_talker_code_predictor",
-                "vilt",
-                "voxtral_encoder",
-                "voxtral_realtime_encoder",
-            ),
-        ),
-        _OTHER_INPUT,
-    ),
-    **dict.fromkeys(
-        (
-            *("clvp_encoder", "dbrx", "deepseek_ocr2_text", "ernie4_5_vl_moe_text", "moonshine_streaming"),
-            *(
-                "nemotron3_5_transcribe_word_timestamp",
-                "qwen3_omni_moe_talker_text",
-                "qwen4_exp_text",
-                "voxtral_realtime_text",
-            ),
-        ),
-        _NOT_ALONE,
-    ),
-    **dict.fromkeys(
-        (
-            *(
-                "EvollaModel",
-                "evolla",
-                "cohere_asr",
-                "csm",
-                "phi4_multimodal",
-                "vits",
-                "luke",
-                "seamless_m4t",
-            ),
-            *("seamless_m4t_v2", "fastspeech2_conformer"),
-        ),
-        _LARGE,
-    ),
+    **dict.fromkeys(_NEED_OTHER_INPUT, "takes images, sound or what another model made of them"),
+    **dict.fromkeys(_DO_NOT_BUILD_ALONE, "does not build small from its own configuration class"),
+    **dict.fromkeys(_ARE_LARGE, "takes more than 5 seconds to build"),
     "convbert": "another softmax comes before that of the scores",
     "ibert": "its softmax is one of integers",
     "mistral_large4_text": "refused: the scale has weights",
@@ -211,9 +166,7 @@ NOT_RUN: dict[str, str] = {
 
 def has_halves(config: dict[str, Any]) -> bool:
     """Whether the config describes an encoder and a decoder."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", at.audit.AuditWarning)
-        try:
-            return bool(at.audit.resolve(config, part="encoder"))
-        except at.audit.ConfigError:
-            return False
+    try:
+        return bool(quietly(config, part="encoder"))
+    except at.audit.ConfigError:
+        return False

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import audit_oracle as oracle
 from attnscale.audit._unknown import SUSPICIOUS
-from audit_models import CASES
-from audit_types import KEYS
-from scan_measure import TRAINED, accepted
+
+from . import oracle
+from .cases import CASES
+from .kinds import KEYS
+from .measure import TRAINED, accepted
 
 _ROPE = re.compile(
     r"^(rope|rotary|partial_rot|original_max)|query_pre|multiplier$|softcap|qk_scale_factor|scale_attn"
@@ -62,21 +63,9 @@ _LAYERS = (
     *("full_attention_interval", "layer_group_size", "layer_rope_theta", "hybrid_override_pattern"),
     *("prefix_dense_sliding_window_pattern", "full_attn_idxs", "local_layer_ids", "compress_ratios"),
     *("rope_scaling_layers", "force_rope", "position_embedding_type", "use_mem_rope", "alibi"),
-    *(
-        "attn_temperature_tuning",
-        "use_qk_norm",
-        "qk_layernorm",
-        "qk_norm",
-        "rope_theta",
-        "rope_local_base_freq",
-    ),
-    *(
-        "swa_rope_theta",
-        "global_rope_theta",
-        "local_rope_theta",
-        "relative_attention",
-        "position_biased_input",
-    ),
+    *("attn_temperature_tuning", "use_qk_norm", "qk_layernorm", "qk_norm", "rope_theta"),
+    *("rope_local_base_freq", "swa_rope_theta", "global_rope_theta", "local_rope_theta"),
+    *("relative_attention", "position_biased_input"),
 )
 #: Types whose keys, as the derivatives see them, are those of an encoder, which no rotary position turns.
 _UNTURNED = ("t5gemma2_decoder",)

@@ -8,18 +8,29 @@ build/audit-scan, by version of transformers; the comparison reads it again at e
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import pickle
 import sys
+import time
+import warnings
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import attnscale as at
-import scan_cache
-import scan_compare
-from attnscale.audit._keys import known_types
-from audit_types import NOT_RUN
+import torch
+import transformers
+from attnscale.audit._keys import _defaults, known_types
+
+from . import changes, measure, oracle
+from .kinds import NOT_RUN
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "audit-scan"
+
+Measured = dict[str, tuple[dict[str, Any], Any]]  # by label: the config, and the heads or why there are none
 
 
 class Line(NamedTuple):
@@ -31,31 +42,80 @@ class Line(NamedTuple):
     reason: str
 
 
+def measured(folder: Path, kind: str) -> Measured | None:
+    """What an earlier run found, or None."""
+    file = folder / f"{kind}.pkl"
+    if not file.exists():
+        return None
+    found: Measured = pickle.loads(file.read_bytes())
+    return found
+
+
+def fill(folder: Path, kinds: list[str], processes: int, seconds: float) -> None:
+    """Measure what is not in the folder yet, until the time is over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = [kind for kind in kinds if not (folder / f"{kind}.pkl").exists()]
+    end = time.monotonic() + seconds
+    with get_context("spawn").Pool(processes) as pool:
+        for _ in pool.imap_unordered(_fill_one, [(folder, kind, end) for kind in waiting]):
+            pass
+
+
+def _fill_one(task: tuple[Path, str, float]) -> None:
+    folder, kind, end = task
+    if time.monotonic() > end:
+        return
+    content = pickle.dumps(measure_all(kind))
+    file = folder / f"{kind}.pkl"
+    file.with_suffix(".part").write_bytes(content)
+    file.with_suffix(".part").rename(file)
+
+
+def measure_all(kind: str) -> Measured:
+    """Every change of one type."""
+    found: Measured = {}
+    with quiet():
+        try:
+            for label, keys in (*changes.changes(kind), *changes.saved_forms(kind)):
+                found[label] = measure_one(kind, keys)
+        except Exception as error:
+            found["none"] = ({}, f"{type(error).__name__}: {error}"[:300])
+    return found
+
+
+def measure_one(kind: str, keys: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The config and its heads, or the reason why there are none."""
+    try:
+        return measure.measure(kind, keys)
+    except Exception as error:
+        return {"model_type": kind, **keys}, f"{type(error).__name__}: {error}"[:300]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Configs and models say much while they are made."""
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity(50)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def all_types() -> list[str]:
     """Every model type that has a config class, the parts of composite models included."""
-    from transformers import CONFIG_MAPPING
-
-    classes = {kind: CONFIG_MAPPING[kind] for kind in CONFIG_MAPPING}
-    waiting = list(classes.values())
-    while waiting:
-        for part in getattr(waiting.pop(), "sub_configs", {}).values():
-            kind = getattr(part, "model_type", "")
-            if kind and kind not in classes:
-                classes[kind] = part
-                waiting.append(part)
-    return sorted(classes)
+    return sorted({*transformers.CONFIG_MAPPING, *oracle.parts()} - {""})
 
 
-def line(kind: str, measured: scan_cache.Measured | None) -> tuple[Line, list[str]]:
+def line(kind: str, heads: Measured | None) -> tuple[Line, list[str]]:
     """The line of one type, and its wrong answers."""
     if kind not in known_types():
         return _unknown(kind), []
-    if measured is None:
+    if heads is None:
         return Line(kind, "not measured", {}, "the time was over"), []
     words: Counter[str] = Counter()
     wrong, reasons = [], {}
-    for label, (config, heads) in measured.items():
-        verdict = scan_compare.judge(config, heads)
+    for label, (config, found) in heads.items():
+        verdict = measure.judge(config, found)
         words[verdict.word] += 1
         reasons.setdefault(verdict.word, verdict.reason)
         if verdict.word == "wrong":
@@ -68,8 +128,6 @@ def line(kind: str, measured: scan_cache.Measured | None) -> tuple[Line, list[st
 
 
 def _unknown(kind: str) -> Line:
-    from attnscale.audit._keys import _defaults
-
     inside = _defaults()["inside"].get(kind)
     if inside:
         return Line(kind, "a composite", {}, f"its language model is {inside[0]}, a {inside[1]}")
@@ -80,7 +138,7 @@ def report(folder: Path) -> int:
     """Print the table; how many answers are wrong."""
     lines, wrong = [], []
     for kind in all_types():
-        found, faults = line(kind, scan_cache.measured(folder, kind))
+        found, faults = line(kind, measured(folder, kind))
         lines.append(found)
         wrong += faults
     for each in lines:
@@ -89,16 +147,10 @@ def report(folder: Path) -> int:
     print("\n".join(wrong))
     states = Counter(each.state for each in lines)
     words = sum((Counter(each.words) for each in lines), Counter())
-    print(f"transformers {_version()}, the audit's tables are of {at.audit.TRANSFORMERS}")
+    print(f"transformers {transformers.__version__}, the audit's tables are of {at.audit.TRANSFORMERS}")
     print("types:", ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
     print("configs:", ", ".join(f"{count} {word}" for word, count in sorted(words.items())))
     return len(wrong)
-
-
-def _version() -> str:
-    import transformers
-
-    return str(transformers.__version__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -109,9 +161,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("types", nargs="*", help="model types; all by default")
     options: Any = parser.parse_args(arguments)
-    folder = options.folder / _version()
+    folder = options.folder / transformers.__version__
     kinds = options.types or sorted(known_types(), key=lambda kind: (kind in NOT_RUN, kind))
-    scan_cache.fill(folder, kinds, options.processes, options.seconds)
+    fill(folder, kinds, options.processes, options.seconds)
     return 1 if report(folder) else 0
 
 

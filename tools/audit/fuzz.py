@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Configs that are broken at random, and what `resolve` promises of each.
 
-``python tests/audit/audit_fuzz.py --count 100000 --seed 1`` runs more of them than a test does.
+``python -m tools.audit.fuzz --count 100000 --seed 1`` runs more of them than a test does.
 """
 
 from __future__ import annotations
@@ -20,39 +20,19 @@ import attnscale as at
 import numpy as np
 from attnscale.audit._keys import Keys, known_types
 from attnscale.audit._rules.families import FAMILIES
-from audit_models import CASES
+
+from .cases import CASES
 
 #: What a key may hold in a file that a hand or a program has spoilt.
+_NUMBERS = (0, 1, 2, -1, 7, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-320, 1e308, math.inf, -math.inf, math.nan)
+_YARN = {"rope_type": "yarn", "factor": 4.0}
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        2,
-        -1,
-        7,
-        0.0,
-        -0.0,
-        0.5,
-        1.0,
-        -1.5,
-        1e-320,
-        1e308,
-        math.inf,
-        -math.inf,
-        math.nan,
-    ),
-    *(10**9, 10**30, 10**400, "", "x", "4", "yarn", "full_attention", [], [None], [0], [1, 2], ["x"], [[1]]),
-    *({}, {"x": 1}, {"factor": 0}, {"rope_type": "yarn"}, {"rope_type": "yarn", "factor": 1e300}, [0.5] * 8),
-    *(
-        {"full_attention": None},
-        {"full_attention": {"rope_type": "yarn", "factor": 4.0}},
-        {1: 2},
-        {"type": {}},
-    ),
-    *(["full_attention", "sliding_attention"] * 2, [True] * 4, [1e400] * 4, {"rope_type": []}, "a" * 5000),
+    *(None, True, False, *_NUMBERS, 10**9, 10**30, 10**400),
+    *("", "x", "4", "yarn", "full_attention", "a" * 5000),
+    *([], [None], [0], [1, 2], ["x"], [[1]], [0.5] * 8, [True] * 4, [1e400] * 4),
+    *(["full_attention", "sliding_attention"] * 2,),
+    *({}, {1: 2}, {"x": 1}, {"factor": 0}, {"type": {}}, {"rope_type": []}, {"rope_type": "yarn"}),
+    *({**_YARN, "factor": 1e300}, {"full_attention": None}, {"full_attention": _YARN}),
 )
 
 
@@ -101,10 +81,11 @@ def all_names() -> list[str]:
     """Every key that a rule may read."""
     found = {name for kind in known_types() for name in (*Keys({}, kind).defaults, *Keys({}, kind).accepted)}
     nested = ("rope_type", "type", "factor", "attention_factor", "mscale", "mscale_all_dim", "short_factor")
-    other = ("rope_scaling", "layer_types", "rotary_pct", "per_layer_config", "no_rope_layers", "attn_config")
-    return sorted(
-        {*found, *nested, *other, "text_config", "decoder", "llama_4_scaling_beta", "compress_ratios"}
+    other = (
+        *("rope_scaling", "layer_types", "rotary_pct", "per_layer_config", "no_rope_layers", "attn_config"),
+        *("text_config", "decoder", "llama_4_scaling_beta", "compress_ratios"),
     )
+    return sorted({*found, *nested, *other})
 
 
 def broken_promise(config: Any) -> str | None:

@@ -192,11 +192,11 @@ def config_class(kind: str) -> Any:
     """The configuration of a model type, those of parts of composite models included."""
     from transformers import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else _parts()[kind]
+    return CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else parts()[kind]
 
 
 @functools.cache
-def _parts() -> dict[str, Any]:
+def parts() -> dict[str, Any]:
     """The configurations of the parts of composite models, by type: reading all of them takes a second."""
     from transformers import CONFIG_MAPPING
 
@@ -249,20 +249,28 @@ def run(model: Any, positions: Any = None, **inputs: Any) -> Calls:
     return calls
 
 
+def rotated_last(call: dict[str, Any]) -> bool:
+    """Whether the last channels of a head are the rotated ones: so they are behind a latent."""
+    return "kv_a_proj_with_mqa" in call["raw"] or "kv_norm" in call["raw"]
+
+
+def channels(head_dim: int, rotated: int, last: bool) -> dict[str, slice]:
+    """Where the rotated channels are, and where the others."""
+    split = head_dim - rotated if last else rotated
+    first, second = slice(0, split), slice(split, head_dim)
+    return {"rotated": second, "unrotated": first} if last else {"rotated": first, "unrotated": second}
+
+
 @torch.no_grad()
 def multipliers(call: dict[str, Any], rotated: int) -> Seen:
     """What the call says, for a head with this many rotated channels."""
     q, k = call["query"][0], call["key"][0, :, :LENGTH]  # behind them may be compressed keys
     head_dim = q.shape[-1]
     raw_q, raw_k = raw_pair(call)
-    rotated_last = "kv_a_proj_with_mqa" in call["raw"] or "kv_norm" in call["raw"]
     groups = q.shape[0] // k.shape[0]
     k, raw_k = k.repeat_interleave(groups, 0), raw_k.repeat_interleave(raw_q.shape[0] // raw_k.shape[0], 0)
-    split = (head_dim - rotated) if rotated_last else rotated
-    first, last = slice(0, split), slice(split, head_dim)
-    parts = {"rotated": last if rotated_last else first, "unrotated": first if rotated_last else last}
-    found = {name: np.full((1, LENGTH), np.nan) for name in parts}
-    for name, part in parts.items():
+    found = {name: np.full((1, LENGTH), np.nan) for name in ("rotated", "unrotated")}
+    for name, part in channels(head_dim, rotated, rotated_last(call)).items():
         if part.start < part.stop:
             lengths = [x[..., part].double().norm(dim=-1) for x in (q, k, raw_q, raw_k)]
             found[name] = np.asarray(call["scale"] * lengths[0] * lengths[1] / (lengths[2] * lengths[3]))

@@ -12,10 +12,11 @@ import inspect
 import re
 from typing import Any
 
-import audit_oracle as oracle
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+
+from . import oracle
 
 #: Names of the parts that make raw q and raw k, the last on the way to the score first.
 _QUERY = r"projection_query|q_norm|q_layernorm|q_lin|q_head|project_q|Wq|query_proj|linear_q|q_proj|query|q"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._checks import positive_int, shown
+from .._checks import positive_int, refusal, shown
 
 _SHORTEST = 32  # of the lengths that are chosen by default
 _FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
@@ -23,7 +23,7 @@ def read_start(n0: Any, laws: Any, n_keys: int) -> int:
 def _read_length(name: str, value: Any, n_keys: int) -> int:
     length = positive_int(name, value)
     if not 2 <= length <= n_keys:
-        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
+        raise refusal(ValueError, name, f"must be between 2 and the number of keys, {n_keys}, got {length}")
     return length
 
 

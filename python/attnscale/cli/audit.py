@@ -19,7 +19,7 @@ from ..audit._records import framework_named
 from ..audit._text import groups, named, ranges
 from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
 from ._options import OPTIONS, add_option, add_outputs
-from ._output import Answer, FoundError, bad_input
+from ._output import Answer, FoundError, as_input, bad_input
 
 _DESCRIPTION = """\
 What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
@@ -147,7 +147,7 @@ def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
     try:
         return resolve_quietly(path, options.part)
     except audit.ConfigError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        raise as_input(error, "" if str(path) in str(error) else str(path)) from error
 
 
 def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:

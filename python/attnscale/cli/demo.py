@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> Answer:
         check_folder(f"--export {options.export}", options.export)
         return Answer(_export(options.export))
     if options.plot is None and has_matplotlib():
-        options.plot = FIGURE
+        options = argparse.Namespace(**{**vars(options), "plot": FIGURE})
         check_outputs(options)
     data = datasets.minilm_qk()
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
@@ -100,7 +100,9 @@ def run(options: argparse.Namespace) -> Answer:
         {"n": n, **{law: float(values[index]) for law, values in mean.items()}}
         for index, n in enumerate(LENGTHS)
     ]
-    return Answer(_text(options, data, mean, growth, pace), rows, drawing=drawing, report=report)
+    return Answer(
+        _text(options, data, mean, growth, pace), rows, drawing=drawing, figure=options.plot, report=report
+    )
 
 
 def _text(

@@ -13,14 +13,13 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from .._checks import number, shown, thread_count
+from .._checks import number, refusal, shown, thread_count
 from .._grid.case import Axes, Case, describe_axes, make_cases
-from .._grid.complete import complete
+from .._grid.complete import choose_runner, complete
 from .._grid.describe import describe
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
 from .._grid.progress import Progress, check_progress
-from .._grid.runners import choose_runner
 from .._grid.store import Store
 from .._options import check_options
 from ..torch._device import device_named
@@ -151,7 +150,7 @@ def read_seeds(seeds: Any) -> list[int]:
 
 def _at_least_one(seeds: int) -> int:
     if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+        raise refusal(ValueError, "seeds", f"must be at least 1, got {seeds}")
     return seeds
 
 
@@ -163,7 +162,9 @@ def choose(cases: list[Case], only: Any) -> list[Case]:
     for pattern in patterns:
         if not any(_matches(case, pattern) for case in cases):
             first = ", ".join(f"{name}={label}" for name, label in pattern.items())
-            raise ValueError(f"only must name models of the experiment, got {shown(first)}: there is none")
+            raise refusal(
+                ValueError, "only", f"must name models of the experiment, got {shown(first)}: there is none"
+            )
     return [case for case in cases if any(_matches(case, pattern) for pattern in patterns)]
 
 
@@ -173,7 +174,9 @@ def _read_pattern(case: Case, text: Any) -> dict[str, str]:
         name, equals, label = part.partition("=")
         if not equals or name.strip() not in case.parameters:
             axes = ", ".join(case.parameters)
-            raise ValueError(f"only must be written AXIS=LABEL,... with axes {axes}, got {shown(text)}")
+            raise refusal(
+                ValueError, "only", f"must be written AXIS=LABEL,... with axes {axes}, got {shown(text)}"
+            )
         pattern[name.strip()] = label.strip()
     return pattern
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from .._grid.case import Case
-from .._grid.errors import BUSY, Failure
+from .._grid.errors import Busy, Failure
 from .._grid.fields import Field, Fields
 from .._grid.files import locked
 from .._grid.progress import MINUTE, Watch
@@ -58,12 +58,12 @@ class UnitTask:
     announce: Callable[[str], object] | None = None
     models: int = 1
 
-    def __call__(self, case: Case) -> Fields | Failure:
+    def __call__(self, case: Case) -> Fields | Failure | Busy:
         """The arrays of a unit; a failure in words if an exception was raised."""
         try:
             with _threads(self.num_threads), self._claimed(case) as free:
                 if not free:
-                    return BUSY
+                    return Busy()
                 return self._stored(case) or self._measure(case)
         except Exception as error:
             trace = "".join(traceback.format_exception(error))

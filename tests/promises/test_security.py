@@ -63,7 +63,7 @@ def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_the_state_of_a_training_with_a_pickle_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from attnscale.experiments._checkpoint import Checkpoints
+    from attnscale.experiments._training import Checkpoints
 
     trap = tmp_path / "trap"
     torch.save({"model": Trap(trap)}, tmp_path / "unit-state.pt")

@@ -8,14 +8,16 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_Error = TypeVar("_Error", bound=Exception)
 
 #: Kinds of memory in DLPack that the CPU reads: its own, and that which it shares with CUDA and ROCm.
 _OF_THE_CPU = (1, 3, 11, 13)
@@ -31,6 +33,26 @@ def shown(value: object) -> str:
         return f"an array of shape {shape} and type {getattr(value, 'dtype', type(value).__name__)}"
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+class Refusal(NamedTuple):
+    """The parts of a message that refuses arguments; an error has it as ``refusal``."""
+
+    before: str
+    arguments: tuple[str, ...]
+    rule: str
+
+    def text(self, name_of: Callable[[str], str] = str) -> str:
+        """The message, with other names of the arguments for a caller who gave them by others."""
+        return f"{self.before}{' and '.join(map(name_of, self.arguments))} {self.rule}"
+
+
+def refusal(kind: type[_Error], arguments: str | tuple[str, ...], rule: str, *, before: str = "") -> _Error:
+    """An error that says which rule an argument, or several, must keep; what is `before` comes first."""
+    parts = Refusal(before, (arguments,) if isinstance(arguments, str) else arguments, rule)
+    error = kind(parts.text())
+    error.refusal = parts  # type: ignore[attr-defined]
+    return error
 
 
 @contextmanager
@@ -51,8 +73,8 @@ def choose(name: str, value: object, choices: Sequence[str], also: Iterable[str]
     if isinstance(value, str) and value in known:
         return value
     listed = ", ".join(repr(choice) for choice in choices)
-    rule = f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}"
-    raise ValueError(f"{meant(value, known)}{rule}")
+    rule = f"must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}"
+    raise refusal(ValueError, name, rule, before=meant(value, known))
 
 
 def meant(value: object, known: Sequence[str]) -> str:
@@ -66,13 +88,13 @@ def meant(value: object, known: Sequence[str]) -> str:
 def number(name: str, value: Any) -> float:
     """`value` as a finite float."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise TypeError(f"{name} must be a number, got {shown(value)}")
+        raise refusal(TypeError, name, f"must be a number, got {shown(value)}")
     try:
         converted = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
+        raise refusal(TypeError, name, f"must be a number, got {shown(value)}") from None
     if not math.isfinite(converted):
-        raise ValueError(f"{name} must be finite, got {converted}")
+        raise refusal(ValueError, name, f"must be finite, got {converted}")
     return converted
 
 
@@ -81,11 +103,11 @@ def positive_int(name: str, value: Any) -> int:
     try:
         converted = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
+        raise refusal(TypeError, name, f"must be an integer, got {shown(value)}") from None
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {shown(value)}")
+        raise refusal(TypeError, name, f"must be an integer, got {shown(value)}")
     if converted < 1:
-        raise ValueError(f"{name} must be at least 1, got {converted}")
+        raise refusal(ValueError, name, f"must be at least 1, got {converted}")
     return converted
 
 
@@ -93,7 +115,7 @@ def thread_count(name: str, value: Any) -> int:
     """`value` as a number of threads, which the core keeps in an int."""
     converted = positive_int(name, value)
     if converted > _MOST_THREADS:
-        raise ValueError(f"{name} must be at most {_MOST_THREADS}, got {shown(converted)}")
+        raise refusal(ValueError, name, f"must be at most {_MOST_THREADS}, got {shown(converted)}")
     return converted
 
 
@@ -101,7 +123,7 @@ def boolean(name: str, value: Any) -> bool:
     """`value`, True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise TypeError(f"{name} must be True or False, got {shown(value)}")
+    raise refusal(TypeError, name, f"must be True or False, got {shown(value)}")
 
 
 def check_writable(name: str, array: NDArray[Any]) -> None:
@@ -117,10 +139,8 @@ def generator(rng: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
-        raise type(error)(
-            "rng must be None, an integer of at least 0, a SeedSequence, BitGenerator or Generator, "
-            f"got {shown(rng)}"
-        ) from None
+        kinds = "None, an integer of at least 0, a SeedSequence, BitGenerator or Generator"
+        raise refusal(type(error), "rng", f"must be {kinds}, got {shown(rng)}") from None
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ._checks import shown
+from ._checks import refusal, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +37,15 @@ def seed_sequence(rng: Any) -> np.random.SeedSequence:
         rng = np.random.Generator(rng)
     if isinstance(rng, np.random.Generator):
         return np.random.SeedSequence(rng.integers(0, 2**32, 4, np.uint32).tolist())
-    rule = "rng must be None, an integer of at least 0, integers, a SeedSequence or a Generator"
+    rule = "must be None, an integer of at least 0, integers, a SeedSequence or a Generator"
     if isinstance(rng, (bool, np.bool_, str, bytes)):
-        raise TypeError(f"{rule}, got {shown(rng)}")
+        raise refusal(TypeError, "rng", f"{rule}, got {shown(rng)}")
     try:
         return np.random.SeedSequence(rng)
     except TypeError:
-        raise TypeError(f"{rule}, got {shown(rng)}") from None
+        raise refusal(TypeError, "rng", f"{rule}, got {shown(rng)}") from None
     except ValueError:
-        raise ValueError(f"{rule}, got {shown(rng)}") from None
+        raise refusal(ValueError, "rng", f"{rule}, got {shown(rng)}") from None
 
 
 def philox_key(seed: np.random.SeedSequence) -> int:

@@ -299,8 +299,8 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
     ((18, 5), True)
     """
-    from ._calibrate.fit import candidates, cut  # and the laws: `import attnscale` is faster so
-    from ._calibrate.lengths import read_lengths, read_start
+    # It brings the laws: `import attnscale` is faster so.
+    from ._calibrate.fit import candidates, cut, read_lengths, read_start
 
     given = {"enable_gqa": enable_gqa, "layout": layout, "dims": dims, "num_threads": num_threads}
     call = Call(query, key, None, given)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from attnscale.cli import main
-from attnscale.cli._audit_models import resolve_quietly
+from attnscale.cli.audit import resolve_quietly
 from audit_configs import (
     BROKEN,
     DEEPSEEK,
@@ -206,7 +206,7 @@ def test_a_mistake_of_the_package_is_a_line_too(
             raise ZeroDivisionError("division\nby zero")
         return resolve_quietly(path, part)
 
-    monkeypatch.setattr("attnscale.cli._audit_models.resolve_quietly", fails)
+    monkeypatch.setattr("attnscale.cli.audit.resolve_quietly", fails)
     status, out, err = run("m")
     assert (status, err.count("\n")) == (2, 1)
     assert "Traceback" in run("m", "--debug")[2]

@@ -14,8 +14,7 @@ import pytest
 from attnscale import plot
 from attnscale.cli import main
 from attnscale.cli._model import Reader
-from attnscale.cli._per_head import Measured
-from attnscale.cli.diagnose import _table, draw, measure
+from attnscale.cli.diagnose import Measured, _table, draw, measure
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

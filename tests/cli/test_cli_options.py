@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attnscale._checks import refusal
 from attnscale.cli import build_parser, main
 from attnscale.cli._options import OPTIONS, in_option_words, real, whole
+from attnscale.cli._output import as_input
 from attnscale.cli.mc import parameters
 from attnscale.montecarlo import _run
 from attnscale.montecarlo._experiment import DECLARATIONS, Declaration
@@ -147,17 +149,18 @@ def test_arguments_of_the_library_are_called_as_the_options() -> None:
     options = argparse.Namespace(
         n_jobs=None, threads=0, seed=1, head_dim=[8], n=[8], target_error=1.0, samples=2, k=[1]
     )
-    for said, expected in {
-        "num_threads must be at least 1, got 0": "--threads must be at least 1, got 0",
-        "rng must be None": "--seed must be None",
-        "samples and target_error exclude each other": "--samples and --target-error exclude each other",
-        "model needs head_dim of at least 2": "model needs --head-dim of at least 2",
-        "n_jobs must be at least 1": "n_jobs must be at least 1",  # it came from elsewhere, as a file
-        "n0 must be at least 2": "n0 must be at least 2",  # the command has no such option
-        "scale is 1/sqrt(head_dim)": "scale is 1/sqrt(head_dim)",
-        "law 'log_n' needs n": "law 'log_n' needs n",
+    for names, expected in {
+        "num_threads": "--threads must be 3",
+        "rng": "--seed must be 3",
+        ("samples", "target_error"): "--samples and --target-error must be 3",
+        "head_dim": "--head-dim must be 3",
+        "n_jobs": "n_jobs must be 3",  # it came from elsewhere, as a file
+        "n0": "n0 must be 3",  # the command has no such option
     }.items():
-        assert in_option_words(said, options) == expected
+        error = refusal(ValueError, names, "must be 3", before="did you mean 'n'? ")
+        for told, where in ((error, ""), (as_input(error, "a.toml"), "a.toml: ")):
+            assert in_option_words(told, options) == f"{where}did you mean 'n'? {expected}"
+    assert in_option_words(ValueError("n must be 3"), options) == "n must be 3"
 
 
 @pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=DECLARATIONS)

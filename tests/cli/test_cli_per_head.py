@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from attnscale.cli import main
 from attnscale.cli._model import Reader
-from attnscale.cli._per_head import (
+from attnscale.cli.diagnose import (
     Budget,
     bits_by_head,
     head_rows,
     head_table,
     mean_renyi2,
+    measure,
     read_budget,
     tokens_by_head,
 )
-from attnscale.cli.diagnose import measure
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

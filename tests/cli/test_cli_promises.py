@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
 import io
 import json
@@ -15,13 +16,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import attnscale
 import numpy as np
 import pytest
 from attnscale import cli, laws
 from attnscale._io import InputError
 from attnscale.cli import entropy as entropy_command
 from attnscale.cli import main
-from attnscale.cli._output import Answer, Drawing, emit
+from attnscale.cli._output import Answer, Drawing, bad_input, emit
 from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
 
 HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")
@@ -74,6 +76,10 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str,
 Command = Callable[..., tuple[int, str, str]]
 
 
+def test_every_command_but_info_has_a_run() -> None:
+    assert {module.__name__.rpartition(".")[2] for module in cli._main.COMMANDS} - {"info"} == BEGUN.keys()
+
+
 @pytest.fixture
 def not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails the test if a command begins."""
@@ -116,6 +122,13 @@ def test_files_are_looked_at_before_the_run(
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert err.startswith(f"attnscale: error: {flag} ")
         assert BAD_FILES[path] in err
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize("name", BEGUN)
+def test_json_and_csv_do_not_share_standard_output(command: Command, name: str) -> None:
+    said = "--json and --csv - both print to standard output: give one, or --csv a file"
+    assert command(*BEGUN[name].split(), "--json", "--csv", "-") == (2, "", f"attnscale: error: {said}\n")
 
 
 @pytest.mark.usefixtures("not_run")
@@ -378,6 +391,26 @@ def test_a_variable_of_the_environment_is_refused_in_one_line(variable: str) -> 
     assert result.stderr.count("\n") == 1
 
 
+def test_python_dash_m_and_version() -> None:
+    result = started("--version", stdout=subprocess.PIPE)
+    assert (result.returncode, result.stdout) == (0, f"attnscale {attnscale.__version__}\n")
+    assert started("entropy", "nope.npz").returncode == 2
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = started("laws", stdout=writer)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_commands_do_not_import_matplotlib() -> None:
+    code = "import sys; from attnscale.cli import main; main(['laws']); print('matplotlib' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"
+
+
 def test_a_closed_standard_output_is_a_reader_that_went_away(place: Path) -> None:
     result = subprocess.run(
         ["sh", "-c", '"$0" -m attnscale laws --csv rows.csv >&-', sys.executable],
@@ -507,3 +540,28 @@ def test_a_name_that_leads_nowhere_is_asked_for_once(
     status, _, err = command("diagnose", "nodir", "--text", "book.txt")
     assert (status, asked) == (2, ["nodir"])
     assert err.splitlines()[-1].endswith("or a name that leads to one (no network)")
+
+
+def test_no_command_prints_a_format_by_itself() -> None:
+    names = {
+        module.name
+        for module in sorted(Path(cli.__file__).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and node.id in ("to_csv", "to_json")
+    }
+    assert names == {"_output.py"}
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, InputError])
+def test_what_the_library_refuses_is_bad_input(error: type[Exception]) -> None:
+    with pytest.raises(InputError, match=r"^n must be at least 1$"), bad_input():
+        raise error("n must be at least 1")
+
+
+def test_bad_input_says_where_and_takes_other_errors_by_name() -> None:
+    with pytest.raises(InputError, match=r"^FILE: no module$"), bad_input("FILE", ImportError):
+        raise ImportError("no module")
+    with pytest.raises(ImportError), bad_input("FILE"):
+        raise ImportError("no module")
+    with pytest.raises(ZeroDivisionError), bad_input():
+        raise ZeroDivisionError

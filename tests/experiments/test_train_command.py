@@ -141,25 +141,26 @@ def test_lists_have_rows(capsys):
     assert rows == ["slope,seed", "1.0,0", "-2.0,0"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--list", "--plot", "x.png"), "--plot must be left out with --list"),
-        (("--list", "--keep", "x.json"), "--keep must be left out with --list"),
-        (("--register", "r.json", "--csv", "x.csv"), "--csv must be left out with --register"),
-        (("--register", "r.json", "--plot", "x.png"), "--plot must be left out with --register"),
-        (("--judge", "full", "--keep", "x.json"), "--keep must be left out with --judge"),
-        (("--judge", "full", "--set", "steps=3"), "--set must be left out with --judge"),
-        (("--judge", "full", "--store", "x"), "--store must be left out with --judge"),
-        (("--judge", "full", "--register", "r.json"), "--register and --judge exclude each other"),
-        (("--list", "--register", "r.json"), "--list and --register exclude each other"),
-    ],
-)
-def test_nothing_that_is_asked_for_is_dropped(capsys, tmp_path, monkeypatch, arguments, message):
+#: Arguments of which a mode would drop one, and what is said of it.
+DROPPED = {
+    "--list --plot x.png": "--plot must be left out with --list",
+    "--list --keep x.json": "--keep must be left out with --list",
+    "--register r.json --csv x.csv": "--csv must be left out with --register",
+    "--register r.json --plot x.png": "--plot must be left out with --register",
+    "--judge full --keep x.json": "--keep must be left out with --judge",
+    "--judge full --set steps=3": "--set must be left out with --judge",
+    "--judge full --store x": "--store must be left out with --judge",
+    "--judge full --register r.json": "--register and --judge exclude each other",
+    "--list --register r.json": "--list and --register exclude each other",
+}
+
+
+@pytest.mark.parametrize("line", DROPPED)
+def test_nothing_that_is_asked_for_is_dropped(capsys, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
-    status, out, err = train(capsys, "tiny", *arguments)
+    status, out, err = train(capsys, "tiny", *line.split())
     assert (status, out, list(tmp_path.iterdir())) == (2, "", [])
-    assert err.startswith(f"attnscale: error: {message}")
+    assert err.startswith(f"attnscale: error: {DROPPED[line]}")
 
 
 def test_values_that_agree_have_no_error(capsys, monkeypatch):
@@ -199,29 +200,26 @@ def test_several_values_of_a_field(capsys, variants):
     assert out.splitlines() == ["variant=2 dot,pairs=4,seed=0"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "STUDY must be a file, FILE.py, or a name that --list shows, got none"),
-        (("length_generalisation",), "did you mean 'length_generalization'? study must be "),
-        (
-            ("length_generalization", "--set", "step=3"),
-            "did you mean 'steps'? --set must be NAME=VALUE with a ",
-        ),
-        (("length_generalization", "--set", "steps=0"), "steps must be at least 1, got 0"),
-        (
-            ("recall", "--set", "tests=8", "--device", "nowhere"),
-            "--device must be one that PyTorch sees here, got 'nowhere', which is no device of PyTorch",
-        ),
-        (("recall", "--device", "cpu", "--set", "device=cpu"), "--device and --set device=... say the same"),
-        (("layers", "--dtype", "bfloat16"), "--dtype must be left out: Layers has no field dtype"),
-        (("length_generalization", "--seeds", "0"), "--seeds must be at least 1, got 0"),
-    ],
-)
-def test_one_line(capsys, arguments, message):
-    status, out, err = train(capsys, *arguments)
+#: Arguments, and what is said of them.
+REFUSED = {
+    "": "STUDY must be a file, FILE.py, or a name that --list shows, got none",
+    "length_generalisation": "did you mean 'length_generalization'? study must be ",
+    "length_generalization --set step=3": "did you mean 'steps'? --set must be NAME=VALUE with a ",
+    "length_generalization --set steps=0": "steps must be at least 1, got 0",
+    "recall --set tests=8 --device nowhere": (
+        "--device must be one that PyTorch sees here, got 'nowhere', which is no device of PyTorch"
+    ),
+    "recall --device cpu --set device=cpu": "--device and --set device=... say the same",
+    "layers --dtype bfloat16": "--dtype must be left out: Layers has no field dtype",
+    "length_generalization --seeds 0": "--seeds must be at least 1, got 0",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_one_line(capsys, line):
+    status, out, err = train(capsys, *line.split())
     assert (status, out) == (2, "")
-    assert err.startswith(f"attnscale: error: {message}")
+    assert err.startswith(f"attnscale: error: {REFUSED[line]}")
     assert err.count("\n") == 1
 
 

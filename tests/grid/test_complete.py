@@ -9,10 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 from attnscale._grid.case import Case, make_cases
-from attnscale._grid.complete import Completion, complete
-from attnscale._grid.errors import BUSY, Failure, SweepError, SweepInterrupted
+from attnscale._grid.complete import Completion, Outcome, choose_runner, complete
+from attnscale._grid.errors import Busy, Failure, SweepError, SweepInterrupted
 from attnscale._grid.fields import Field, Fields
-from attnscale._grid.runners import Outcome, choose_runner
 
 CASES = make_cases({"n": [1, 2, 3, 4]}, None)
 RUN, _ = choose_runner(1, None)
@@ -22,13 +21,13 @@ def fields(case: Case) -> Fields:
     return {"value": Field(np.array(float(case.parameters["n"])))}
 
 
-def outcome_of(**kinds: str) -> Callable[[Case], Outcome]:
+def outcome_of(**kinds: str) -> Callable[[Case], Outcome | Busy]:
     """A task in which the cases named, as in ``n2="busy"``, do not finish."""
 
-    def task(case: Case) -> Outcome:
+    def task(case: Case) -> Outcome | Busy:
         match kinds.get(f"n{case.parameters['n']}"):
             case "busy":
-                return BUSY
+                return Busy()
             case "fails":
                 return Failure("ValueError: no", "the traceback")
             case "stops":
@@ -38,7 +37,7 @@ def outcome_of(**kinds: str) -> Callable[[Case], Outcome]:
     return task
 
 
-def run(task: Callable[[Case], Outcome], finished: dict[Case, Fields] | None = None) -> Completion:
+def run(task: Callable[[Case], Outcome | Busy], finished: dict[Case, Fields] | None = None) -> Completion:
     return complete(partial(RUN, task), CASES, finished or {}, progress=False)
 
 

@@ -49,7 +49,7 @@ def test_every_call_that_could_run_what_it_reads_is_told_not_to() -> None:
             assert options.get(key) == value, (file, name)
             seen.add(name)
     assert seen == {*required, "AutoTokenizer.from_pretrained", "AutoModel.from_pretrained"}
-    assert reads_pickles == [("_grid/runners.py", "pickle.loads")]  # what a sweep sends to its own workers
+    assert reads_pickles == [("_grid/complete.py", "pickle.loads")]  # what a sweep sends to its own workers
 
 
 def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_the_state_of_a_training_with_a_pickle_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from attnscale.experiments._checkpoint import Checkpoints
+    from attnscale.experiments._training import Checkpoints
 
     trap = tmp_path / "trap"
     torch.save({"model": Trap(trap)}, tmp_path / "unit-state.pt")

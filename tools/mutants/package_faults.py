@@ -20,8 +20,8 @@ _CALLS = (
     Fault(
         "True counts as a number of threads",
         f"{_PACKAGE}/_checks.py",
-        '    if isinstance(value, (bool, np.bool_)):\n        raise TypeError(f"{name} must be an integer',
-        '    if isinstance(value, np.bool_):\n        raise TypeError(f"{name} must be an integer',
+        "    if isinstance(value, (bool, np.bool_)):\n        raise refusal(TypeError, name",
+        "    if isinstance(value, np.bool_):\n        raise refusal(TypeError, name",
         pytest("tests/conformance/test_refusals.py", k="NumPy"),
     ),
     Fault(

@@ -18,8 +18,8 @@ class Failure(NamedTuple):
     exception: BaseException | None = None  # only of a case that ran in this process
 
 
-#: The outcome of a case that another process computes for the same store: it is neither finished nor failed.
-BUSY = Failure("another process is at it", "")
+class Busy(NamedTuple):
+    """The outcome of a case that another process computes for the same store: neither finished nor failed."""
 
 
 class SweepError(RuntimeError):

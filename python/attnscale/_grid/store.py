@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .case import Case
 from .describe import digest
 from .fields import Field, Fields
@@ -52,9 +52,9 @@ class Store:
         try:
             self.directory = Path(directory)
         except TypeError:
-            raise TypeError(f"store must be a directory, got {shown(directory)}") from None
+            raise refusal(TypeError, "store", f"must be a directory, got {shown(directory)}") from None
         if self.directory.exists() and not self.directory.is_dir():
-            raise ValueError(f"store must be a directory, got the file {str(directory)!r}")
+            raise refusal(ValueError, "store", f"must be a directory, got the file {str(directory)!r}")
 
     def __str__(self) -> str:
         return str(self.directory)
@@ -76,12 +76,16 @@ class Store:
                 held = stack.enter_context(locked(self.directory / _LOCK, wait=wait))
             except OSError as error:
                 why = error.strerror or str(error)
-                raise ValueError(
-                    f"store must be a folder that can be made and written, got {str(self)!r} ({why})"
+                raise refusal(
+                    ValueError,
+                    "store",
+                    f"must be a folder that can be made and written, got {str(self)!r} ({why})",
                 ) from None
             if not held:
-                raise ValueError(
-                    f"store must be used by one {self._what} at a time, another process writes {str(self)!r}"
+                raise refusal(
+                    ValueError,
+                    "store",
+                    f"must be used by one {self._what} at a time, another process writes {str(self)!r}",
                 )
             yield
 
@@ -95,11 +99,17 @@ class Store:
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
-            raise ValueError(f"store must be written by a {self._what}, got {str(path)!r} of another program")
+            raise refusal(
+                ValueError,
+                "store",
+                f"must be written by a {self._what}, got {str(path)!r} of another program",
+            )
         if manifest.get("format") != FORMAT:
-            raise ValueError(
-                f"store must have format {FORMAT}, got {manifest.get('format')} in {str(path)!r}: it was "
-                f"written by attnscale {manifest.get('attnscale')}"
+            raise refusal(
+                ValueError,
+                "store",
+                f"must have format {FORMAT}, got {manifest.get('format')} in {str(path)!r}: it was "
+                f"written by attnscale {manifest.get('attnscale')}",
             )
         return manifest
 
@@ -137,9 +147,11 @@ class Store:
         for key, wanted in identity.items():
             seen = stored.get(key)
             if digest(seen) != digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
-                raise ValueError(
-                    f"store must be of this {self._what}, got {str(self)!r}, whose "
-                    f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
+                raise refusal(
+                    ValueError,
+                    "store",
+                    f"must be of this {self._what}, got {str(self)!r}, whose "
+                    f"{_difference(key, seen, wanted)}; choose another directory, or delete this one",
                 )
 
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
@@ -172,9 +184,11 @@ class Store:
             {each.name for each in self.directory.iterdir()} - {_LOCK, f"{self._manifest.name}.tmp"}
         )
         if foreign:
-            raise ValueError(
-                f"store must be a new or empty directory or one of a {self._what}, got {str(self)!r} with "
-                f"{foreign[0]!r} in it"
+            raise refusal(
+                ValueError,
+                "store",
+                f"must be a new or empty directory or one of a {self._what}, got {str(self)!r} with "
+                f"{foreign[0]!r} in it",
             )
 
 

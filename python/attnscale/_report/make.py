@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._calibrate.fit import Length, candidates, several_laws
-from .._calibrate.lengths import read_lengths
+from .._calibrate.fit import Length, candidates, read_lengths, several_laws
 from .._call.call import Call
 from .._checks import boolean, shown
 from .._options import hinted

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .._io import InputError
 
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.
@@ -398,7 +398,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
     inner = given.get(part)
     if not isinstance(inner, Mapping):
         found = ", ".join(key for key, value in given.items() if isinstance(value, Mapping)) or "none"
-        raise ConfigError(f"part must be a part of the config ({found}), got {shown(part)}")
+        raise refusal(ConfigError, "part", f"must be a part of the config ({found}), got {shown(part)}")
     usual = _defaults()["parts"].get(kind, {}).get(part)
     said = _model_type(inner, "")
     if said == kind:  # older files name the whole model in each part

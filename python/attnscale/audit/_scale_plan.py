@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .._tables.tabled import Labelled, Sheet, Tabled
 from .._tables.text import Text
 from ..normalizers import Sink
@@ -83,7 +83,7 @@ class ScalePlan(Tabled):
         """
         number = _integer("layer", index)
         if not 0 <= number < len(self.layers):
-            raise PlanError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")
+            raise refusal(PlanError, "layer", f"must be between 0 and {len(self.layers) - 1}, got {number}")
         return self.layers[number]
 
     def multiplier(self, *, layer: int, position: int, channels: Channels | None = None) -> float:

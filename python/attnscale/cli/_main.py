@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -92,45 +91,45 @@ def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        status, line = _ending(error)
-        if options is None:
-            return status, line
-        on = _goes_on(options, arguments) if status == _INTERRUPTED else ""
-        return status, f"{in_option_words(line, options)}{on}"
-    if answer.interrupted:
-        kept = f"; {options.store} keeps it" if getattr(options, "store", None) is not None else ""
-        return _INTERRUPTED, f"interrupted: this is what was finished{kept}{_goes_on(options, arguments)}"
-    return 0, ""
+        status, line = _ending(error, str(error) if options is None else in_option_words(error, options))
+        if status == _INTERRUPTED and options is not None and hasattr(options, "store"):
+            line += _goes_on(getattr(error, "store", options.store), arguments)
+        return status, line
+    if not answer.interrupted:
+        return 0, ""
+    line = "interrupted: this is what was finished"
+    if hasattr(options, "store"):
+        kept = "" if options.store is None else f"; {options.store} keeps it"
+        line += f"{kept}{_goes_on(options.store, arguments)}"
+    return _INTERRUPTED, line
 
 
-def _goes_on(options: argparse.Namespace, arguments: Sequence[str]) -> str:
-    """The command that goes on after Ctrl-C, if the command is one that can keep what is finished."""
-    if not hasattr(options, "store"):
-        return ""
-    if options.store is None:
+def _goes_on(store: str | os.PathLike[str] | None, arguments: Sequence[str]) -> str:
+    """The command that goes on after Ctrl-C with what the store keeps."""
+    if store is None:
         return f"; a run with a store can go on: {shlex.join(['attnscale', *arguments, '--store', 'DIR'])}"
     return f"; this goes on: {shlex.join(['attnscale', *arguments])}"
 
 
-def _ending(error: BaseException) -> tuple[int, str]:
-    """Exit status and line of what ended a command."""
+def _ending(error: BaseException, said: str) -> tuple[int, str]:
+    """Exit status of what ended a command, and its line, in which the error is what is `said`."""
     if isinstance(error, BrokenPipeError):  # `attnscale ... | head`
         _drop_output()
         return 1, ""
     if isinstance(error, KeyboardInterrupt):
-        return _INTERRUPTED, f"interrupted: {error}" if str(error) else "interrupted"
+        return _INTERRUPTED, f"interrupted: {said}" if said else "interrupted"
     if isinstance(error, OutputError):
-        return 1, str(error)
+        return 1, said
     if isinstance(error, FoundError):
-        return error.status, str(error)
+        return error.status, said
     if isinstance(error, MemoryError):
-        what = str(error) if str(error) != "std::bad_alloc" else ""
+        what = said if said != "std::bad_alloc" else ""
         return 2, f"not enough memory{what and f': {what}'}"
     if isinstance(error, (InputError, OSError, ImportError, RuntimeError)):
-        return 2, str(error)
+        return 2, said
     # An error that nobody foresaw may be a mistake of the package.
     name = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
-    return 2, f"{name}{error} (--debug shows where)"
+    return 2, f"{name}{said} (--debug shows where)"
 
 
 def _drop_output() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from .. import laws
-from .._checks import meant, shown
+from .._checks import Refusal, meant, shown
 from .._io import InputError
 from ..laws._registry import with_length
 
@@ -53,6 +53,12 @@ def written(text: str) -> Path:
     if text in ("", "-"):
         raise argparse.ArgumentTypeError(f"must be a file's name, got {shown(text)}")
     return Path(text)
+
+
+def drawn(text: str) -> Path:
+    """Read the name of a figure to write, which is .png where it has no suffix."""
+    path = written(text)
+    return path if path.suffix else path.with_name(f"{path.name}.png")
 
 
 def written_or_printed(text: str) -> str:
@@ -152,7 +158,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--output", "the page, an HTML file", "FILE", written, short="-o"),
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
-    Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", written),
+    Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", drawn),
     Option("--debug", "show where an error comes from", kind=None),
 )
 
@@ -266,12 +272,14 @@ def add_unit(parser: Any) -> None:
     add_option(parser, "--unit", default="nats")
 
 
-def in_option_words(message: str, options: argparse.Namespace) -> str:
-    """A message of the library with the options' names for the arguments that were given by them.
+def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
+    """The message of an error with the options' names for the arguments that were given by them.
 
     Examples
     --------
-    >>> in_option_words("num_threads must be at least 1, got 0", argparse.Namespace(threads=0))
+    >>> from attnscale._checks import refusal
+    >>> error = refusal(ValueError, "num_threads", "must be at least 1, got 0")
+    >>> in_option_words(error, argparse.Namespace(threads=0))
     '--threads must be at least 1, got 0'
     """
 
@@ -281,10 +289,8 @@ def in_option_words(message: str, options: argparse.Namespace) -> str:
         given = getattr(options, found[2:].replace("-", "_"), None) is not None
         return found if given and found in OPTIONS else name
 
-    # A first word is an argument's name where a rule follows; one with an underscore is always one.
-    first = r"^(did you mean '[^']*'\? |[^\s:]+: )?(\w+)(?= (?:must|needs|and|exclude)\b)"
-    message = re.sub(first, lambda found: f"{found[1] or ''}{flag(found[2])}", message)
-    return re.sub(r"(?<![\w'(-])[a-z]\w*_\w+(?![\w'(=])", lambda found: flag(found[0]), message)
+    refused: Refusal | None = getattr(error, "refusal", None)
+    return str(error) if refused is None else refused.text(flag)
 
 
 def read_law(text: str, train_length: float | None = None) -> laws.Law:

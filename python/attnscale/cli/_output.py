@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._checks import Refusal, refusal
 from .._io import InputError
 from .._tables.text import to_csv, to_json
 
@@ -31,6 +32,14 @@ class FoundError(Exception):
         self.status = status
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a command, and `store` keeps what is finished; None: nothing keeps it."""
+
+    def __init__(self, message: str, store: str | os.PathLike[str] | None) -> None:
+        super().__init__(message)
+        self.store = store
+
+
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
     csv, plot, store, keep, register = (getattr(options, name, None) for name in _WRITTEN)
@@ -43,7 +52,8 @@ def check_outputs(options: argparse.Namespace) -> None:
         raise InputError(f"--unit bits {said}: {printed} is in nats; leave it out")
     files: dict[str, Path] = {} if csv in (None, "-") else {"--csv": Path(csv)}
     if plot is not None:
-        options.plot = files["--plot"] = checked_format(plot)
+        _check_format(plot)
+        files["--plot"] = plot
     files |= {f: path for f, path in (("--keep", keep), ("--register", register)) if path is not None}
     for flag, path in files.items():
         _check_file(f"{flag} {path}", path)
@@ -118,18 +128,15 @@ def has_matplotlib() -> bool:
     return True
 
 
-def checked_format(path: Path) -> Path:
-    """The file to write, .png by default; bad input if matplotlib is missing or does not know the format."""
+def _check_format(path: Path) -> None:
+    """Refuse a figure if matplotlib is missing or does not know its format."""
     if not has_matplotlib():
         raise InputError("--plot needs matplotlib: pip install matplotlib")
     from matplotlib.backend_bases import FigureCanvasBase
 
-    if not path.suffix:
-        return path.with_name(f"{path.name}.png")
     if path.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
         known = ".png, .pdf, .svg or another that matplotlib knows"
         raise InputError(f"--plot {path}: the suffix must be {known}, got {path.suffix}")
-    return path
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,8 @@ class Answer:
     about : dict, optional
         What JSON has before the rows; the rows alone without it.
     drawing : Drawing, optional
+    figure : Path, optional
+        Where the figure goes if ``--plot`` names no file.
     report : object
         The content of JSON, where that is something else.
     remarks : sequence of str
@@ -159,6 +168,7 @@ class Answer:
     rows: Sequence[Mapping[str, Any]] | None = None
     about: Mapping[str, Any] | None = None
     drawing: Drawing | None = None
+    figure: Path | None = None
     report: Any = None
     remarks: Sequence[str] = ()
     ends: BaseException | None = None
@@ -181,6 +191,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
     there = {"csv": answer.rows, "plot": drawing, "json": answer.content}
     left_out(options, "this answer", [name for name, form in there.items() if form is None])
+    plot = plot or answer.figure
     shown = to_csv(rows) if csv == "-" else f"{to_json(answer.content) if as_json else answer.text}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
@@ -234,4 +245,13 @@ def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
     except InputError:
         raise
     except refused as error:
-        raise InputError(f"{where}: {error}" if where else str(error)) from error
+        raise as_input(error, where) from error
+
+
+def as_input(error: Exception, where: str = "") -> InputError:
+    """What the library refused as bad input; its arguments are still known, for the options' names."""
+    before = where and f"{where}: "
+    parts: Refusal | None = getattr(error, "refusal", None)
+    if parts is None:
+        return InputError(f"{before}{error}")
+    return refusal(InputError, parts.arguments, parts.rule, before=f"{before}{parts.before}")

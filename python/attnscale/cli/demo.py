@@ -86,36 +86,45 @@ def run(options: argparse.Namespace) -> Answer:
         check_folder(f"--export {options.export}", options.export)
         return Answer(_export(options.export))
     if options.plot is None and has_matplotlib():
-        options.plot = FIGURE
+        options = argparse.Namespace(**{**vars(options), "plot": FIGURE})
         check_outputs(options)
     data = datasets.minilm_qk()
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: float(growth_per_doubling(LENGTHS, values)) for law, values in mean.items()}
     pace = _entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
-    figure = None if options.plot is None else str(options.plot)
-    report = _report(data, by_head, mean, growth, pace, figure)
-    drawing = Drawing(lambda parts: _draw(parts, data, by_head, options.unit), (8.6, 4.0), panels=None)
     rows = [
         {"n": n, **{law: float(values[index]) for law, values in mean.items()}}
         for index, n in enumerate(LENGTHS)
     ]
-    return Answer(_text(options, data, mean, growth, pace), rows, drawing=drawing, report=report)
+    report = {
+        "config": show_config(),
+        "provenance": dict(data.provenance),
+        "layers": data.layers.tolist(),
+        "heads": data.heads.tolist(),
+        "n": list(LENGTHS),
+        "mean_entropy": {law: [row[law] for row in rows] for law in mean},
+        "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
+        "growth_per_doubling": growth,
+        **pace._asdict(),
+        "figure": None if options.plot is None else str(options.plot),
+    }
+    drawing = Drawing(lambda parts: _draw(parts, data, by_head, options.unit), (8.6, 4.0), panels=None)
+    text = _text(options, data, rows, growth, pace)
+    return Answer(text, rows, drawing=drawing, figure=options.plot, report=report)
 
 
 def _text(
     options: argparse.Namespace,
     data: HeadActivations,
-    mean: dict[str, Any],
+    rows: list[dict[str, Any]],
     growth: dict[str, float],
     pace: _Pace,
 ) -> str:
     config, unit, nats = show_config(), options.unit, nats_per(options.unit)
     n_heads, n_tokens, _ = data.query.shape
-    rows = [
-        [str(n), *(f"{values[index] / nats:.2f}" for values in mean.values())]
-        for index, n in enumerate(LENGTHS)
-    ]
+    names = ["uniform", *COLUMNS]
+    table = [[str(row["n"]), *(f"{row[name] / nats:.2f}" for name in names)] for row in rows]
     peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
     missing = "No figure: matplotlib is not installed (pip install matplotlib)."
     return "\n".join(
@@ -124,7 +133,7 @@ def _text(
             f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 ({unit}), "
             f"{n_tokens} tokens of English",
             "",
-            to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "),
+            to_text(["n", "uniform", *COLUMNS.values()], table, indent="  "),
             "",
             *_explain({law: value / nats for law, value in growth.items()}, unit[:-1]),
             "",
@@ -171,29 +180,6 @@ def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.floa
     left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
     plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1], unit=unit)
     right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
-
-
-def _report(
-    data: HeadActivations,
-    by_head: dict[str, NDArray[np.float64]],
-    mean: dict[str, NDArray[np.float64]],
-    growth: dict[str, float],
-    pace: _Pace,
-    figure: str | None,
-) -> dict[str, Any]:
-    return {
-        "config": show_config(),
-        "provenance": dict(data.provenance),
-        "layers": data.layers.tolist(),
-        "heads": data.heads.tolist(),
-        "n": list(LENGTHS),
-        "mean_entropy": {law: values.tolist() for law, values in mean.items()},
-        "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
-        "growth_per_doubling": growth,
-        "seconds": pace.seconds,
-        "share_of_peak": pace.share_of_peak,
-        "figure": figure,
-    }
 
 
 class _Pace(NamedTuple):

@@ -23,10 +23,10 @@ from .._io import InputError, check_is_file
 from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import error_cell, number_cell, to_text
-from ..sweep import SweepError, SweepInterrupted, sweep
-from ..sweep._plan import IN_PARTIAL, IN_STORE
+from ..sweep import SweepError, SweepInterrupted
+from ..sweep._plan import Kept, compute
 from ._options import add_option, add_outputs, add_unit, read_law
-from ._output import Answer, Drawing, bad_input, check_folder
+from ._output import Answer, Drawing, Interrupted, bad_input, check_folder
 
 if TYPE_CHECKING:
     import xarray
@@ -93,32 +93,35 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Run the sweep; the cases that are finished are an answer, also if something went wrong."""
     wanted = _read_file(options.file)
+    store = options.store or wanted.store
+    if store is not None:
+        check_folder(f"{options.file}: store {store}", Path(store))
     try:
-        return _answer(options, wanted, _compute(options, wanted))
-    except (SweepInterrupted, SweepError) as error:
-        # After Ctrl-C the last line spells the command with a store.
-        kept = "" if isinstance(error, SweepInterrupted) else ", and --store DIR keeps them"
-        told = str(error).replace(IN_PARTIAL, f"the table has them{kept}").replace(f", and {IN_STORE}", "")
-        error.args = (told,)
+        return _answer(options, wanted, _compute(options, wanted, store))
+    except SweepError as error:
         if error.partial is None:
             raise
         return _answer(options, wanted, error.partial, error)
+    except SweepInterrupted as error:
+        ends = Interrupted(str(error), store)
+        if error.partial is None:
+            raise ends from error
+        return _answer(options, wanted, error.partial, ends)
 
 
-def _compute(options: argparse.Namespace, wanted: _File) -> xarray.Dataset:
-    options.store = store = options.store or wanted.store
-    if store is not None:
-        check_folder(f"{options.file}: store {store}", Path(store))
+def _compute(options: argparse.Namespace, wanted: _File, store: str | None) -> xarray.Dataset:
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs
     with _resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
         _check_laws(options.file, wanted)
-        return sweep(
+        return compute(
             function,
             wanted.grid,
             constants=wanted.constants,
             n_jobs=1 if n_jobs is None else n_jobs,
             store=store,
             rng=wanted.rng,
+            # After Ctrl-C the last line spells the command with a store.
+            kept=Kept("the table has them", ", and --store DIR keeps them", "{!r} keeps them"),
         )
 
 

@@ -181,7 +181,7 @@ def _list_all(options: argparse.Namespace) -> Answer:
 
 def _announce(study: Study, options: argparse.Namespace) -> None:
     """Say how long the models took in the stored run of the study, if that is more than a minute."""
-    from .._grid.runners import choose_runner
+    from .._grid.complete import choose_runner
     from ..experiments._run import choose, units
 
     choose_runner(options.n_jobs, None)  # refuses a number of processes that is none

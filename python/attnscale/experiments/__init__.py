@@ -10,16 +10,24 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.experiments needs torch ({error}): pip install torch") from error
 
-from ._criterion import Claim, Contrast, Criterion, difference
 from ._design import Cells, Variable, training_loss
-from ._errors import crossed_error, crossed_means
-from ._find import find, names
 from ._result import Estimate, TrainingResult
 from ._run import RunOptions
-from ._study import Study
+from ._study import Study, find, names
 from ._train import History, ends_of_parts
 from ._training import Training
-from ._verdict import Finding, JudgedClaim, Verdict, judge
+from ._verdict import (
+    Claim,
+    Contrast,
+    Criterion,
+    Finding,
+    JudgedClaim,
+    Verdict,
+    crossed_error,
+    crossed_means,
+    difference,
+    judge,
+)
 
 __all__ = [
     "Cells",

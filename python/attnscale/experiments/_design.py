@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ._criterion import Criterion
+from ._verdict import Criterion
 
 if TYPE_CHECKING:
     from ._training import Training

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .._grid.describe import digest
 from .._grid.files import read_json, write_json
 from .._provenance import provenance
@@ -62,12 +62,18 @@ def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> st
     stored = read_json(path, _KIND)
     written, _ = stored.pop("sha256", None), stored.pop("created", None)
     if digest(stored) != written:
-        raise ValueError(f"registration must be as it was written, got {str(path)!r}, which has another hash")
+        raise refusal(
+            ValueError,
+            "registration",
+            f"must be as it was written, got {str(path)!r}, which has another hash",
+        )
     for name, wanted in content.items():
         if stored.get(name) != wanted:
-            raise ValueError(
-                f"registration must be of this run, got {str(path)!r}, whose {name} "
-                f"{_difference(stored.get(name), wanted)}"
+            raise refusal(
+                ValueError,
+                "registration",
+                f"must be of this run, got {str(path)!r}, whose {name} "
+                f"{_difference(stored.get(name), wanted)}",
             )
     return str(written)
 

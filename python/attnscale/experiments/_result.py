@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
 from .._tables.tabled import Labelled
-from ._criterion import Criterion
 from ._design import Variable
-from ._verdict import Verdict, judge
+from ._verdict import Criterion, Verdict, judge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

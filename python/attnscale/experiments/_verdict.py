@@ -1,18 +1,227 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a table says of a criterion: intervals of t over the seeds, and a verdict for each claim."""
+"""What would refute a claim, as data, and what a table says of it: intervals over the seeds, and verdicts."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from .._checks import choose
 from .._tables.text import error_cell, number_cell, to_text
-from ._criterion import Contrast, Criterion
-from ._errors import crossed_error
+from ..held_out import shares
+
+# ---- what is predicted: differences, each with a sign and a margin -------------------------------
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of measurements of one seed, which a claim predicts to be above a margin.
+
+    Attributes
+    ----------
+    name : str
+        What is compared with what, in words.
+    variable : str
+        The variable of the result that is compared.
+    terms : tuple of (float, dict)
+        A weight, and the labels that choose one number of each seed.
+    least : float
+        The margin, in the variable's unit. Below 0 it is the loss that the claim allows.
+    """
+
+    name: str
+    variable: str
+    terms: tuple[tuple[float, Mapping[str, Any]], ...]
+    least: float = 0.0
+
+    def less(self, other: Contrast, name: str) -> Contrast:
+        """The contrast of this sum less another one of the same variable, with a margin of 0."""
+        return Contrast(name, self.variable, (*self.terms, *((-weight, at) for weight, at in other.terms)))
+
+
+def difference(
+    name: str,
+    variable: str,
+    between: Mapping[str, tuple[Any, Any]],
+    place: Mapping[str, Any],
+    *,
+    least: float = 0.0,
+) -> Contrast:
+    """The first of two places of a table less the second.
+
+    Parameters
+    ----------
+    name, variable : str
+        As of :class:`Contrast`.
+    between : dict of str to (label, label)
+        The axes in which the places differ, with the labels of the first and of the second.
+    place : dict
+        The labels that they share.
+    least : float, default 0
+        The margin, as of :class:`Contrast`.
+
+    Returns
+    -------
+    Contrast
+
+    Examples
+    --------
+    >>> difference("b less a", "loss", {"model": ("b", "a")}, {"n": 8}).terms
+    ((1.0, {'model': 'b', 'n': 8}), (-1.0, {'model': 'a', 'n': 8}))
+    """
+    one, other = ({axis: pair[i] for axis, pair in between.items()} for i in (0, 1))
+    return Contrast(name, variable, ((1.0, {**one, **place}), (-1.0, {**other, **place})), least)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, and the contrasts that it predicts.
+
+    Attributes
+    ----------
+    text : str
+    contrasts : tuple of Contrast
+    needs : {"all", "any"}
+        Whether the claim says that all contrasts are above their margins, or that one or more are.
+    """
+
+    text: str
+    contrasts: tuple[Contrast, ...]
+    needs: str = "all"
+
+    def __post_init__(self) -> None:
+        choose("needs", self.needs, ("all", "any"))
+
+    @property
+    def sentence(self) -> str:
+        """What would refute the claim, in words."""
+        margins = ", ".join(f"{each.name} ({each.variable}, {each.least:g})" for each in self.contrasts)
+        if len(self.contrasts) == 1:
+            (only,) = self.contrasts
+            return f"the interval of {only.name} ({only.variable}) lies below {only.least:g} (“{self.text}”)"
+        which = "one of these intervals lies" if self.needs == "all" else "all of these intervals lie"
+        return f"{which} below the margin: {margins} (“{self.text}”)"
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The claims of one experiment, and the rate of wrong verdicts that is accepted over all of them.
+
+    Attributes
+    ----------
+    claims : tuple of Claim
+    rate : float
+        Largest probability that any interval of the experiment misses its true value.
+    """
+
+    claims: tuple[Claim, ...]
+    rate: float = 0.05
+
+    @property
+    def contrasts(self) -> int:
+        """The number of contrasts of all claims, over which the rate is shared."""
+        return sum(len(each.contrasts) for each in self.claims)
+
+    @property
+    def sentence(self) -> str:
+        """What would refute each claim, in words."""
+        return "; or ".join(each.sentence for each in self.claims)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The criterion in types that JSON has."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The criterion that :meth:`to_dict` gave, also when JSON made lists of its tuples."""
+        claims = tuple(
+            Claim(each["text"], tuple(map(_contrast, each["contrasts"])), each["needs"])
+            for each in stored["claims"]
+        )
+        return cls(claims, stored["rate"])
+
+
+def _contrast(stored: Mapping[str, Any]) -> Contrast:
+    terms = tuple((float(weight), dict(labels)) for weight, labels in stored["terms"])
+    return Contrast(stored["name"], stored["variable"], terms, stored["least"])
+
+
+# ---- errors of means over seeds and texts, where texts of one file are not independent -----------
+
+
+_DRAWS = 2000
+
+
+def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
+    """The standard error of the mean of `values`, by a bootstrap that draws seeds and files.
+
+    All seeds read the same texts, so that a text's own difficulty does not vanish in the mean over seeds.
+    A draw takes a sample of the seeds and, independently, one of the files with all their texts.
+
+    Parameters
+    ----------
+    values : array_like, shape (seeds, texts)
+    files : array_like of int, shape (texts,)
+        Ids of the files that the texts are of.
+
+    Returns
+    -------
+    float
+        NaN with a single file. A single seed is not drawn: the error is then that of the files.
+
+    Notes
+    -----
+    Of k seeds, or files, k - 1 are drawn with replacement, because k would make the error too small by
+    sqrt(1 - 1/k) (Rao and Wu 1988, JASA 83, 231). What a seed and a file have in common is counted twice, so
+    that the error is rather too large (Owen 2007, arXiv 0712.1111). The draws are the same at each call.
+
+    Examples
+    --------
+    >>> texts = np.random.default_rng(0).normal(size=(1, 400))
+    >>> round(crossed_error(texts, np.arange(400)), 2)  # 1 / sqrt(400)
+    0.05
+    """
+    if len(np.unique(np.asarray(files))) < 2:
+        return float("nan")
+    return float(crossed_means(values, files).std(ddof=1))
+
+
+def crossed_means(values: ArrayLike, files: ArrayLike) -> NDArray[np.float64]:
+    """Means over seeds and texts in each draw of the bootstrap of :func:`crossed_error`.
+
+    Parameters
+    ----------
+    values : array_like, shape (seeds, ..., texts)
+    files : array_like of int, shape (texts,)
+
+    Returns
+    -------
+    ndarray, shape (draws, ...)
+        A single seed, or a single file, is not drawn.
+
+    Examples
+    --------
+    >>> crossed_means([[[1.0], [2.0]], [[1.0], [2.0]]], [0]).std(0)  # two seeds agree on two means
+    array([0., 0.])
+    """
+    values = np.asarray(values, np.float64)
+    kinds, where = np.unique(np.asarray(files), return_inverse=True)
+    rng = np.random.default_rng(0)
+    flat = values.reshape(len(values), -1, values.shape[-1])
+    by_file = flat @ (where[:, None] == np.arange(len(kinds)))  # seeds, means, files
+    of_seeds, of_files = (shares(rng, len(each), _DRAWS) for each in (values, kinds))
+    sums = np.einsum("ds,smf,df->dm", of_seeds, by_file, of_files, optimize=True)
+    means = sums / (of_files @ np.bincount(where))[:, None]
+    return np.asarray(means.reshape(_DRAWS, *values.shape[1:-1]))
+
+
+# ---- what a table says of it ---------------------------------------------------------------------
+
 
 #: The share of runs in which the smallest visible difference would be seen.
 POWER = 0.8

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .._core import law_parameters, law_values
 from .._spelling import spell
 from .._tables.text import Text, to_html
@@ -306,19 +306,19 @@ class Law(ABC):
 
     def _checked_n(self, n: ArrayLike, head_dim: int, position: ArrayLike | None) -> NDArray[np.float64]:
         if head_dim < 1:
-            raise ValueError(f"head_dim must be at least 1, got {head_dim}")
+            raise refusal(ValueError, "head_dim", f"must be at least 1, got {head_dim}")
         meaning = self.meaning
         if position is not None and meaning.is_position:
             n = self.n_of_position(position)
         try:
             counts = np.asarray(n, np.float64)
         except (TypeError, ValueError):
-            raise TypeError(f"n must be numbers, got {shown(n)}") from None
+            raise refusal(TypeError, "n", f"must be numbers, got {shown(n)}") from None
         if not (counts >= meaning.least).all():
-            raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
+            raise refusal(ValueError, "n", f"must be at least {meaning.least}, got {counts.min()}")
         # What is measured may be infinite: the gaps of a row whose top scores tie.
         if meaning.at_position is not None and not np.isfinite(counts).all():
-            raise ValueError(f"n must be finite, got {counts.max()}")
+            raise refusal(ValueError, "n", f"must be finite, got {counts.max()}")
         return counts
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import choose, number, shown
+from .._checks import choose, number, refusal, shown
 from .._core import mc_dot_product_moments, mc_dot_product_rows, mc_fill, mc_max_cosine, mc_pairs_of_row
 from ._experiment import Declaration, Draws, Grid, Prepared, Quantity, RowSource
 from ._parameters import STREAMED, Axis, axis, check_memory, integer_axis, product
@@ -234,7 +234,7 @@ def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, thread
     means = (number("mean", means[0]), number("mean", means[1]))
     spread = number("std", std)
     if spread <= 0:
-        raise ValueError(f"std must be greater than 0, got {spread:g}")
+        raise refusal(ValueError, "std", f"must be greater than 0, got {spread:g}")
     shared: dict[str, Any] = {
         "query_mean": means[0],
         "key_mean": means[1],
@@ -257,7 +257,9 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Prepared:
         raise ValueError("query and key must be given together")
     heads = read_heads(query, key)
     if head_dim not in (None, heads.head_dim):
-        raise ValueError(f"head_dim must be {heads.head_dim}, that of the arrays, got {shown(head_dim)}")
+        raise refusal(
+            ValueError, "head_dim", f"must be {heads.head_dim}, that of the arrays, got {shown(head_dim)}"
+        )
     n_heads = len(heads.query)
     labels = tuple(range(n_heads))
     cases = [_case(heads.head_dim, head, _array_pairs(heads, head, threads)) for head in labels]

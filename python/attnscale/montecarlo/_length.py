@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .._checks import number, shown
+from .._checks import number, refusal, shown
 from ._experiment import Declaration, Grid, Prepared, Quantity
 from ._parameters import Axis, LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
@@ -119,7 +119,9 @@ def entropy_vs_length(
     share = read_correlation(source if isinstance(source, str) else "(query, key)", correlation)
     lengths, dims = integer_axis("n", n), _dims(head_dim, source)
     if isinstance(source, RealHeads) and max(lengths.values) > source.n_keys:
-        raise ValueError(f"n must be at most {source.n_keys}, the keys of a head, got {max(lengths.values)}")
+        raise refusal(
+            ValueError, "n", f"must be at most {source.n_keys}, the keys of a head, got {max(lengths.values)}"
+        )
     experiment = score_experiment(
         _ENTROPY,
         lengths=lengths,
@@ -139,7 +141,11 @@ def entropy_vs_length(
 def _dims(head_dim: Any, source: str | RealHeads) -> Axis:
     if isinstance(source, RealHeads):
         if head_dim not in (None, source.head_dim):
-            raise ValueError(f"head_dim must be {source.head_dim}, that of the arrays, got {shown(head_dim)}")
+            raise refusal(
+                ValueError,
+                "head_dim",
+                f"must be {source.head_dim}, that of the arrays, got {shown(head_dim)}",
+            )
         return integer_axis("head_dim", source.head_dim)
     return integer_axis("head_dim", 64 if head_dim is None else head_dim, least=least_head_dim(source))
 
@@ -313,5 +319,5 @@ def _with_needle(
 def _cosine(value: Any) -> float:
     cosine = number("cosine", value)
     if not -1 <= cosine <= 1:
-        raise ValueError(f"cosine must be between -1 and 1, got {cosine:g}")
+        raise refusal(ValueError, "cosine", f"must be between -1 and 1, got {cosine:g}")
     return cosine

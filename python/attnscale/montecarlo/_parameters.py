@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .. import laws
 from .._call.scale import check_one_scale_a_row
-from .._checks import number, positive_int, shown
+from .._checks import number, positive_int, refusal, shown
 from .._memory import amount, machine_memory
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def axis(name: str, given: Any, check: Callable[[str, Any], Any]) -> Axis:
     if isinstance(given, np.ndarray) and given.ndim != 1:
         if given.ndim == 0:
             return axis(name, given.item(), check)
-        raise ValueError(f"{name} must be one value or a sequence of them, got shape {given.shape}")
+        raise refusal(ValueError, name, f"must be one value or a sequence of them, got shape {given.shape}")
     entries = [given] if scalar else list(given)
     if not entries:
-        raise ValueError(f"{name} must have at least one value, got none")
+        raise refusal(ValueError, name, "must have at least one value, got none")
     values = tuple(check(name, entry) for entry in entries)
     return Axis(name, values, values, scalar)
 
@@ -74,7 +74,7 @@ def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
     def check(name: str, value: Any) -> int:
         converted = positive_int(name, value)
         if converted < least:
-            raise ValueError(f"{name} must be at least {least}, got {converted}")
+            raise refusal(ValueError, name, f"must be at least {least}, got {converted}")
         return check_count(name, converted)
 
     return distinct(axis(name, given, check))
@@ -90,7 +90,7 @@ def fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     converted = number(name, value)
     if not 0 < converted < 1:
-        raise ValueError(f"{name} must be in (0, 1), got {converted:g}")
+        raise refusal(ValueError, name, f"must be in (0, 1), got {converted:g}")
     return converted
 
 
@@ -103,10 +103,14 @@ def beta_of(law: Law, n: int, head_dim: int) -> float:
     check_one_scale_a_row(law)
     beta = law.multiplier_at(n, head_dim)
     if not isinstance(beta, float):
-        raise ValueError(f"law must give one scale for each n, got {shown(law)} with one for each head")
+        raise refusal(
+            ValueError, "law", f"must give one scale for each n, got {shown(law)} with one for each head"
+        )
     if not math.isfinite(beta) or beta < 0:
-        raise ValueError(
-            f"law must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}"
+        raise refusal(
+            ValueError,
+            "law",
+            f"must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}",
         )
     return beta
 
@@ -139,7 +143,9 @@ _MOST = 2**53
 def check_count(name: str, value: int) -> int:
     """`value`, unless float64, in which laws and means are computed, has no place for it."""
     if value > _MOST:
-        raise ValueError(f"{name} must be at most 2^53, beyond which float64 skips integers, got {value}")
+        raise refusal(
+            ValueError, name, f"must be at most 2^53, beyond which float64 skips integers, got {value}"
+        )
     return value
 
 
@@ -147,9 +153,11 @@ def check_memory(name: str, value: int, size: float) -> None:
     """Refuse a parameter that makes arrays of `size` bytes, if the machine has not as many."""
     there = machine_memory()
     if size > there:
-        raise ValueError(
-            f"{name} must be small enough for the memory of this machine, {amount(there)}, got {value}, "
-            f"whose arrays take {amount(size)}"
+        raise refusal(
+            ValueError,
+            name,
+            f"must be small enough for the memory of this machine, {amount(there)}, got {value}, "
+            f"whose arrays take {amount(size)}",
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, choose, positive_int, shown
+from .._checks import as_array, choose, positive_int, refusal, shown
 from .._core import mc_points, mc_projection_rows
 from ._experiment import Declaration, Draws, Prepared, Quantity
 from ._parameters import axis, check_count, check_memory, describe_array, fraction, integer_axis, product
@@ -134,7 +134,7 @@ def _source(
         n, dim = 100 if n is None else n, 1000 if dim is None else dim
         shape = (check_count("n", positive_int("n", n)), check_count("dim", positive_int("dim", dim)))
         if shape[0] < 2:
-            raise ValueError(f"n must be at least 2, got {n}")
+            raise refusal(ValueError, "n", f"must be at least 2, got {n}")
         check_memory("n", shape[0], 4.0 * shape[0] * shape[1])
         return None, shape, {"n": n, "dim": dim}
     if n is not None or dim is not None:

@@ -13,14 +13,13 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from .._checks import choose, number, positive_int, shown, thread_count
+from .._checks import choose, number, positive_int, refusal, shown, thread_count
 from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
-from .._grid.complete import Amount, complete
+from .._grid.complete import Amount, Outcomes, complete
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
 from .._grid.progress import MINUTE, Progress, check_progress
-from .._grid.runners import Outcomes
 from .._grid.store import Store
 from .._options import check_options
 from .._provenance import provenance
@@ -236,9 +235,13 @@ def _read_stopping(experiment: Prepared, samples: Any, chosen: dict[str, Any]) -
         count = experiment.declared.samples if samples is None else _read_count("samples", samples)
         return _Stopping(-(-count // block), None)
     if samples is not None:
-        raise ValueError(f"samples and target_error exclude each other, got {shown(samples)} and {target!r}")
+        raise refusal(
+            ValueError,
+            ("samples", "target_error"),
+            f"exclude each other, got {shown(samples)} and {target!r}",
+        )
     if number("target_error", target) <= 0:
-        raise ValueError(f"target_error must be greater than 0, got {shown(target)}")
+        raise refusal(ValueError, "target_error", f"must be greater than 0, got {shown(target)}")
     most = _read_count("max_samples", chosen["max_samples"])
     return _Stopping(-(-most // block), float(target))
 

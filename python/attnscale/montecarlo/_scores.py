@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, choose, number, shown
+from .._checks import as_array, choose, number, refusal, shown
 from .._core import mc_experiment_rows, mc_fill
 from ..attention import attention_statistics
 from ._experiment import Declaration, Draws, Prepared, RowSource
@@ -80,7 +80,7 @@ def read_correlation(model: str, correlation: Any) -> float:
         return 0.0
     share = number("correlation", 0.5 if correlation is None else correlation)
     if not 0 <= share <= 1:
-        raise ValueError(f"correlation must be between 0 and 1, got {share:g}")
+        raise refusal(ValueError, "correlation", f"must be between 0 and 1, got {share:g}")
     return share
 
 

@@ -24,15 +24,14 @@ from ._attention import (
     visible,
 )
 from ._gradients import attention_gradients, attention_jacobian_norms, score_gradient
-from ._laws import law_multiplier
-from ._layers import (
+from ._kattention import (
     apply_rotary,
     kattention,
     kattention_heads,
     kattention_scores,
-    multi_head_attention,
     rotary_score,
 )
+from ._laws import law_multiplier
 from ._linear import (
     cosformer_attention,
     efficient_attention,

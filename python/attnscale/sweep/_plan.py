@@ -3,38 +3,43 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import shown
+from .._checks import refusal, shown
 from .._core import __version__
-from .._grid.case import Axes, Case, as_json, describe_axes, make_cases, short
-from .._grid.complete import complete
+from .._grid.case import Axes, Case, as_json, describe_axes, labels, make_cases, short
+from .._grid.complete import Outcome, Runner, choose_runner, complete
 from .._grid.describe import describe, function_name
 from .._grid.errors import Failure
 from .._grid.fields import Fields
-from .._grid.progress import Progress
-from .._grid.runners import Outcome, Runner
+from .._grid.progress import Progress, check_progress
 from .._grid.store import Store
 from .._provenance import provenance
 from .._seeds import seed_from_json, seed_sequence, seed_to_json
 from ..laws import FunctionLaw
-from ._arguments import check_call, read_constants, read_grid
 from ._dataset import assemble
-from ._laws import registered_laws
-from ._task import FunctionTask
+from ._task import FunctionTask, registered_laws
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import xarray
 
-#: Where the results of a sweep without a store are; the command line says it in its own words.
-IN_STORE = "the same call computes the rest"
-IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"
+
+class Kept(NamedTuple):
+    """Where finished cases are, as the errors of a sweep say it; the command line has its own words."""
+
+    without_store: str = "the attribute partial has them, and store=DIR keeps them"
+    after_failure: str = ""  # follows that where cases failed
+    in_store: str = "{!r} keeps them, and the same call computes the rest"
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Plan:
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 
     def complete(
-        self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None
+        self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None, kept: Kept
     ) -> xarray.Dataset:
         """Compute the cases that the store does not have; the Dataset of all cases."""
         task = FunctionTask(
@@ -89,7 +94,8 @@ class Plan:
 
         finished = {} if store is None else store.finished(self.cases)
         done = complete(partial(run, task), self.cases, finished, progress=progress, accept=accept)
-        done.require(lambda: self._table(done.finished), "cases", _where(store))
+        where = (kept.in_store.format(str(store)),) if store is not None else kept[:2]
+        done.require(lambda: self._table(done.finished), "cases", *where)
         table = self._table(done.finished)
         assert table is not None
         return table
@@ -100,6 +106,33 @@ class Plan:
         ran = {"function": function_name(self.function), "constants": constants}
         ran["parameters"] = json.dumps({name: as_json(value) for name, value in self.constants.items()})
         return assemble(self.axes, in_order, ran | provenance(self.seed).to_dict())
+
+
+def compute(
+    function: Callable[..., Any],
+    grid: Mapping[str, Iterable[Any]],
+    *,
+    constants: Mapping[str, Any] | None = None,
+    n_jobs: int = 1,
+    executor: Executor | None = None,
+    store: str | os.PathLike[str] | None = None,
+    progress: Progress = True,
+    rng: Any = None,
+    kept: Kept = Kept(),  # noqa: B008 - it cannot change
+) -> xarray.Dataset:
+    """What ``sweep`` does, with the words of its errors."""
+    try:
+        import xarray  # noqa: F401
+    except ImportError:
+        raise ImportError('sweep needs xarray: pip install "attnscale[sweep]"') from None
+    plan = make_plan(function, grid, constants, rng, stored=store is not None)
+    run, num_threads = choose_runner(n_jobs, executor)
+    check_progress(progress)
+    if store is None:
+        return plan.complete(run, None, progress, num_threads, kept)
+    folder = Store(store)
+    with folder.locked():
+        return plan.resume(folder).complete(run, folder, progress, num_threads, kept)
 
 
 def make_plan(
@@ -117,8 +150,10 @@ def make_plan(
     wants_rng = "rng" in parameters - axes.keys() - fixed.keys()
     if rng is not None and not wants_rng:
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
-        raise ValueError(
-            f"rng must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}"
+        raise refusal(
+            ValueError,
+            "rng",
+            f"must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}",
         )
     seed = seed_sequence(rng) if wants_rng else None
     laws = registered_laws([*axes.values(), *fixed.values()])
@@ -150,7 +185,73 @@ def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure
     return outcome
 
 
-def _where(store: Store | None) -> str:
-    if store is None:
-        return IN_PARTIAL
-    return f"{str(store)!r} keeps them, and {IN_STORE}"
+def read_grid(grid: Any) -> Axes:
+    """The grid as lists, checked."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid must map parameter names to their values, got {type(grid).__name__}")
+    if not grid:
+        raise ValueError("grid must have at least one parameter, got none")
+    axes: Axes = {}
+    for name, values in grid.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise TypeError(f"grid must have names of parameters as keys, got {shown(name)}")
+        where = f"grid[{name!r}]"
+        if not _is_sequence(values):
+            raise TypeError(
+                f"{where} must be a sequence of values, got {short(values)}; "
+                "one value for all cases goes into constants="
+            )
+        axes[name] = list(values)
+        if not axes[name]:
+            raise ValueError(f"{where} must have at least one value, got none")
+        _check_distinct(where, axes[name])
+    return axes
+
+
+def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
+    """The parameters that are the same in all cases, checked."""
+    if constants is None:
+        return {}
+    if not isinstance(constants, Mapping):
+        raise TypeError(f"constants must map parameter names to values, got {type(constants).__name__}")
+    for name in constants:
+        if not isinstance(name, str):
+            raise TypeError(f"constants must have names of parameters as keys, got {shown(name)}")
+        if name in axes:
+            raise ValueError(f"constants must not repeat a parameter of the grid, got {shown(name)} in both")
+    return dict(constants)
+
+
+def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
+    """Check that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
+
+    Returns the names of its parameters.
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {shown(function)}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a compiled function without a text signature
+        return frozenset()
+    try:
+        signature.bind(**dict.fromkeys([*names, *{"rng"}.intersection(signature.parameters)]))
+    except TypeError as error:
+        called = f"{function_name(function)}{signature}"
+        raise TypeError(
+            f"function must take the parameters of grid and constants by name, got {called}: {error}"
+        ) from None
+    return frozenset(signature.parameters)
+
+
+def _is_sequence(values: Any) -> bool:
+    one = isinstance(values, (str, bytes, Mapping)) or getattr(values, "ndim", 1) == 0
+    return not one and isinstance(values, Iterable)
+
+
+def _check_distinct(where: str, values: list[Any]) -> None:
+    """Refuse two equal values, or two with the same label: the result could not tell them apart."""
+    seen: set[Any] = set()
+    for value, label in zip(values, labels(values).tolist(), strict=True):
+        if label in seen:
+            raise ValueError(f"{where} must have distinct values, got {short(value)} twice")
+        seen.add(label)

@@ -93,25 +93,15 @@ def sweep(
     >>> table["value"].sel(scale="log_n").values.round(2)
     array([3.52, 4.3 ], dtype=float32)
     """
-    # Not at the top, so that ``import attnscale`` does not pay for it.
-    from .._grid.progress import check_progress
-    from .._grid.runners import choose_runner
-    from .._grid.store import Store
-    from ._plan import make_plan
+    from ._plan import compute  # not at the top, so that ``import attnscale`` does not pay for it
 
-    _require_xarray()
-    plan = make_plan(function, grid, constants, rng, stored=store is not None)
-    run, num_threads = choose_runner(n_jobs, executor)
-    check_progress(progress)
-    if store is None:
-        return plan.complete(run, None, progress, num_threads)
-    kept = Store(store)
-    with kept.locked():
-        return plan.resume(kept).complete(run, kept, progress, num_threads)
-
-
-def _require_xarray() -> None:
-    try:
-        import xarray  # noqa: F401
-    except ImportError:
-        raise ImportError('sweep needs xarray: pip install "attnscale[sweep]"') from None
+    return compute(
+        function,
+        grid,
+        constants=constants,
+        n_jobs=n_jobs,
+        executor=executor,
+        store=store,
+        progress=progress,
+        rng=rng,
+    )

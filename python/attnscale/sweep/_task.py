@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The task of a sweep: what a process needs to run one of its cases."""
+"""The task of a sweep: what a process needs to run one of its cases.
+
+Other processes do not know laws that the caller registered, and each case has random numbers of its own.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .. import laws
 from .._grid.case import Case
+from .._grid.complete import Outcome
 from .._grid.errors import Failure
 from .._grid.fields import Reserved, to_fields
-from .._grid.runners import Outcome
 from .._runtime import get_num_threads, threads_within
-from ..laws import FunctionLaw
-from ._case_seeds import case_seed
-from ._laws import make_known
+from .._seeds import child_seed
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class FunctionTask:
     constants: dict[str, Any]
     seed: np.random.SeedSequence | None
     reserved: Reserved
-    laws: tuple[FunctionLaw, ...] = ()
+    laws: tuple[laws.FunctionLaw, ...] = ()
     num_threads: int | None = None
     away: bool = False
 
@@ -75,3 +77,46 @@ class FunctionTask:
         if self.num_threads is None or not self.away:
             return nullcontext()
         return threads_within(min(get_num_threads(), self.num_threads))
+
+
+def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
+    """The child of `root` for a case, found from the case's own parameters.
+
+    The place in the grid does not enter: a case draws the same numbers whatever other cases there
+    are, in whatever order they run. 128 bits of the digest keep two cases apart.
+    """
+    words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))
+    return child_seed(root, words)
+
+
+def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
+    """The registered laws that `values` spell, also inside of lists and tuples.
+
+    Each name has one law, with its default parameters: the function is what tells it apart. Parameters
+    that a spelling gives are in the spelling, which the grid or the constants have.
+    """
+    found: dict[str, laws.FunctionLaw] = {}
+    for text in sorted(set(_texts(values))):
+        try:
+            law = laws.get(text)
+        except (TypeError, ValueError):  # not a law, or one whose parameter is missing or wrong
+            continue
+        while isinstance(law, laws.Scaled):
+            law = law.law
+        if isinstance(law, laws.FunctionLaw):
+            found.setdefault(law.name, law.with_defaults())
+    return tuple(found.values())
+
+
+def make_known(registered: Iterable[laws.FunctionLaw]) -> None:
+    """Register in this process the laws that were registered in the caller's."""
+    for law in registered:
+        laws.register(law.name, n_means=law.n_means)(law.function)
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _texts(value)

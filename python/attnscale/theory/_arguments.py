@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, shown
+from .._checks import as_array, refusal, shown
 
 Array = NDArray[np.float64]
 
@@ -19,11 +19,11 @@ def finite(name: str, value: Any) -> Array:
     """`value` as finite float64 numbers of any shape."""
     array = as_array(name, value)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must be real numbers, got {array.dtype} ({shown(value)})")
+        raise refusal(TypeError, name, f"must be real numbers, got {array.dtype} ({shown(value)})")
     wide = array.astype(np.float64)
     if not np.isfinite(wide).all():
         bad = wide[~np.isfinite(wide)]
-        raise ValueError(f"{name} must be finite, got {bad.flat[0]}")
+        raise refusal(ValueError, name, f"must be finite, got {bad.flat[0]}")
     return wide
 
 
@@ -31,10 +31,10 @@ def at_least(name: str, value: Any, bound: float, *, integer: bool = False) -> A
     """`value` as finite float64 numbers >= bound, whole ones if `integer`."""
     array = finite(name, value)
     if not (array >= bound).all():
-        raise ValueError(f"{name} must be at least {bound:g}, got {array.min():g}")
+        raise refusal(ValueError, name, f"must be at least {bound:g}, got {array.min():g}")
     if integer and (array != np.floor(array)).any():
         seen = array[array != np.floor(array)]
-        raise ValueError(f"{name} must be whole numbers, got {seen.flat[0]:g}")
+        raise refusal(ValueError, name, f"must be whole numbers, got {seen.flat[0]:g}")
     return array
 
 
@@ -47,7 +47,7 @@ def between(name: str, value: Any, low: float, high: float, *, closed: str = "")
         brackets = "[" if "low" in closed else "(", "]" if "high" in closed else ")"
         seen = array[~(above & below)]
         interval = f"{brackets[0]}{low:g}, {high:g}{brackets[1]}"
-        raise ValueError(f"{name} must be in {interval}, got {seen.flat[0]:g}")
+        raise refusal(ValueError, name, f"must be in {interval}, got {seen.flat[0]:g}")
     return array
 
 

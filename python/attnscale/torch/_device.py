@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._checks import choose, shown
+from .._checks import choose, refusal, shown
 
 #: Names of what computes attention and its linear families; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
@@ -17,7 +17,7 @@ TRITON_DEVICES = {"cuda"}
 #: Types of a model that a person may ask for.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
-_RULE = "device must be one that PyTorch sees here"
+_RULE = "must be one that PyTorch sees here"
 
 Kernel = Literal["core", "triton", "torch"]
 
@@ -80,14 +80,16 @@ def device_named(name: Any) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise ValueError(f"{_RULE}, got {shown(name)}, which is no device of PyTorch") from None
+        raise refusal(
+            ValueError, "device", f"{_RULE}, got {shown(name)}, which is no device of PyTorch"
+        ) from None
     if device.type == "meta":
-        raise ValueError(f"{_RULE}, got {shown(name)}, whose tensors have no numbers")
+        raise refusal(ValueError, "device", f"{_RULE}, got {shown(name)}, whose tensors have no numbers")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
-        raise ValueError(f"{_RULE}, got {shown(name)} ({reason})") from None
+        raise refusal(ValueError, "device", f"{_RULE}, got {shown(name)} ({reason})") from None
     return device
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from attnscale import reference
 from attnscale import variants as av
+from cases import dtype_of, random_inputs
 
 DIRECTIONS = av.performer_projection(24, 8, rng=3)
 
@@ -58,3 +59,26 @@ def wide(*arrays: Any) -> list[Any]:
 def twin(*arguments: Any, **options: Any) -> dict[str, Any]:
     """Gradients of the definition by name."""
     return vars(reference.gradients(*arguments, **options))
+
+
+def gradient_of(shape: Any, dtype: str = "float64") -> Any:
+    return np.random.default_rng(9).standard_normal(shape).astype(dtype_of(dtype))
+
+
+def four_arrays(seed: int, *, dtype: str = "float32", head_dim: int = 8, **shapes: Any) -> list[Any]:
+    """Query, key, value, and a gradient of the output."""
+    arrays = random_inputs(seed, dtype=dtype, head_dim=head_dim, **shapes)
+    return [*arrays, gradient_of((*arrays[0].shape[:-1], arrays[2].shape[-1]), dtype)]
+
+
+def close(found: Any, expected: dict[str, Any], relative: float) -> None:
+    """Gradients to a share of the largest entry of all three."""
+    largest = max(abs(expected[name]).max(initial=0) for name in NAMES)
+    for name in NAMES:
+        want, limit = expected[name], relative * largest
+        np.testing.assert_allclose(getattr(found, name), want, rtol=0, atol=limit, err_msg=name)
+
+
+def same_bits(found: Any, wanted: Any, names: tuple[str, ...] = NAMES) -> None:
+    for name in names:
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)

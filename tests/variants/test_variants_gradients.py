@@ -8,33 +8,30 @@ import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import dtype_of, random_inputs
-from linear_families import DIFFERENTIABLE, FAMILIES, MASKS, NAMES, twin, wide
+from linear_families import (
+    DIFFERENTIABLE,
+    FAMILIES,
+    MASKS,
+    NAMES,
+    close,
+    four_arrays,
+    twin,
+    wide,
+)
 
 pytestmark = pytest.mark.levels
 
 SIZES = ((1, 1), (63, 63), (64, 65), (65, 64), (130, 20), (20, 130))
 
 
-def gradient_of(shape, dtype="float64", seed=9):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype_of(dtype))
-
-
-def close(found, expected, relative):
-    largest = max(abs(expected[name]).max(initial=0) for name in NAMES)
-    for name in NAMES:
-        want, limit = expected[name], relative * largest
-        np.testing.assert_allclose(getattr(found, name), want, rtol=0, atol=limit, err_msg=name)
-
-
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_equal_those_of_the_matrix_of_weights(name, mask, size):
-    q, k, v = random_inputs(1, n_queries=size[0], n_keys=size[1], head_dim=8, value_dim=5, dtype="float64")
-    g = gradient_of((*q.shape[:-1], 5))
     family = FAMILIES[name]
-    found = family.gradients(q, k, v, g, **mask)
-    close(found, family.twin_gradients(q, k, v, g, **mask), 1e-12)
+    given = four_arrays(1, n_queries=size[0], n_keys=size[1], value_dim=5, dtype="float64")
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*given, **mask), 1e-12)
     assert found.log_decay is None
     assert found.feature_map is None
 
@@ -43,11 +40,10 @@ def test_equal_those_of_the_matrix_of_weights(name, mask, size):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (8, 16), (8, 17), (8, 40)], ids=str)
 def test_float32(name, mask, dims):
-    q, k, v = random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
-    g = gradient_of((*q.shape[:-1], dims[1]), "float32")
     family = FAMILIES[name]
-    found = family.gradients(q, k, v, g, **mask)
-    close(found, family.twin_gradients(*wide(q, k, v, g), **mask), 2e-6)
+    given = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*wide(*given), **mask), 2e-6)
     assert all(getattr(found, each).dtype == np.float32 for each in NAMES)
 
 
@@ -66,11 +62,9 @@ def absolute_terms(phi, value, grad, seen, kernel=1.0):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (3, 16), (17, 5), (40, 40)], ids=str)
 def test_float32_is_as_exact_as_its_terms(name, mask, dims):
-    q, k, v = random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
-    g = gradient_of((*q.shape[:-1], dims[1]), "float32")
     family = FAMILIES[name]
-    found = family.gradients(q, k, v, g, **mask)
-    rows = wide(q, k, v, g)
+    given = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    found, rows = family.gradients(*given, **mask), wide(*given)
     expected = family.twin_gradients(*rows, **mask)
     phi = [np.where(x > 0, x + (name == "elu"), np.exp(x) * (name == "elu")) for x in rows[:2]]
     shift = -10 if "causal" in mask else 0
@@ -86,10 +80,10 @@ def test_float32_is_as_exact_as_its_terms(name, mask, dims):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("dims", [(8, 1), (3, 16), (17, 5), (40, 40)], ids=str)
 def test_float32_of_efficient_attention_is_as_exact_as_its_terms(mask, dims):
-    q, k, v = (x[0] for x in random_inputs(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1]))
-    g = gradient_of((150, dims[1]), "float32")
-    found = av.gradients("efficient_attention", q, k, v, g, **mask)
-    wq, wk, *rows = wide(q, k, v, g)
+    heads = four_arrays(2, n_queries=150, n_keys=140, head_dim=dims[0], value_dim=dims[1])
+    given = [x[0] for x in heads]
+    found = av.gradients("efficient_attention", *given, **mask)
+    wq, wk, *rows = wide(*given)
     expected = twin("efficient_attention", wq, wk, *rows, **mask)
     maps = np.where(reference.visible((150, 140), **mask)[..., None], np.exp(wk), 0)
     maps /= np.maximum(maps.sum(-2, keepdims=True), 1e-300)
@@ -109,8 +103,7 @@ def test_float32_of_efficient_attention_is_as_exact_as_its_terms(mask, dims):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_finite_differences(name, mask):
-    q, k, v = random_inputs(3, heads=1, n_queries=12, n_keys=10, head_dim=8, value_dim=3, dtype="float64")
-    g = gradient_of((1, 12, 3))
+    q, k, v, g = four_arrays(3, heads=1, n_queries=12, n_keys=10, value_dim=3, dtype="float64")
     family = FAMILIES[name]
     found = family.gradients(q, k, v, g, **mask)
     arrays = dict(zip(NAMES, (q, k, v), strict=True))
@@ -128,8 +121,7 @@ def test_finite_differences(name, mask):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_types_come_back(name, dtype):
-    q, k, v = random_inputs(4, n_queries=100, n_keys=100, head_dim=8, dtype=dtype)
-    g = gradient_of(q.shape, dtype)
+    q, k, v, g = four_arrays(4, n_queries=100, n_keys=100, dtype=dtype)
     family = FAMILIES[name]
     found = family.gradients(q, k, v, g, is_causal=True)
     assert found.query.dtype == found.key.dtype == found.value.dtype == dtype_of(dtype)
@@ -142,10 +134,7 @@ def test_types_come_back(name, dtype):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_shared_heads_are_summed(name, mask):
-    q, k, v = random_inputs(
-        5, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, head_dim=8, dtype="float64"
-    )
-    g = gradient_of(q.shape)
+    q, k, v, g = four_arrays(5, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, dtype="float64")
     family = FAMILIES[name]
     whole = family.gradients(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), g, **mask)
     found = family.gradients(q, k, v, g, enable_gqa=True, **mask)
@@ -171,12 +160,11 @@ def test_shared_heads_are_summed(name, mask):
 @pytest.mark.parametrize("spread", [30.0, 1e3])
 def test_large_logarithms(name, mask, spread):
     """Keys that exceed earlier ones by far, and features that leave the type."""
-    q, k, v = random_inputs(6, n_queries=150, n_keys=150, head_dim=8, dtype="float64")
-    q, k, g = spread * q, spread * k, gradient_of(v.shape)
-    family = FAMILIES[name]
-    found = family.gradients(q, k, v, g, **mask)
-    close(found, family.twin_gradients(q, k, v, g, **mask), 1e-9)
-    narrow = family.gradients(*(x.astype(np.float32) for x in (q, k, v, g)), **mask)
+    q, k, v, g = four_arrays(6, n_queries=150, n_keys=150, dtype="float64")
+    family, given = FAMILIES[name], (spread * q, spread * k, v, g)
+    found = family.gradients(*given, **mask)
+    close(found, family.twin_gradients(*given, **mask), 1e-9)
+    narrow = family.gradients(*(x.astype(np.float32) for x in given), **mask)
     assert all(np.isfinite(getattr(narrow, each)).all() for each in NAMES)
 
 
@@ -184,9 +172,8 @@ def test_large_logarithms(name, mask, spread):
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("sizes", [(1e-25, 1e-25, 1), (1, 1e-30, 1e-10), (1e19, 1e20, 1)])
 def test_products_that_leave_float32(name, mask, sizes):
-    q, k, v = random_inputs(7, heads=3, n_queries=70, n_keys=90, head_dim=4)
+    q, k, v, g = four_arrays(7, heads=3, n_queries=70, n_keys=90, head_dim=4)
     q, k, v = (x * np.float32(size) for x, size in zip((q, k, v), sizes, strict=True))
-    g = gradient_of(q.shape, "float32")
     family = FAMILIES[name]
     found = family.gradients(q, k, v, g, **mask)
     close(found, family.twin_gradients(*wide(q, k, v, g), **mask), 4e-6)
@@ -225,8 +212,7 @@ def test_empty_extents(name):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_bad_value_reaches_what_saw_it(name, dtype):
     """The gradient of a value reads no value; that of a query those it saw."""
-    q, k, v = random_inputs(9, n_queries=200, n_keys=200, head_dim=8, dtype=dtype)
-    g = gradient_of(v.shape, dtype)
+    q, k, v, g = four_arrays(9, n_queries=200, n_keys=200, dtype=dtype)
     family = FAMILIES[name]
     clean = family.gradients(q, k, v, g, is_causal=True)
     v[0, 130, 2] = np.nan
@@ -242,8 +228,7 @@ def test_a_bad_value_reaches_what_saw_it(name, dtype):
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_bad_gradient_reaches_what_its_row_saw(name):
-    q, k, v = random_inputs(9, n_queries=200, n_keys=200, head_dim=8)
-    g = gradient_of(v.shape, "float32")
+    q, k, v, g = four_arrays(9, n_queries=200, n_keys=200)
     family = FAMILIES[name]
     clean = family.gradients(q, k, v, g, is_causal=True)
     g[0, 130, 2] = np.nan
@@ -260,8 +245,8 @@ def test_a_bad_gradient_reaches_what_its_row_saw(name):
 
 
 def test_features_as_arrays():
-    q, k, v = random_inputs(10, n_queries=20, n_keys=20, head_dim=8, dtype="float64")
-    pair, g = (np.exp(q[..., :3]), np.exp(k[..., :3])), gradient_of(v.shape)
+    q, k, v, g = four_arrays(10, n_queries=20, n_keys=20, dtype="float64")
+    pair = np.exp(q[..., :3]), np.exp(k[..., :3])
     found = av.gradients("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
     expected = twin("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
     assert found.query is None
@@ -271,8 +256,7 @@ def test_features_as_arrays():
 
 
 def test_any_strides_and_no_input_is_written():
-    q, k, v = random_inputs(11, n_queries=80, n_keys=80, head_dim=8)
-    g = gradient_of(v.shape, "float32")
+    q, k, v, g = four_arrays(11, n_queries=80, n_keys=80)
     expected = av.gradients("linear_attention", q, k, v, g, is_causal=True)
     turned = [np.asfortranarray(x)[:, ::-1][:, ::-1] for x in (q, k, v, g)]
     for array in turned:

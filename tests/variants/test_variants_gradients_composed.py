@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attnscale import variants as av
-from cases import dtype_of, random_inputs
-from linear_families import NAMES, twin
-from test_variants_gradients import gradient_of
+from cases import dtype_of
+from linear_families import NAMES, four_arrays, gradient_of, twin
 
 pytestmark = pytest.mark.levels
 
@@ -72,10 +71,7 @@ def test_differential_attention(options):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_differential_attention_in_layouts_and_types(dtype):
-    q, k, v = random_inputs(
-        13, batch=(2,), heads=4, kv_heads=2, n_queries=20, n_keys=20, head_dim=8, dtype=dtype
-    )
-    g = gradient_of(q.shape, dtype)
+    q, k, v, g = four_arrays(13, batch=(2,), heads=4, kv_heads=2, n_queries=20, n_keys=20, dtype=dtype)
     options = {"lam": 0.7, "enable_gqa": True, "is_causal": True}
     found = av.gradients("differential_attention", (q, q[..., ::-1]), (k, k), v, g, **options)
     assert found.value.dtype == found.query[1].dtype == dtype_of(dtype)

@@ -11,7 +11,18 @@ import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import random_inputs
-from linear_families import DIFFERENTIABLE, DIRECTIONS, FAMILIES, LONG, MASKS, NAMES, twin
+from linear_families import (
+    DIFFERENTIABLE,
+    DIRECTIONS,
+    FAMILIES,
+    LONG,
+    MASKS,
+    NAMES,
+    close,
+    four_arrays,
+    same_bits,
+    twin,
+)
 
 pytestmark = pytest.mark.levels
 
@@ -133,31 +144,16 @@ def test_a_forked_process_has_threads_of_its_own():
     assert done.returncode == 0, done.stderr
 
 
-def four_arrays(n_queries, n_keys, dtype="float32", heads=2, spread=1.0):
-    q, k, v = random_inputs(
-        1,
-        heads=heads,
-        n_queries=n_queries,
-        n_keys=n_keys,
-        head_dim=8,
-        value_dim=5,
-        dtype=dtype,
-        spread=spread,
-    )
-    return q, k, v, np.random.default_rng(2).standard_normal((heads, n_queries, 5)).astype(q.dtype)
-
-
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("size", [(3300, 3300), (2100, 4200), (4200, 2100)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_gradients_have_the_same_bits_on_any_number_of_threads(name, mask, size, dtype):
-    inputs = four_arrays(*size, dtype=dtype, spread=2.0)
+    inputs = four_arrays(1, n_queries=size[0], n_keys=size[1], value_dim=5, dtype=dtype, spread=2.0)
     family = LONG[name]
     one, *others = (family.gradients(*inputs, **mask, num_threads=threads) for threads in (1, 2, 3, 8))
     for other in others:
-        for each in NAMES:
-            np.testing.assert_array_equal(getattr(other, each), getattr(one, each))
+        same_bits(other, one)
     if dtype == "float32":
         exact = family.gradients(*(x.astype(np.float64) for x in inputs), **mask)
         for each in NAMES:
@@ -169,32 +165,30 @@ def test_gradients_have_the_same_bits_on_any_number_of_threads(name, mask, size,
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_chunks_of_gradients_are_joined(name, mask):
     """More rows than a chunk has, whose keys grow now and then."""
-    q, k, v, g = four_arrays(1080, 1050, "float64", heads=1, spread=20.0)
-    k[:, ::400] += 60
+    shapes = {"heads": 1, "n_queries": 1080, "n_keys": 1050, "value_dim": 5}
+    given = four_arrays(1, dtype="float64", spread=20.0, **shapes)
+    given[1][:, ::400] += 60
     family = LONG[name]
-    found = family.gradients(q, k, v, g, **mask)
-    expected = family.twin_gradients(q, k, v, g, **mask)
-    largest = max(abs(expected[each]).max() for each in NAMES)
-    for each in NAMES:
-        np.testing.assert_allclose(getattr(found, each), expected[each], rtol=0, atol=1e-11 * largest)
+    close(family.gradients(*given, **mask), family.twin_gradients(*given, **mask), 1e-11)
 
 
 def test_chunks_of_gradients_of_ssd_are_joined_on_any_number_of_threads():
-    q, k, v, g = four_arrays(1100, 1100, "float64", heads=1)
+    given = four_arrays(1, heads=1, n_queries=1100, n_keys=1100, value_dim=5, dtype="float64")
     a = -np.random.default_rng(3).exponential(0.01, (1, 1100))
     a[:, ::300] = -3.0
-    one, *others = (av.gradients("ssd", q, k, v, g, log_decay=a, num_threads=t) for t in (1, 2, 3, 8))
-    expected = twin("ssd", q, k, v, g, log_decay=a)
-    for each in (*NAMES, "log_decay"):
-        for other in others:
-            np.testing.assert_array_equal(getattr(other, each), getattr(one, each))
+    one, *others = (av.gradients("ssd", *given, log_decay=a, num_threads=t) for t in (1, 2, 3, 8))
+    names = (*NAMES, "log_decay")
+    for other in others:
+        same_bits(other, one, names)
+    expected = twin("ssd", *given, log_decay=a)
+    for each in names:
         want = expected[each]
         np.testing.assert_allclose(getattr(one, each), want, rtol=0, atol=1e-12 * abs(want).max())
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_have_the_same_bits_for_one_head_as_for_many(name):
-    inputs = four_arrays(150, 150, heads=40)
+    inputs = four_arrays(1, heads=40, n_queries=150, n_keys=150, value_dim=5)
     family = LONG[name]
     whole = family.gradients(*inputs, is_causal=True, num_threads=3)
     for head in (0, 17, 39):

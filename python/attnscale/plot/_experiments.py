@@ -225,8 +225,10 @@ def _curves(
         if more is not None:
             (dashed,) = ax.plot(more.x, more.y, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
             key.append((dashed, more.name))
-        if curves[0].x[0] > 0:  # heads are counted from 0
+        if curves[0].x[0] > 0:
             length_ticks(ax, curves[0].x)
+        else:  # heads, which are counted from 0
+            ax.locator_params(axis="x", integer=True)
         if log:
             ax.set_yscale("log")
         if ax.get_yscale() == "log":

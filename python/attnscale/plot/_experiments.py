@@ -216,8 +216,6 @@ def _curves(
     unit: Unit = "nats",
 ) -> Axes:
     """Draw curves against `x`; y from at most `low` to at least `high`, or logarithmic; `more` is dashed."""
-    from matplotlib.ticker import MaxNLocator
-
     own, table = ax is None, read_table("result", result)
     quantity = quantity or table.names()[0]
     curves = read_curves(table, x, quantity, labels, unit=unit)
@@ -230,7 +228,7 @@ def _curves(
         if curves[0].x[0] > 0:
             length_ticks(ax, curves[0].x)
         else:  # heads, which are counted from 0
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.locator_params(axis="x", integer=True)
         if log:
             ax.set_yscale("log")
         if ax.get_yscale() == "log":

@@ -7,6 +7,7 @@ import ast
 import doctest
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import attnscale as at
@@ -96,6 +97,7 @@ def names_of(path):
     return ast.literal_eval(listed[1])
 
 
+@cache
 def declared_lists():
     """The lists that the pages include, as the build writes them."""
     scope = {}
@@ -103,6 +105,7 @@ def declared_lists():
     return scope["declared_texts"]()
 
 
+@cache
 def documented():
     """Full names of what autodoc is told to show, on any page of the reference."""
     found = set()

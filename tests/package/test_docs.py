@@ -7,6 +7,7 @@ import ast
 import doctest
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import attnscale as at
@@ -98,6 +99,7 @@ def names_of(path):
     return ast.literal_eval(listed[1])
 
 
+@cache
 def documented():
     """Full names of what autodoc is told to show, on any page of the reference."""
     found = set()

@@ -25,8 +25,13 @@ def tree(module: str) -> ast.Module:
     return ast.parse(FILES[module].read_text(encoding="utf-8"))
 
 
-def imports(module: str) -> Iterator[str]:
+@cache
+def imports(module: str) -> frozenset[str]:
     """Modules of the package that this one imports, anywhere: in functions and for types too."""
+    return frozenset(_imports(module))
+
+
+def _imports(module: str) -> Iterator[str]:
     package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -53,15 +58,15 @@ def imports(module: str) -> Iterator[str]:
 
 
 def test_the_walk_sees_every_kind_of_import() -> None:
-    assert {"_checks", "laws._base", "laws._meaning"} <= set(imports("laws._registry"))  # .. and .
-    assert "theory" in set(imports("laws._invariance"))  # in a function
-    assert "device" in set(imports(""))
-    assert {"montecarlo._result", "montecarlo._averaging"} <= set(imports("montecarlo"))
+    assert {"_checks", "laws._base", "laws._meaning"} <= imports("laws._registry")  # .. and .
+    assert "theory" in imports("laws._invariance")  # in a function
+    assert "device" in imports("")
+    assert {"montecarlo._result", "montecarlo._averaging"} <= imports("montecarlo")
 
 
 def test_no_module_imports_itself_around_a_circle() -> None:
     """Imports inside of functions and for type checkers count: they tie modules as the others do."""
-    sorter = TopologicalSorter({module: set(imports(module)) - {module} for module in FILES})
+    sorter = TopologicalSorter({module: imports(module) - {module} for module in FILES})
     try:
         sorter.prepare()
     except CycleError as error:
@@ -70,7 +75,7 @@ def test_no_module_imports_itself_around_a_circle() -> None:
 
 def test_parts_import_their_siblings_not_the_face_of_the_package() -> None:
     """What ``import attnscale`` shows is for users: inside, a name comes from the module that makes it."""
-    assert [module for module in FILES if module != "__main__" and "" in set(imports(module))] == []
+    assert [module for module in FILES if module != "__main__" and "" in imports(module)] == []
 
 
 @pytest.mark.parametrize("module", FILES, ids=lambda module: module or "attnscale")

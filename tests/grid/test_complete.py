@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 from attnscale._grid.case import Case, make_cases
-from attnscale._grid.complete import Completion, Outcome, choose_runner, complete
+from attnscale._grid.complete import Completion, Outcome, choose_runner, complete, missing
 from attnscale._grid.errors import Busy, Failure, SweepError, SweepInterrupted
 from attnscale._grid.fields import Field, Fields
 
@@ -38,7 +37,8 @@ def outcome_of(**kinds: str) -> Callable[[Case], Outcome | Busy]:
 
 
 def run(task: Callable[[Case], Outcome | Busy], finished: dict[Case, Fields] | None = None) -> Completion:
-    return complete(partial(RUN, task), CASES, finished or {}, progress=False)
+    outcomes = RUN(task, missing(CASES, finished or {}))
+    return complete(outcomes, CASES, finished or {}, progress=False)
 
 
 def require(done: Completion) -> None:
@@ -74,7 +74,7 @@ def test_an_interrupt_carries_what_is_there_whatever_failed() -> None:
 def test_a_case_of_another_process_is_neither_finished_nor_failed() -> None:
     seen: list[tuple[int, int]] = []
     task = outcome_of(n3="busy")
-    done = complete(partial(RUN, task), CASES, {}, progress=lambda now, total: seen.append((now, total)))
+    done = complete(RUN(task, CASES), CASES, {}, progress=lambda now, total: seen.append((now, total)))
     require(done)
     assert [case.parameters["n"] for case in done.finished] == [1, 2, 4]
     assert seen == [(0, 4), (1, 4), (2, 4), (3, 4)]
@@ -84,6 +84,6 @@ def test_what_is_not_accepted_fails() -> None:
     def accept(case: Case, outcome: Outcome, finished: object) -> Outcome:
         return Failure("ValueError: too many", "") if case.parameters["n"] > 3 else outcome
 
-    done = complete(partial(RUN, outcome_of()), CASES, {}, progress=False, accept=accept)
+    done = complete(RUN(outcome_of(), CASES), CASES, {}, progress=False, accept=accept)
     assert list(done.failures) == [CASES[3]]
     assert CASES[3] not in done.finished

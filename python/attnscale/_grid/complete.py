@@ -149,9 +149,9 @@ def _unpack(path: list[str], task: bytes) -> _Portable:
 
 
 class Amount(NamedTuple):
-    """The amount that a run counts where that is not its cases: the samples of outcomes that grow.
+    """What a run counts, where that is not its cases: the samples of outcomes that grow.
 
-    A case with such an outcome is run again, and may have one outcome after the other; the last one counts.
+    A case may then have one outcome after the other; the last one counts.
     """
 
     unit: str
@@ -218,8 +218,13 @@ class Completion:
         return error
 
 
+def missing(wanted: Sequence[Case], finished: Mapping[Case, Fields]) -> list[Case]:
+    """The cases that are wanted and have no result."""
+    return [case for case in wanted if case not in finished]
+
+
 def complete(
-    outcomes_of: Callable[[Sequence[Case]], Outcomes],
+    outcomes: Outcomes,
     wanted: Sequence[Case],
     finished: Mapping[Case, Fields],
     *,
@@ -227,12 +232,12 @@ def complete(
     accept: Callable[[Case, Outcome, Mapping[Case, Fields]], Outcome] | None = None,
     amount: Amount | None = None,
 ) -> Completion:
-    """Compute the cases that are wanted and not finished; a case that fails stops no other.
+    """Take what comes of cases until all that are wanted have a result; a case that fails stops no other.
 
     Parameters
     ----------
-    outcomes_of : callable
-        From cases to what comes of them, one after the other: a runner with its task.
+    outcomes : generator
+        What comes of cases, one after the other, as a runner gives it; closed at the end.
     wanted : sequence of Case
     finished : dict of Case to Fields
         The results that are there already.
@@ -242,14 +247,12 @@ def complete(
         ``accept(case, outcome, finished)`` is called in this process with each outcome as it comes, may
         keep it, and returns what counts.
     amount : Amount, optional
-        Outcomes are the beginnings of longer ones, and this is how much is in them.
+        What is counted; the cases by default.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}
-    size = amount.of if amount else lambda fields: 1
+    unit, total, size = amount or Amount("case", len(wanted), lambda fields: 1)
     count = sum(size(done[case]) for case in wanted if case in done)
-    outcomes = outcomes_of([case for case in wanted if amount or case not in done])
-    unit, total = (amount.unit, amount.total) if amount else ("case", len(wanted))
     try:
         with reporter(progress, unit, total, count) as report:
             report(count)

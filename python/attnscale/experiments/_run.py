@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,7 +20,7 @@ import torch
 
 from .._checks import number, refusal, shown, thread_count
 from .._grid.case import Axes, Case, describe_axes, make_cases
-from .._grid.complete import choose_runner, complete
+from .._grid.complete import choose_runner, complete, missing
 from .._grid.describe import describe
 from .._grid.errors import Busy, Failure, SweepInterrupted
 from .._grid.fields import Field, Fields
@@ -237,12 +236,12 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     here = chosen["n_jobs"] == 1
     directory = None if store is None else store.directory
     finished = {} if store is None else store.finished(cases)
-    missing = sum(case not in finished for case in wanted)
+    left = missing(wanted, finished)
     watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
-    task = UnitTask(study, directory, threads, pause, watch, announce, missing)
-    if missing:
+    task = UnitTask(study, directory, threads, pause, watch, announce, len(left))
+    if left:
         device_named(getattr(study, "device", "cpu"))  # only to train: what a GPU found can be read anywhere
-    done = complete(partial(runner, task), wanted, finished, progress=check_progress(chosen["progress"]))
+    done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
         if not done.finished:

@@ -173,7 +173,7 @@ class _Run:
             if line:
                 chosen["announce"](line)
         done = complete(
-            self._outcomes,
+            self._outcomes(self.cases),
             self.cases,
             self.before,
             progress=chosen["progress"],

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from .._checks import refusal, shown
 from .._core import __version__
 from .._grid.case import Axes, Case, as_json, describe_axes, labels, make_cases, short
-from .._grid.complete import Outcome, Runner, choose_runner, complete
+from .._grid.complete import Outcome, Runner, choose_runner, complete, missing
 from .._grid.describe import describe, function_name
 from .._grid.errors import Failure
 from .._grid.fields import Fields
@@ -93,7 +92,8 @@ class Plan:
             return outcome
 
         finished = {} if store is None else store.finished(self.cases)
-        done = complete(partial(run, task), self.cases, finished, progress=progress, accept=accept)
+        outcomes = run(task, missing(self.cases, finished))
+        done = complete(outcomes, self.cases, finished, progress=progress, accept=accept)
         where = (kept.in_store.format(str(store)),) if store is not None else kept[:2]
         done.require(lambda: self._table(done.finished), "cases", *where)
         table = self._table(done.finished)

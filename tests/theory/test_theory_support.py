@@ -17,6 +17,7 @@ def test_two_keys_are_known(alpha):
     beta = np.array([0.05, 0.3, 1.0, 4.0])
     both = 2 * ndtr(1 / ((alpha - 1) * beta * np.sqrt(2))) - 1
     np.testing.assert_allclose(theory.expected_support(2, beta, alpha=alpha), 1 + both, atol=1e-8)
+    assert theory.expected_support(1, 3.0, alpha=alpha) == pytest.approx(1, rel=1e-6)
     chances = theory.support_probabilities(2, beta, alpha=alpha, keys=3)
     np.testing.assert_allclose(chances, np.stack([1 - both, both, 0 * both], -1), atol=1e-8)
 

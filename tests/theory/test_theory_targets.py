@@ -7,17 +7,9 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, reference, theory
-from scipy.special import ndtr
 from scipy.stats import norm
 
 LENGTHS = [64, 512, 4096, 16384]
-
-
-def test_expected_support_of_two_keys_is_known():
-    beta = np.array([0.3, 1.0, 4.0])
-    both = 2 * ndtr(1 / (beta * np.sqrt(2))) - 1  # |s_1 - s_2| < 1 / beta
-    np.testing.assert_allclose(theory.expected_support(2, beta), 1 + both, rtol=1e-6)
-    assert theory.expected_support(1, 3.0) == pytest.approx(1, rel=1e-6)
 
 
 @pytest.mark.parametrize("law", ["standard", "sparsity_invariant"])

@@ -31,6 +31,27 @@ _CALLS = (
         'raise ValueError(f"attn_mask must be bool or float',
         pytest("tests/conformance/test_refusals.py", k="NumPy"),
     ),
+    Fault(
+        "states of an engine merge as if their lse were natural",
+        f"{_PACKAGE}/state.py",
+        "convert_lse(part.lse, from_=convention)",
+        'convert_lse(part.lse, from_="attnscale")',
+        pytest("tests/attention/test_lse.py", k="merge"),
+    ),
+    Fault(
+        "an lse without the sink passes for one that counts it",
+        f"{_PACKAGE}/lse.py",
+        "for sink in (True, False) if has_sink else (True,):",
+        "for sink in (True,):",
+        pytest("tests/attention/test_lse.py", k="told_from_its_numbers"),
+    ),
+    Fault(
+        "a window that is off by one is not explained",
+        f"{_PACKAGE}/conformance/_explain.py",
+        "(1, 1), (-1, -1), (1, 0), (0, 1), (-1, 0), (0, -1)",
+        "(1, 1), (-1, -1)",
+        pytest("tests/conformance/test_engines.py", k="slip"),
+    ),
 )
 
 _SCALES = (

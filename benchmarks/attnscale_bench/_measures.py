@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from attnscale._weights import effective_rank, row_entropy
+from attnscale.montecarlo._weights import effective_rank, row_entropy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attnscale import _memory
 from attnscale import montecarlo as mc
 from attnscale.cli import main
 from attnscale.montecarlo import _parameters, _run
@@ -79,9 +78,9 @@ def test_more_than_memory_is_refused(
 
 
 def test_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _memory.machine_memory() > 2**26
-    monkeypatch.setattr(_memory.os, "sysconf", lambda name: 0)
-    assert _memory.machine_memory() == float("inf")
+    assert _parameters.machine_memory() > 2**26
+    monkeypatch.setattr(_parameters.os, "sysconf", lambda name: 0)
+    assert _parameters.machine_memory() == float("inf")
 
 
 def test_a_trillion_keys_say_their_time() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 from .. import laws
 from .._call.scale import check_one_scale_a_row
 from .._checks import number, positive_int, refusal, shown
-from .._memory import amount, machine_memory
 
 if TYPE_CHECKING:
     from ..laws import Law
 
 #: One or several of what attnscale.laws.get takes; a number is the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,3 +173,26 @@ def describe_array(array: NDArray[Any]) -> str:
     """
     digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
     return f"{array.dtype} {array.shape} sha256:{digest[:16]}"
+
+
+def machine_memory() -> float:
+    """Bytes of this machine's memory; infinite on a system that does not count them."""
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return math.inf
+    return there if there > 0 else math.inf
+
+
+def amount(size: float) -> str:
+    """A number of bytes as text with three digits and a unit.
+
+    Examples
+    --------
+    >>> amount(8e12)
+    '7.28 TiB'
+    """
+    power = 0
+    while size >= 1000 and power < len(_UNITS) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.3g} {_UNITS[power]}"

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from .. import normalizers
 from .._checks import choose, shown
 from .._core import mc_random_scores, mc_sphere
-from .._weights import effective_rank, row_entropy
 from ..attention import attention_statistics
 from ..normalizers._base import spelling_of
 from ._experiment import Declaration, Draws, Prepared, Quantity, RowSource
@@ -338,3 +337,13 @@ def _read_normalizer(name: str, value: Any) -> normalizers.Normalizer:
     if missing:
         raise ValueError(f"{name} must give its rows {', '.join(_STATISTICS)}; {rule!r} has no {missing[0]}")
     return rule
+
+
+def row_entropy(p: _Array) -> Any:
+    """-sum p ln p along the last axis, in nats; 0 ln 0 = 0."""
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1)
+
+
+def effective_rank(singular: _Array) -> Any:
+    """exp of the entropy of singular values (..., n) divided by their sum (Roy and Vetterli 2007)."""
+    return np.exp(row_entropy(singular / singular.sum(axis=-1, keepdims=True)))

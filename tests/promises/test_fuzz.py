@@ -19,7 +19,7 @@ import pytest
 from attnscale import reference
 from attnscale._call.options import DEFAULTS
 
-from tools.fuzz import build, check_attend, check_linear, draw, expect, oracle, run
+from tools.fuzz import build, check_attend, check_linear, draw, expect, oracle, run, subjects
 from tools.fuzz.bounds import weigh
 from tools.fuzz.mutants import MUTANTS, Mutant
 from tools.fuzz.worker import run_case
@@ -36,10 +36,10 @@ def test_random_calls(level: str) -> None:
     found = run.fuzz(seed=SEED, calls=each, levels=[level], first=levels.index(level) * each, show=False)
     assert not found.faults, "\n".join(found.texts[:10])
     assert found.calls == {level: each}
-    assert set(found.subjects) == set(draw.subjects())
+    assert set(found.subjects) == set(subjects.subjects())
     # The summary names the largest error of each subject whose results are numbers.
     named = {part.split()[0] for part in found.lines()[-1].split(": ")[1].split("), ")}
-    assert named == set(draw.subjects()) - {"arguments"}
+    assert named == set(subjects.subjects()) - {"arguments"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
@@ -57,12 +57,12 @@ def test_a_planted_fault_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatc
 
 def test_a_case_is_the_same_every_time() -> None:
     for index in range(50):
-        assert draw.case(SEED, index) == draw.case(SEED, index)
-        assert eval(repr(draw.case(SEED, index))) == draw.case(SEED, index)
+        assert subjects.case(SEED, index) == subjects.case(SEED, index)
+        assert eval(repr(subjects.case(SEED, index))) == subjects.case(SEED, index)
 
 
 def test_every_option_is_drawn() -> None:
-    drawn = {option for i in range(1000) for option in draw.case(1, i, "attend")["options"]}
+    drawn = {option for i in range(1000) for option in subjects.case(1, i, "attend")["options"]}
     assert {*DEFAULTS} - drawn == {"dims", "out", "num_threads", "backend"}
 
 
@@ -70,7 +70,7 @@ def test_the_oracle_agrees_with_the_twins() -> None:
     """Two ways to the same numbers: the oracle's, and the twin's in float64."""
     agreed = 0
     for index in range(300):
-        case = draw.case(SEED, index, "attend")
+        case = subjects.case(SEED, index, "attend")
         if not _is_tame(case):
             continue
         rng = draw.generator(SEED, index, 1)

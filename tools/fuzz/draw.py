@@ -9,8 +9,6 @@ import numpy as np
 
 from .arrays import LAYOUTS, PROFILES
 
-__all__ = ["Draw", "case", "generator", "subjects"]
-
 Case = dict[str, Any]
 
 # Around lanes, panels of rows, tiles of keys and blocks of them.
@@ -293,38 +291,3 @@ _LAWS = (
     ["Constant", {"value": 0.7}],
     ["ScaleInvariant", {"tau": 10.0}],
 )
-
-_SUBJECTS = (
-    *(["attend"] * 20),
-    *("curve", "curve", "curve", "solve", "solve", "state", "state", "state"),
-    *(
-        "linear",
-        "linear",
-        "linear",
-        "linear",
-        "ssd",
-        "ssd",
-        "kattention",
-        "kattention",
-        "family",
-        "family",
-        "family",
-    ),
-    *("arguments", "arguments", "arguments"),
-    *(["gradients"] * 6),
-)
-
-
-def subjects() -> tuple[str, ...]:
-    """What calls are about."""
-    return tuple(dict.fromkeys(_SUBJECTS))
-
-
-def case(seed: int, index: int, only: str | None = None) -> Case:
-    """The call of this index: {"subject", ...}; the same for the same arguments on every machine."""
-    draw = Draw(seed, index)
-    subject = draw.pick(_SUBJECTS)
-    subject = only or subject
-    from .subjects import DRAW
-
-    return {"subject": subject, **DRAW[subject](draw)}

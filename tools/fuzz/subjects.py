@@ -15,8 +15,7 @@ from . import (
     check_ssd,
     check_state,
 )
-
-__all__ = ["CHECK", "DRAW"]
+from .draw import Case, Draw
 
 _ALL = {
     "arguments": arguments,
@@ -32,3 +31,21 @@ _ALL = {
 }
 DRAW = {name: module.draw for name, module in _ALL.items()}
 CHECK = {name: module.check for name, module in _ALL.items()}
+
+#: How often each is drawn; a case is found by its place among them, so the order stays.
+_SHARES = {"attend": 20, "curve": 3, "solve": 2, "state": 3, "linear": 4, "ssd": 2, "kattention": 2}
+_SHARES |= {"family": 3, "arguments": 3, "gradients": 6}
+_SUBJECTS = tuple(name for name, times in _SHARES.items() for _ in range(times))
+
+
+def subjects() -> tuple[str, ...]:
+    """What calls are about."""
+    return tuple(_SHARES)
+
+
+def case(seed: int, index: int, only: str | None = None) -> Case:
+    """The call of this index: {"subject", ...}; the same for the same arguments on every machine."""
+    draw = Draw(seed, index)
+    subject = draw.pick(_SUBJECTS)
+    subject = only or subject
+    return {"subject": subject, **DRAW[subject](draw)}

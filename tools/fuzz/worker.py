@@ -14,7 +14,7 @@ import traceback
 import warnings
 from typing import Any
 
-from . import draw, subjects
+from . import subjects
 from .compare import Findings
 
 __all__ = ["main", "run_case"]
@@ -25,7 +25,7 @@ SHOWN = 40
 
 def run_case(seed: int, index: int, only: str | None = None) -> tuple[dict[str, Any], Findings]:
     """The case, and what its check found; an exception of the package is a fault."""
-    case = draw.case(seed, index, only)
+    case = subjects.case(seed, index, only)
     findings = Findings()
     try:
         with warnings.catch_warnings():

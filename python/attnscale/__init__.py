@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .perplexity import PerplexitySolution, solve_perplexity
     from .received import attention_received
     from .solve import ScaleSolution, solve_scale
+    from .spans import attention_spans
     from .state import AttentionState, attention_state, merge_states
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "attention_entropy",
     "attention_gradients",
     "attention_received",
+    "attention_spans",
     "attention_state",
     "attention_statistics",
     "attention_weights",
@@ -140,6 +142,7 @@ _ELSEWHERE = {
     "attention_divergence": "divergence",
     "attention_gradients": "gradients",
     "attention_received": "received",
+    "attention_spans": "spans",
     "attention_state": "state",
     "attention_weights": "matrix",
     "convert_lse": "lse",

@@ -37,6 +37,7 @@ NAMES = [
     "attention_entropy",
     "attention_gradients",
     "attention_received",
+    "attention_spans",
     "attention_state",
     "attention_statistics",
     "attention_weights",
@@ -87,6 +88,8 @@ SIGNATURES = {
     "num_threads=None",
     "attention_received": "query, key, *, reduce='sum', forward=None, "
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
+    "attention_spans": f"query, key, lengths=None, *, ids=None, scale=None, {MASKS}, {TABLES}, {REST}, "
+    "num_threads=None",
     "attention_weights": f"query, key, *, max_bytes=4294967296, scale=None, {MASKS}, {TABLES}, {REST}, "
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",

@@ -357,6 +357,16 @@ def attention_received(
     return np.asarray(p.sum(-2) / count)
 
 
+def attention_spans(
+    query: Array, key: Array, lengths: Any = None, *, ids: Any = None, **options: Any
+) -> Array:
+    """Sums of the weights of the keys of each span, (..., n_queries, n_spans)."""
+    p = attention_weights(query, key, **options)
+    of_keys = np.repeat(np.arange(len(lengths)), lengths) if ids is None else np.asarray(ids)
+    spans = range(of_keys.max(initial=-1) + 1 if ids is not None else len(lengths))
+    return np.stack([p[..., of_keys == span].sum(-1) for span in spans], axis=-1)
+
+
 def attention_divergence(
     query: Array,
     key: Array,

@@ -28,7 +28,7 @@ from .._call.statistics import AttentionStatistics
 from . import nn
 from ._clip import qk_clip_
 from ._composed import attention_divergence, differential_attention, relay_attention
-from ._functional import attention, attention_entropy, attention_statistics
+from ._functional import attention, attention_entropy, attention_spans, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._lse import identify_lse
 from ._models.tally import Alarm
@@ -55,6 +55,7 @@ __all__ = [
     "attention",
     "attention_divergence",
     "attention_entropy",
+    "attention_spans",
     "attention_statistics",
     "cosformer_attention",
     "differential_attention",

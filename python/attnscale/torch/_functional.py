@@ -15,6 +15,7 @@ from .._call.options import check_known, takes
 from .._call.statistics import KEPT, AttentionStatistics
 from .._core import attend_tensors, differentiate_tensors
 from .._results import DIFFERENTIABLE, NAMES, statistic_names
+from ..spans import members_of
 from ._arguments import LEARNABLE, N_TENSORS, Arguments, TensorOptions, read_call
 from ._blocks import attend_in_blocks
 from ._device import Kernel, backend_of, refuse_jit_trace
@@ -170,6 +171,48 @@ def attention_entropy(query: Tensor, key: Tensor, **options: Unpack[TensorOption
     5.7 of at most ln 512 = 6.2 nats
     """
     return _run(attention_entropy, query, key, None, ("entropy",), options)[1]["entropy"]
+
+
+@takes(TensorOptions)
+def attention_spans(
+    query: Tensor, key: Tensor, lengths: Any = None, *, ids: Any = None, **options: Unpack[TensorOptions]
+) -> Tensor:
+    """:func:`attnscale.attention_spans` on tensors: the weight of each row on each span of the keys.
+
+    Parameters
+    ----------
+    query, key : Tensor
+        As for :func:`attention`.
+    lengths : sequence or Tensor of int, shape (n_spans,)
+        Keys in each span; they add up to n_keys.
+    ids : sequence or Tensor of int, shape (n_keys,)
+        In place of lengths, the span of each key, from 0; a key of a negative id is in none.
+    {names}
+        As for :func:`attention`.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries, n_spans)
+        float64 for float64 tensors, else float32; differentiable.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, RuntimeError
+        As :func:`attention`; if lengths or ids are not integers of that shape, or not one of them is given.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k = torch.zeros(2, 1, 4, 8)
+    >>> at.torch.attention_spans(q, k, [1, 3], is_causal=True)[0, -1]
+    tensor([0.2500, 0.7500])
+    """
+    lengths, ids = (x.detach().cpu() if isinstance(x, Tensor) else x for x in (lengths, ids))
+    swapped = options.get("layout") == "bshd" and key.ndim > 2
+    members = torch.from_numpy(members_of(lengths, ids, key.shape[-3 if swapped else -2]))
+    query, key = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (query, key))
+    found = attention(query, key, members.to(key.device, key.dtype), **options)
+    return found.swapaxes(-3, -2) if swapped else found
 
 
 def _run(

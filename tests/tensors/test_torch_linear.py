@@ -156,6 +156,21 @@ def test_compiled_and_what_pytorch_expects_of_the_operator(family: str, backend:
         assert bool(first(given[0].detach()).isfinite().all())
 
 
+@pytest.mark.parametrize("family", ["efficient", "performer"])
+def test_the_scale_of_a_compiled_call_may_change(family: str) -> None:
+    """The compiler has a symbol for a number that was another one in the call before."""
+    name, own = FAMILIES[family]
+    given = [draw(10, 8).detach() for _ in range(3)]
+
+    def call(scale: float) -> Any:
+        return getattr(at.torch, name)(*given, **{**own, "scale": scale}, backend="core")
+
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for scale in (1.0, 0.5, 0.25):
+        torch.testing.assert_close(compiled(scale), call(scale), rtol=0, atol=0)
+
+
 def test_refused() -> None:
     q, k, v = (draw(3, 20, 8).detach() for _ in range(3))
     for given, options, message in (

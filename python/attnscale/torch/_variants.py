@@ -27,7 +27,6 @@ _SCHEMA = (
     "str layout, int? num_threads"
 )
 _N_ARGUMENTS = _SCHEMA.count(",") + 1
-_number = torch.compiler.assume_constant_result(number)
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
 
 
@@ -82,7 +81,7 @@ def efficient_attention(
     >>> at.torch.efficient_attention(q, k, v, is_causal=True).shape
     torch.Size([2, 50, 8])
     """
-    own = (None, None, normalization, _number("scale", scale), None)
+    own = (None, None, normalization, _scale(scale), None)
     return _run(efficient_attention, query, key, value, own, options)
 
 
@@ -197,7 +196,7 @@ def performer_attention(
     check_tensors(projection=projection)
     if projection.requires_grad:
         raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
-    own = (None, projection, "", None if scale is None else _number("scale", scale), None)
+    own = (None, projection, "", None if scale is None else _scale(scale), None)
     return _run(performer_attention, query, key, value, own, options)
 
 
@@ -230,6 +229,11 @@ def ssd(
     check_tensors(log_decay=log_decay)
     own = (log_decay, None, "", None, None)
     return _run(ssd, query, key, value, own, options)
+
+
+def _scale(scale: Any) -> float:
+    """The checked scale. A compiler may have a symbol in its place, which the functions on arrays check."""
+    return scale if torch.compiler.is_compiling() else number("scale", scale)
 
 
 def _run(

@@ -16,7 +16,7 @@ class call {
   /// query, key      (..., heads, n, head_dim)
   /// attn_mask       (..., heads, n_queries, n_keys), boolean or additive, or None
   /// begin, end      int64, (..., heads, n_queries): the keys of a query; None: all of them
-  /// form            None for scaled products, or ScoreForm of _call/distance.py: its fields by name,
+  /// form            None for scaled products, or ScoreForm of _call/distance.py by its names:
   ///                 tables (..., heads, n_queries, n_keys) of the compute type or None
   /// wide            arithmetic in double; else in float
   /// num_threads     0: the default

@@ -36,7 +36,7 @@ class Outcome:
     kind : {"right", "wrong", "error", "not served"}
         "error": the engine raised something; "not served": it raised NotImplementedError.
     difference : float
-        The largest of the output, over 1 + |output|; NaN where there is none to compare.
+        The largest of the output, over 1 + abs(output); NaN where there is none to compare.
     why : str
         For a wrong output the slip that explains it, or "" where none of those that are known does; else the
         error.
@@ -159,7 +159,7 @@ def check(
     dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
         The type of the arrays that ``attend`` gets; bfloat16 needs ml_dtypes.
     tolerance : float, optional
-        What the difference of a right output may be, over 1 + |output|. Default: 5e-5 for float32, 1e-9 for
+        What the difference of a right output may be, over 1 + abs(output). Default: 5e-5 for float32, 1e-9 for
         float64, 4e-3 for float16, 3e-2 for bfloat16.
 
     Returns
@@ -237,7 +237,7 @@ def _numpy_type(dtype: str) -> Any:
 
 
 def _difference(found: NDArray[np.float64], truth: Any) -> float:
-    """The largest difference over 1 + |output|; infinite where one is a number and the other is none."""
+    """The largest difference over 1 + abs(output); infinite where one is a number and the other is none."""
     with np.errstate(invalid="ignore"):
         error = np.abs(found - truth) / (1 + np.abs(truth))
     same = (found == truth) | (~np.isfinite(found) & ~np.isfinite(truth))

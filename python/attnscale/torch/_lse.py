@@ -24,7 +24,7 @@ def identify_lse(
     lse : Tensor
         What the engine returned, of shape (..., heads, n_queries) or (..., n_queries, heads).
     tolerance : float, default 2e-3
-        How far a row may be from a convention, over max(1, |lse|).
+        How far a row may be from a convention, over max(1, abs(lse)).
     **options
         Those of :func:`attnscale.identify_lse`.
 

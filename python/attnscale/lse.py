@@ -240,7 +240,8 @@ class LseIdentity:
     per_head : tuple of LseConvention or None
         The convention of each head; None for a head that none fits.
     error : ndarray, shape (heads,)
-        Largest difference of a row of each head from its convention, or from ``nearest``, over max(1, abs(lse)).
+        Largest difference of a row of each head from its convention, or from ``nearest``, over
+        max(1, abs(lse)).
     nearest : LseConvention
         What comes nearest over all heads, whether it fits or not.
     axes : {"heads, queries", "queries, heads"}
@@ -293,8 +294,8 @@ def identify_lse(
         What the engine returned, of shape (..., heads, n_queries) or (..., n_queries, heads); a last axis of
         1 may follow.
     tolerance : float, default 2e-3
-        How far a row may be from a convention, over max(1, abs(lse)). The default serves engines that add up in
-        float32 or TF32. Less tells conventions apart that are close; products in 8 bits need more.
+        How far a row may be from a convention, over max(1, abs(lse)). The default serves engines that add up
+        in float32 or TF32. Less tells conventions apart that are close; products in 8 bits need more.
     {names}
         As for :func:`attention`; the normalizer is softmax, SoftmaxN or Sink.
 

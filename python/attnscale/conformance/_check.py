@@ -159,8 +159,8 @@ def check(
     dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
         The type of the arrays that ``attend`` gets; bfloat16 needs ml_dtypes.
     tolerance : float, optional
-        What the difference of a right output may be, over 1 + abs(output). Default: 5e-5 for float32, 1e-9 for
-        float64, 4e-3 for float16, 3e-2 for bfloat16.
+        What the difference of a right output may be, over 1 + abs(output). Default: 5e-5 for float32, 1e-9
+        for float64, 4e-3 for float16, 3e-2 for bfloat16.
 
     Returns
     -------

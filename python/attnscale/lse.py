@@ -17,6 +17,7 @@ from ._call.weights import read_sink
 from ._checks import as_array, boolean, choose, fit_to, number, shown
 from ._homes import home_of
 from ._options import hinted
+from .attention import attention_statistics
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -75,17 +76,20 @@ class LseConvention:
         parts += [] if self.empty is None else [f"rows without keys {self.empty:.10g}"]
         return ", ".join(parts)
 
+    @property
+    def _unit(self) -> float:
+        """What the natural logarithm is multiplied with."""
+        return (-1 if self.negated else 1) / (math.log(2) if self.base == "2" else 1)
+
     def _written(self, natural: NDArray[np.float64], top: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows that have a term, from ln of their sum and their largest score."""
         with np.errstate(invalid="ignore"):
             found = natural - top if self.less_max else natural
-        unit = (-1 if self.negated else 1) / (math.log(2) if self.base == "2" else 1)
-        return found * unit
+        return found * self._unit
 
     def _read(self, written: NDArray[np.float64], top: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """The way back from what :meth:`_written` gives."""
-        unit = (-1 if self.negated else 1) / (math.log(2) if self.base == "2" else 1)
-        return written / unit + (0 if top is None else top)
+        return written / self._unit + (0 if top is None else top)
 
     def _is_empty(self, written: NDArray[np.float64]) -> NDArray[np.bool_]:
         if self.empty is None:
@@ -190,9 +194,7 @@ def convert_lse(
     array([1.38629436,       -inf])
     """
     source, target = _read_convention("from_", from_), _read_convention("to", to)
-    array = as_array("lse", lse)
-    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"lse must be numbers, got {array.dtype}")
+    array = _read_lse(lse)
     if source.scaled != target.scaled:
         raise ValueError("from_ and to must agree in scaled: only the scores say what a scale changes")
     written = array.astype(np.float64)
@@ -214,6 +216,13 @@ def convert_lse(
     found = found.astype(np.float64 if array.dtype.kind in "iu" else array.dtype)
     convert = home_of(lse)
     return found if convert is None else convert(found)
+
+
+def _read_lse(lse: Any) -> NDArray[Any]:
+    array = as_array("lse", lse)
+    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"lse must be numbers, got {array.dtype}")
+    return array
 
 
 def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
@@ -335,7 +344,7 @@ def identify_lse(
     candidates = list(_candidates(query, key, dict(options), has_sink))
     found = [
         _identified(given, axes, candidates, seen, has_sink, allowed)
-        for axes, given in _in_order(as_array("lse", lse), call.row_shape)
+        for axes, given in _in_order(_read_lse(lse), call.row_shape)
     ]
     return min(found, key=lambda each: each.error.max())
 
@@ -344,8 +353,6 @@ def _candidates(
     query: Any, key: Any, options: dict[str, Any], has_sink: bool
 ) -> Iterator[tuple[LseConvention, NDArray[np.float64]]]:
     """Each convention with the rows that it writes, the simplest first."""
-    from .attention import attention_statistics
-
     bases: tuple[Literal["e", "2"], ...] = ("e", "2")
     rows = {}
     for scaled in (True, False):
@@ -373,8 +380,6 @@ def departures(convention: LseConvention) -> int:
 
 def _in_order(lse: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """The lse as (..., heads, n_queries), in each order of its axes that the shape allows."""
-    if lse.dtype.kind not in "iuf" and lse.dtype.name != "bfloat16":
-        raise TypeError(f"lse must be numbers, got {lse.dtype}")
     given = lse.astype(np.float64)
     if given.ndim == len(shape) + 1 and given.shape[-1] == 1:
         given = given[..., 0]
@@ -408,12 +413,11 @@ def _identified(
     nearest = int(worst.argmin())
     fits = errors <= allowed
     close = fits & (errors <= np.maximum(4 * errors.min(axis=0), 1e-5))
-    holds = given[~seen]
+    holds = np.unique(given[~seen])
 
     def named(at: int) -> LseConvention:
-        counted = has_sink and candidates[at][0].sink
-        values = np.unique(holds) if not counted else holds[:0]
-        return replace(candidates[at][0], empty=float(values[0]) if values.size == 1 else None)
+        known = holds.size == 1 and not (has_sink and candidates[at][0].sink)
+        return replace(candidates[at][0], empty=float(holds[0]) if known else None)
 
     per_head = tuple(named(int(of.argmax())) if of.any() else None for of in close.T)
     common = np.flatnonzero(fits.all(axis=1))

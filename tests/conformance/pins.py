@@ -26,9 +26,10 @@ from typing import Any
 import attnscale as at
 import numpy as np
 from attnscale import _core
-from attnscale.conformance._cases import CASES, Case, statistics_of
+from attnscale.conformance._cases import CASES, Case
 
 from .backends import Backend
+from .truth import statistics_of
 
 _FILE = Path(__file__).with_name("pins.json")
 _TYPES = ("float32", "float64")

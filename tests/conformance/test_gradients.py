@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnscale.conformance._cases import CASES, SIXTEEN_BITS
+from attnscale.conformance._cases import CASES
 
 from . import truth
 from .backends import Backend
 from .pairs import BACKENDS, pairs
+from .truth import SIXTEEN_BITS
 
 #: Errors as shares of the largest number of a gradient, or of 1.
 TOLERANCES = {"float64": 1e-8, "float32": 4e-5, "float16": 4e-3, "bfloat16": 4e-2}

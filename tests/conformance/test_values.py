@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attnscale._call.options import DEFAULTS
-from attnscale.conformance._cases import CASES, HIDDEN, SIXTEEN_BITS, Case, statistics_of
+from attnscale.conformance._cases import CASES, HIDDEN, Case
 
 from . import truth
 from .backends import Backend
 from .pairs import BACKENDS, pairs
+from .truth import SIXTEEN_BITS, statistics_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:rows of the result are NaN")
 

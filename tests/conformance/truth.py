@@ -12,8 +12,19 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale.conformance._cases import CASES, Case, draw, statistics_of
+from attnscale.conformance._cases import CASES, Case, draw
 
+#: Cases in the types that are storage, whose sums are in float32.
+SIXTEEN_BITS = (
+    "plain",
+    "causal + mask",
+    "bshd",
+    "grouped",
+    "sparsemax: mask",
+    "everything",
+    "factors",
+    "rms",
+)
 #: Statistics of softmax rows that have a gradient.
 SMOOTH = (
     "lse",
@@ -85,6 +96,11 @@ def _as_given(wide: Any, case: Case, shape: tuple[int, ...]) -> Any:
     axes = tuple(i for i, n in enumerate(shape) if n != gradient.shape[i])
     gradient = gradient.sum(axes, keepdims=True)
     return gradient.swapaxes(-3, -2) if case.options.get("layout") == "bshd" and len(shape) > 2 else gradient
+
+
+def statistics_of(case: Case) -> tuple[str, ...]:
+    """The statistics that the rows of a call have."""
+    return tuple(at.normalizers.get(case.options.get("normalizer", "softmax")).statistics)
 
 
 @cache

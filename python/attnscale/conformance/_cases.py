@@ -276,19 +276,3 @@ def _all() -> dict[str, Case]:
 
 #: Every call by its name: options, shapes, and numbers that are put into the arrays.
 CASES = _all()
-#: Cases in the types that are storage, whose sums are in float32.
-SIXTEEN_BITS = (
-    "plain",
-    "causal + mask",
-    "bshd",
-    "grouped",
-    "sparsemax: mask",
-    "everything",
-    "factors",
-    "rms",
-)
-
-
-def statistics_of(case: Case) -> tuple[str, ...]:
-    """The statistics that the rows of a call have."""
-    return tuple(normalizers.get(case.options.get("normalizer", "softmax")).statistics)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,15 +60,21 @@ def _other_masks(options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         yield "the causal mask is aligned at the last keys", {**rest, "causal": "bottom_right"}
         yield "the causal mask is aligned at the first keys", {**rest, "is_causal": True}
     window = options.get("window")
-    for left, right in ((1, 1), (-1, -1), (1, 0), (0, 1), (-1, 0), (0, -1)) if window is not None else ():
-        sides = [
-            None if side is None else side + by for side, by in zip(window or (), (left, right), strict=True)
-        ]
-        if tuple(sides) != tuple(window or ()) and all(side is None or side >= 0 for side in sides):
-            yield f"the window is {tuple(sides)} in place of {window}", {**options, "window": tuple(sides)}
+    if window is not None:
+        for moved in _near_windows(*window):
+            if moved != tuple(window):
+                yield f"the window is {moved} in place of {window}", {**options, "window": moved}
     mask = options.get("attn_mask")
     if mask is not None and np.asarray(mask).dtype == np.bool_:
         yield "True in attn_mask hides a key", {**options, "attn_mask": ~np.asarray(mask)}
+
+
+def _near_windows(left: int | None, right: int | None) -> Iterator[tuple[int | None, int | None]]:
+    """Windows that are off by one on one side or both; a side that is open stays open."""
+    for by_left, by_right in ((1, 1), (-1, -1), (1, 0), (0, 1), (-1, 0), (0, -1)):
+        moved = (None if left is None else left + by_left, None if right is None else right + by_right)
+        if all(side is None or side >= 0 for side in moved):
+            yield moved
 
 
 def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def _tiled(options: dict[str, Any], arrays: list[Any]) -> list[Any]:
     ]
 
 
-def has_sink(options: dict[str, Any]) -> bool:
+def has_sink(options: Mapping[str, Any]) -> bool:
     """Whether the softmax of the call has a sink."""
     found = normalizers.get(options.get("normalizer", "softmax"))
     return isinstance(found, (normalizers.Sink, normalizers.SoftmaxN))

@@ -21,7 +21,7 @@ from ._blocks import attend_in_blocks
 from ._device import Kernel, backend_of, refuse_jit_trace
 from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
 from ._private import is_eager
-from ._tensors import array, check_one_device
+from ._tensors import array, check_one_device, on_cpu
 from ._triton import _support
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)
@@ -207,9 +207,8 @@ def attention_spans(
     >>> at.torch.attention_spans(q, k, [1, 3], is_causal=True)[0, -1]
     tensor([0.2500, 0.7500])
     """
-    lengths, ids = (x.detach().cpu() if isinstance(x, Tensor) else x for x in (lengths, ids))
     swapped = options.get("layout") == "bshd" and key.ndim > 2
-    members = torch.from_numpy(members_of(lengths, ids, key.shape[-3 if swapped else -2]))
+    members = torch.from_numpy(members_of(on_cpu(lengths), on_cpu(ids), key.shape[-3 if swapped else -2]))
     query, key = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (query, key))
     found = attention(query, key, members.to(key.device, key.dtype), **options)
     return found.swapaxes(-3, -2) if swapped else found

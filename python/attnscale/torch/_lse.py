@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import lse as _lse
+from ._tensors import on_cpu
 
 
 def identify_lse(
@@ -45,10 +46,6 @@ def identify_lse(
     >>> at.torch.identify_lse(q, k, lse / 0.6931471805599453).engines
     ('flashinfer',)
     """
-    query, key, lse = (_on_cpu(each) for each in (query, key, lse))
-    given = {name: _on_cpu(each) for name, each in options.items()}
+    query, key, lse = (on_cpu(each) for each in (query, key, lse))
+    given = {name: on_cpu(each) for name, each in options.items()}
     return _lse.identify_lse(query, key, lse, tolerance=tolerance, **given)
-
-
-def _on_cpu(given: Any) -> Any:
-    return given.detach().cpu() if isinstance(given, torch.Tensor) else given

@@ -15,6 +15,11 @@ from .._checks import bfloat16_tensor, shown
 _BFLOAT16 = torch.bfloat16  # found faster than the name of PyTorch, which a small call would notice
 
 
+def on_cpu(given: Any) -> Any:
+    """A tensor on the CPU that requires no grad; anything else as it is."""
+    return given.detach().cpu() if isinstance(given, torch.Tensor) else given
+
+
 def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
     """An array on the memory of a tensor, which an error names; bfloat16 goes through ml_dtypes."""
     tensor = tensor.detach() if tensor.requires_grad else tensor

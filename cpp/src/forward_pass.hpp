@@ -31,6 +31,8 @@ class forward_pass {
   }
 
   gradient_terms terms() const;
+  /// Whether the loss depends on a statistic, and not on the output alone.
+  bool has_cotangents() const { return p_.cotangents.any(); }
 
  private:
   bool needs(statistic which) const;

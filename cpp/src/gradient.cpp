@@ -179,6 +179,12 @@ class gradient_run {
 
   /// empty: the row sees no key.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
+    if (!forward_.has_cotangents()) {
+      given.constant[r] = given.linear[r] = given.square[r] = given.weight[r] = 0;
+      given.at_top[r] = 0;
+      given.top[r] = -1;
+      return;
+    }
     row_statistics row = empty ? row_statistics{} : forward_.row(at);
     term_sums sum;
     for (const statistic_gradient& each : detail::statistic_gradients) each.add(row, sum);

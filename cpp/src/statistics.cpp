@@ -7,6 +7,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 #include "attnscale/normalizer_traits.hpp"
 #include "kernels/simd/float16.hpp"
@@ -53,6 +54,12 @@ struct row_writer {
 
   bool wants(statistic which) const { return out[which] != nullptr; }
   void put(statistic which, double x) const { detail::put<T>(out[which], at, x); }
+  /// Of what takes a division or a function: x() is called where it is wanted.
+  template <class X>
+    requires std::is_invocable_v<X>
+  void put(statistic which, X&& x) const {
+    if (wants(which)) put(which, double{x()});
+  }
   void count(statistic which, std::int64_t n) const {
     if (wants(which)) static_cast<std::int64_t*>(out[which])[at] = n;
   }
@@ -79,18 +86,18 @@ void write_exponential_row(const row_writer<T>& row, const row_sums& sums, int r
   row.count(argmax, sums.argmax[r]);
   if (!(s.weight > 0)) return write_degenerate(row, s.weight);
   const double log_weight = row.wants(lse) || row.wants(entropy) ? std::log(s.weight) : 0;
+  const auto of_squares = [&] { return s.squares / (s.weight * s.weight); };
   row.put(lse, ln2 * s.reference + log_weight);
-  row.put(entropy, s.entropy(log_weight));
+  row.put(entropy, [&] { return s.entropy(log_weight); });
   row.put(max_score, ln2 * s.top);
   row.put(min_score, ln2 * s.least);
-  row.put(mean_score, s.mean());
-  row.put(score_variance, s.variance());
-  row.put(concentration, s.squares / (s.weight * s.weight));
-  if (row.wants(renyi2)) row.put(renyi2, renyi2_of(s.squares / (s.weight * s.weight)));
+  row.put(mean_score, [&] { return s.mean(); });
+  row.put(score_variance, [&] { return s.variance(); });
+  row.put(concentration, of_squares);
+  row.put(renyi2, [&] { return renyi2_of(of_squares()); });
   row.put(sink_weight, sink);
   // The rounding of a large `top` counts here as a factor, but no weight is above 1.
-  if (row.wants(max_weight))
-    row.put(max_weight, std::fmin(1, std::exp2(s.top - s.reference) / s.weight));
+  row.put(max_weight, [&] { return std::fmin(1, std::exp2(s.top - s.reference) / s.weight); });
 }
 
 /// Entropy of weights over their sum, from sum w ln w: ln S - (sum w ln w) / S.
@@ -114,9 +121,9 @@ void write_pointwise_row(const row_writer<T>& row, const row_sums& sums, int r) 
   row.put(min_score, nothing + ln2 * sums.least[r]);
   row.put(max_weight, nothing + sums.top_weight[r]);
   row.put(sink_weight, nothing);
-  if (row.wants(entropy)) row.put(entropy, nothing + entropy_of_weights(sums, r));
-  row.put(concentration, nothing + concentration_of_weights(sums, r));
-  if (row.wants(renyi2)) row.put(renyi2, nothing + renyi2_of(concentration_of_weights(sums, r)));
+  row.put(entropy, [&] { return nothing + entropy_of_weights(sums, r); });
+  row.put(concentration, [&] { return nothing + concentration_of_weights(sums, r); });
+  row.put(renyi2, [&] { return nothing + renyi2_of(concentration_of_weights(sums, r)); });
   row.count(support, static_cast<std::int64_t>(sums.support[r]));
   row.count(argmax, sums.argmax[r]);
 }
@@ -131,7 +138,7 @@ void write_report_row(const row_writer<T>& row, const row_report& rows, int r) {
   row.put(mean_score, rows.mean[r]);
   row.put(score_variance, rows.variance[r]);
   row.put(concentration, rows.concentration[r]);
-  if (row.wants(renyi2)) row.put(renyi2, renyi2_of(rows.concentration[r]));
+  row.put(renyi2, [&] { return renyi2_of(rows.concentration[r]); });
   row.put(max_weight, rows.max_weight[r]);
   row.put(sink_weight, rows.max_weight[r] - rows.max_weight[r]);
   row.count(argmax, rows.argmax[r]);

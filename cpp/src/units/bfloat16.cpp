@@ -62,9 +62,9 @@ void gradient(const gradient_block& block) noexcept {
 }  // namespace
 
 const attnscale::detail::bfloat16_unit attnscale::detail::ATTNSCALE_LEVEL::bfloat16 = {
-    .attend = {.block_rows = operands::block_rows, .scratch = attend_scratch, .run = attend},
+    .attend = {.block_rows = operands::block_rows, .scratch = attend_scratch, .run = entry<attend>},
     .gradient = {
         .block_rows = gradient_block_rows<float>,
         .scratch = scratch_of<gradient_scratch<float, bfloat16_products<products>>, gradient_block>,
-        .describe = describe_rows,
-        .run = gradient}};
+        .describe = entry<describe_rows>,
+        .run = entry<gradient>}};

@@ -15,8 +15,8 @@ template <class T>
 constexpr attnscale::detail::gradient_kernels kernels = {
     .block_rows = gradient_block_rows<T>,
     .scratch = scratch_of<gradient_scratch<T, widened_products>, gradient_block>,
-    .describe = describe_rows,
-    .run = gradient<T>};
+    .describe = entry<describe_rows>,
+    .run = entry<gradient<T>>};
 
 }  // namespace
 

@@ -9,11 +9,11 @@ namespace {
 
 template <class T>
 constexpr attnscale::detail::linear_kernels kernels = {
-    .scratch = scratch_of<linear_workspace<T>, linear_form>, .run = linear<T>};
+    .scratch = scratch_of<linear_workspace<T>, linear_form>, .run = entry<linear<T>>};
 
 template <class T>
 constexpr attnscale::detail::product_kernels products = {
-    .scratch = scratch_of<product_workspace<T>, product_block>, .run = matrix_product<T>};
+    .scratch = scratch_of<product_workspace<T>, product_block>, .run = entry<matrix_product<T>>};
 
 }  // namespace
 

@@ -10,8 +10,8 @@ namespace {
 template <class T>
 constexpr attnscale::detail::linear_gradient_kernels kernels = {
     .scratch = scratch_of<linear_gradient_workspace<T>, linear_form>,
-    .query_gradients = linear_query_gradients<T>,
-    .key_gradients = linear_key_gradients<T>};
+    .query_gradients = entry<linear_query_gradients<T>>,
+    .key_gradients = entry<linear_key_gradients<T>>};
 
 }  // namespace
 

@@ -10,15 +10,15 @@
 #include "kernels/random/simulated_rows-inl.hpp"
 
 const attnscale::detail::random_unit attnscale::detail::ATTNSCALE_LEVEL::random = {
-    .fill_float32 = fill<float>,
-    .fill_float64 = fill<double>,
-    .simulate_row = simulate_row,
-    .dots = dots,
+    .fill_float32 = entry<fill<float>>,
+    .fill_float64 = entry<fill<double>>,
+    .simulate_row = entry<simulate_row>,
+    .dots = entry<dots>,
     .panel_columns = panel_lanes,
     .project_scratch = project_scratch,
-    .project = project,
+    .project = entry<project>,
     .distance_scratch = distance_scratch,
-    .distance_ratios = distance_ratios,
-    .fma_peak_float32 = fma_peak<float>,
-    .fma_peak_float64 = fma_peak<double>,
-    .read_memory = read_memory};
+    .distance_ratios = entry<distance_ratios>,
+    .fma_peak_float32 = entry<fma_peak<float>>,
+    .fma_peak_float64 = entry<fma_peak<double>>,
+    .read_memory = entry<read_memory>};

@@ -11,13 +11,13 @@ template <class T>
 constexpr attnscale::detail::curve_kernels curves = {
     .block_rows = block_rows<T>,
     .scratch = scratch_of<curve_workspace<T>, curve_block>,
-    .run = curve<T>};
+    .run = entry<curve<T>>};
 template <class T>
 constexpr attnscale::detail::solve_kernels solvers = {.lanes = width<T>,
                                                       .panel_rows = panel_vectors* width<T>,
                                                       .scratch = solve_scratch<T>,
-                                                      .gather = solve_gather<T>,
-                                                      .evaluate = solve_evaluate<T>};
+                                                      .gather = entry<solve_gather<T>>,
+                                                      .evaluate = entry<solve_evaluate<T>>};
 
 }  // namespace
 

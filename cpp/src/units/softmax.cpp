@@ -23,7 +23,7 @@ void attend(const attend_block& block) noexcept {
 
 template <class T>
 constexpr attend_kernels kernels = {
-    .block_rows = block_rows<T>, .scratch = attend_scratch<T>, .run = attend<T>};
+    .block_rows = block_rows<T>, .scratch = attend_scratch<T>, .run = entry<attend<T>>};
 
 }  // namespace
 

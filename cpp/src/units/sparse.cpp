@@ -17,7 +17,7 @@ void list(const attend_block& block) noexcept {
 template <class T>
 constexpr attend_kernels kernels = {.block_rows = block_rows<T>,
                                     .scratch = scratch_of<list_workspace<T>, attend_block>,
-                                    .run = list<T>};
+                                    .run = entry<list<T>>};
 
 }  // namespace
 

@@ -20,7 +20,7 @@ from ._arguments import LEARNABLE, N_TENSORS, Arguments, TensorOptions, read_cal
 from ._blocks import attend_in_blocks
 from ._device import Kernel, backend_of, refuse_jit_trace
 from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
-from ._private import is_eager
+from ._private import apply_of, is_eager
 from ._tensors import array, check_one_device, on_cpu
 from ._triton import _support
 
@@ -234,7 +234,7 @@ def _run(
     has_lse = torch.is_grad_enabled() and "lse" not in asked and call.is_softmax
     kept = (*asked, "lse") if has_lse else asked
     if eager:
-        return attend_now(call, options, asked, kept)
+        return attend_now(call, asked, kept)
     output, *rows = run(*call, kept)
     found = {name: row for name, row in zip(NAMES, rows, strict=True) if name in asked}
     return (None if call.value is None else output), found
@@ -282,17 +282,11 @@ def _register_triton(device_type: str) -> None:
 #: time. Its ``attend`` takes the arguments of :func:`attend_plain`, and returns what is computed.
 watchers: list[Any] = []
 
-_N_LEARNABLE = len(LEARNABLE)
-#: What backward returns for the arguments of the function that are no tensors.
-_NO_GRADIENTS = (None, None, None, None)
-#: What backward returns for the learnable tensors that a plain call does not have.
-_NOT_OF_PLAIN = (None,) * (_N_LEARNABLE - 3)
-
 
 def attend_plain(
     query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
-    """The output, None without a value, and the statistics of a plain call that nobody differentiates.
+    """The output, None without a value, and the statistics of a plain call, which only the core reads.
 
     None for any other call: one with other options, or that PyTorch has more to do with than to run.
     """
@@ -300,69 +294,70 @@ def attend_plain(
         return watchers[-1].attend(query, key, value, statistics, options)
     if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
-    if (query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)) and (
-        torch.is_grad_enabled()
-    ):
+    has_gradient = torch.is_grad_enabled() and (
+        query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)
+    )
+    # The backward pass starts from the log-sum-exp, which costs nothing.
+    kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics
+    plain = attend_tensors(query, key, value, kept, options)
+    if plain is None:
         return None
-    plain = attend_tensors(query, key, value, statistics, options)
-    return None if plain is None else _without_lost_rows(plain, query, key, value)
-
-
-def _without_lost_rows(
-    found: tuple[Any, tuple[Any, ...], bool], *tensors: Tensor | None
-) -> tuple[Any, tuple[Any, ...]]:
-    """The output and the statistics, after a warning where rows of them are NaN without a reason."""
-    output, rows, has_lost_rows = found
-    if has_lost_rows:
-        warn_of_lost_rows(*(None if each is None else array(each) for each in tensors))
-    return output, rows
+    output, rows, has_lost_rows = plain
+    if has_lost_rows:  # rows of them are NaN without a reason
+        warn_of_lost_rows(*(None if each is None else array(each.detach()) for each in (query, key, value)))
+    if not has_gradient:
+        return output, rows
+    computed = output, dict(zip(kept, rows, strict=True))
+    return _differentiable(computed, statistics, options, query, key, value)
 
 
 def attend_now(
-    call: Arguments, options: Mapping[str, Any], asked: tuple[str, ...], kept: tuple[str, ...]
+    call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...]
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for, of a call that is_eager() speaks for.
 
-    `options` are those that the call was read from; what is `kept` has also what a backward pass starts from.
+    What is `kept` has also what a backward pass starts from.
     """
-    learnable = call.tensors[:_N_LEARNABLE]
+    learnable = call.tensors[: len(LEARNABLE)]
     if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
-        return _computed(call, options, asked)[:2]
+        return attend_arrays(call, asked)
     names = tuple(dict.fromkeys(asked))
-    found = _Attend.apply(call, options, names, kept, *learnable)
-    if call.value is None:
-        return None, dict(zip(names, found, strict=True))
-    return found[0], dict(zip(names, found[1:], strict=True))
+    output, rows = _differentiable(attend_arrays(call, kept), names, call, *learnable)
+    return output, dict(zip(names, rows, strict=True))
 
 
-def _computed(
-    call: Arguments, options: Mapping[str, Any], names: tuple[str, ...]
-) -> tuple[Tensor | None, dict[str, Tensor], bool]:
-    """The output, the statistics of these names, which may have one twice, and whether the call is plain."""
-    plain = attend_tensors(call.query, call.key, call.value, names, options)
-    if plain is None:
-        return *attend_arrays(call, names), False
-    output, rows = _without_lost_rows(plain, call.query, call.key, call.value)
-    return output, dict(zip(names, rows, strict=True)), True
+def _differentiable(
+    computed: tuple[Tensor | None, dict[str, Tensor]],
+    asked: tuple[str, ...],
+    call: Arguments | Mapping[str, Any],
+    *learnable: Tensor | None,
+) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """The output and the statistics asked for, with gradients by the learnable tensors."""
+    found = _apply((computed, asked, call), *learnable)
+    return (None, found) if computed[0] is None else (found[0], found[1:])
 
 
 class _Attend(torch.autograd.Function):
-    """Attention under autograd; the tensors that may have a gradient are arguments of their own."""
+    """Attention under autograd, which has been computed.
+
+    The tensors that may have a gradient are arguments of their own. A plain call has query, key and value,
+    and its options in place of the call, which is read from them if more than the core is needed.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        call: Arguments,
-        options: Mapping[str, Any],
-        asked: tuple[str, ...],
-        kept: tuple[str, ...],
-        *_: Any,
+        given: tuple[tuple[Tensor | None, dict[str, Tensor]], tuple[str, ...], Arguments | Mapping[str, Any]],
+        *learnable: Tensor | None,
     ) -> Any:
         """The output if there is a value, and the statistics asked for."""
-        output, rows, is_plain = _computed(call, options, kept)
-        ctx.form, ctx.asked = call[N_TENSORS:], asked
-        ctx.options = options if is_plain else None  # a plain call has no tensors among its options
-        ctx.save_for_backward(*call.tensors, output, *(rows.get(name) for name in KEPT))
+        (output, rows), asked, call = given
+        ctx.asked, ctx.kept = asked, tuple(name for name in rows if name in KEPT)
+        if isinstance(call, Arguments):
+            ctx.form, tensors = call[N_TENSORS:], call.tensors
+        else:
+            ctx.form, ctx.options, tensors = None, call, learnable
+        ctx.save_for_backward(*tensors, output, *(rows[name] for name in ctx.kept))
         ctx.set_materialize_grads(False)
         if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
             ctx.mark_non_differentiable(*counts)
@@ -371,18 +366,38 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         """The gradients of the learnable tensors."""
-        saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[len(_NO_GRADIENTS) :]
-        has_value = saved[2] is not None
-        given = dict(zip(ctx.asked, grads[has_value:], strict=True))
-        of_rows = (given.get(name) for name in DIFFERENTIABLE)
-        rows = (*saved[N_TENSORS:], grads[0] if has_value else None, *of_rows)
-        tensors = saved[:N_TENSORS]
-        if torch.is_grad_enabled() or not is_eager(*tensors, *rows):
-            return (*_NO_GRADIENTS, *differentiate_as_operator(tensors, ctx.form, rows, wanted))
-        if has_value and ctx.options is not None and all(each is None for each in grads[1:]):
-            output, lse = saved[N_TENSORS : N_TENSORS + 2]
-            query, key, value = tensors[:3]
-            plain = differentiate_tensors(query, key, value, grads[0], output, lse, ctx.options)
-            if plain is not None:
-                return (*_NO_GRADIENTS, *plain, *_NOT_OF_PLAIN)
-        return (*_NO_GRADIENTS, *differentiate(Arguments._make((*tensors, *ctx.form)), rows, wanted))
+        saved, wanted, form = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.form
+        *tensors, output = saved[: len(saved) - len(ctx.kept)]
+        kept = dict(zip(ctx.kept, saved[len(saved) - len(ctx.kept) :], strict=True))
+        eager = not torch.is_grad_enabled() and is_eager(*saved, *grads)
+        of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
+        if form is None:
+            query, key, value = tensors
+            if eager and of_output is not None and all(each is None for each in of_rows):
+                lse = kept["lse"]
+                plain = differentiate_tensors(query, key, value, of_output, output, lse, ctx.options)
+                if plain is not None:
+                    return (None, *plain)
+            call = read_call(query, key, value, ctx.options)
+            tensors, form, wanted = call.tensors, call[N_TENSORS:], _with_others(wanted)
+        given = dict(zip(ctx.asked, of_rows, strict=True))
+        rows = (
+            output,
+            *(kept.get(name) for name in KEPT),
+            of_output,
+            *(given.get(name) for name in DIFFERENTIABLE),
+        )
+        found = (
+            differentiate(Arguments._make((*tensors, *form)), rows, wanted)
+            if eager
+            else differentiate_as_operator(tensors, form, rows, wanted)
+        )
+        return (None, *(found if ctx.form is not None else found[:3]))
+
+
+_apply = apply_of(_Attend)
+
+
+def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Whether each learnable tensor has a gradient, of a plain call, which has the first three."""
+    return (*wanted, *(False,) * (len(LEARNABLE) - len(wanted)))

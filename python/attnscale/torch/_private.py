@@ -7,6 +7,7 @@ No other module reads a private name of PyTorch, and a test says which one a ver
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,6 +68,15 @@ def is_eager(*tensors: torch.Tensor | None) -> bool:
         if x is not None and not (type(x) in _PLAIN and _dispatch_keys(x).raw_repr() in _KEYS):
             return False
     return True
+
+
+def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """The ``apply`` of a function in calls that is_eager() speaks for.
+
+    It does not look for torch.func in every argument, which takes longer than a small attention.
+    """
+    found: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    return found
 
 
 def is_computed_again() -> bool:

@@ -37,23 +37,26 @@ struct dense_rows {
     clean = a.take<T>(gradient_block_rows<T> * stride);
   }
 
-  /// Row r of m times its factor (null: as it is).
+  /// Row r of m times its factor (null: as it is), and zeros to the end of the last vector of rows.
   void fill(const matrix& m, int count, int64_t columns, const T* factor) {
+    constexpr int w = width<T>;
+    const int padded = (count + w - 1) / w * w;
     finite = true;
-    for (int r = 0; r < gradient_block_rows<T>; ++r) {
+    bool bad[gradient_block_rows<T>];
+    for (int r = 0; r < padded; ++r) {
       T* const row = rows + r * stride;
       if (r < count) read_row(m, r, columns, row);
       for (int64_t c = r < count ? columns : 0; c < stride; ++c) row[c] = T(0);
       if (factor && r < count)
-        for (int64_t c = 0; c < columns; ++c) row[c] *= factor[r];
-      finite = finite && !has_nonfinite(row, stride);
+        for (int64_t c = 0; c < stride; c += w)
+          store(row + c, load(row + c) * broadcast(factor[r]));
+      bad[r] = has_nonfinite(row, stride);
+      finite = finite && !bad[r];
     }
     if (finite) return;
-    for (int r = 0; r < gradient_block_rows<T>; ++r) {
-      const bool bad = has_nonfinite(rows + r * stride, stride);
+    for (int r = 0; r < padded; ++r)
       for (ptrdiff_t c = 0; c < stride; ++c)
-        clean[r * stride + c] = bad ? T(0) : rows[r * stride + c];
-    }
+        clean[r * stride + c] = bad[r] ? T(0) : rows[r * stride + c];
   }
 
   /// What products with hidden pairs may read.

@@ -66,6 +66,11 @@ inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t star
 }
 inline int64_t widen_vectors(const void*, element_type, ptrdiff_t, int64_t, double*) { return 0; }
 
+template <class T>
+inline bool is_direct(const matrix_layout& layout) {
+  return layout.type == native<T> && layout.column == 1;
+}
+
 /// out[i] = element (row, i) of m for i < count.
 template <class T>
 inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
@@ -74,6 +79,10 @@ inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
   const bool half =
       m.layout.type == element_type::float16 || m.layout.type == element_type::bfloat16;
   if (half && m.layout.column == 1) i = widen_vectors(m.data, m.layout.type, start, count, out);
+  if (is_direct<T>(m.layout))
+    for (const T* const in = static_cast<const T*>(m.data) + start; i + width<T> <= count;
+         i += width<T>)
+      store(out + i, load(in + i));
   for (; i < count; ++i)
     out[i] = read_element<T>(m.data, m.layout.type, start + i * m.layout.column);
 }
@@ -152,11 +161,6 @@ struct prefetches {
     for (prefetcher& each : rows) each.next(), each.next();
   }
 };
-
-template <class T>
-inline bool is_direct(const matrix_layout& layout) {
-  return layout.type == native<T> && layout.column == 1;
-}
 
 /// Rows [row, row + rows) of m as T: in place where the memory allows it, else copied.
 template <class T>

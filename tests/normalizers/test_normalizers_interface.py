@@ -38,7 +38,6 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: N.Entmax(np.inf), "alpha must be finite, got inf"),
     (lambda: N.TopK(0), "k must be at least 1, got 0"),
     (lambda: N.SoftmaxN(0), "n must be greater than 0 (Softmax() is n = 0), got 0"),
-    (lambda: N.Sink(np.zeros((2, 2))), "logits must be one number or of shape (heads,), got shape"),
     (lambda: N.Sink([np.nan]), "logits must be finite"),
     (lambda: N.Sigmoid(np.inf), "bias must be finite, got inf"),
     (lambda: N.Softpick(-1), "eps must be at least 0, got -1"),
@@ -50,6 +49,10 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: N.get("top_k(8)"), "a normalizer is written NAME or NAME(parameter=value, ...), got 'top_k(8)'"),
     (lambda: at.attention(Q, K, V, normalizer="top_k(k=0)"), "k must be at least 1, got 0"),
     (lambda: at.attention(Q, K, V, normalizer=N.Sink([1.0] * 3)), "one a head, 2, got 3"),
+    (
+        lambda: at.attention(Q, K, V, normalizer=N.Sink(np.zeros((2, 2)))),
+        "logits must broadcast to (..., heads, n_queries)",
+    ),
     (
         lambda: at.attention_entropy(Q, K, normalizer="sigmoid"),
         "rows of Sigmoid(bias=None) have the statistics max_score, n_visible, argmax, max_weight, support, "
@@ -137,6 +140,40 @@ def test_a_sink_is_one_more_outcome(n_keys: int) -> None:
         np.testing.assert_allclose(rows.sink_weight, np.exp(logit - lse), atol=1e-13)
         np.testing.assert_allclose(rows.output, plain.output * np.exp(plain.lse - lse)[..., None], atol=1e-14)
         np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (3, 5), (1, 5), (2, 1, 1)])
+def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
+    """Row by row the call has the numbers of a sink of one logit, and the gradient of that row's logit."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 3, n, 4)) for n in (5, 7, 7))
+    logits = rng.standard_normal(shape)
+    sink, of_rows = N.Sink(logits), np.broadcast_to(logits, (2, 3, 5))
+    found = at.attention_statistics(q, k, v, normalizer=sink, statistics=N.Sink.statistics)
+    weights = at.attention_weights(q, k, normalizer=sink)
+    gradient = at.attention_gradients(q, k, v, v[..., :5, :], normalizer=sink).sink
+    wanted = np.zeros((2, 3, 5))
+    for at_row in np.ndindex(2, 3, 5):
+        own = {"normalizer": N.Sink(of_rows[at_row])}
+        heads, one = at_row[:2], (q[at_row][None, None], k[at_row[:2]][None], v[at_row[:2]][None])
+        alone = at.attention_statistics(*one, statistics=N.Sink.statistics, **own)
+        for name in ("output", "lse", "entropy", "sink_weight", "concentration"):
+            np.testing.assert_allclose(getattr(found, name)[at_row], getattr(alone, name)[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(weights[at_row], at.attention_weights(*one[:2], **own)[0, 0], rtol=1e-12)
+        grad = v[heads][at_row[2]][None, None]
+        wanted[at_row] = at.attention_gradients(*one, grad, **own).sink
+    axes = tuple(i for i, n in enumerate((1,) * (3 - len(shape)) + shape) if n == 1)
+    assert np.shape(gradient) == shape
+    np.testing.assert_allclose(gradient, wanted.sum(axes, keepdims=True).reshape(shape), rtol=1e-10)
+
+
+def test_sinks_of_rows_are_compared_by_their_numbers() -> None:
+    logits = np.arange(6.0).reshape(2, 3)
+    sink = N.Sink(logits)
+    logits[0, 0] = 9
+    assert sink == N.Sink(np.arange(6).reshape(2, 3)) != N.Sink(logits)
+    assert hash(sink) == hash(N.Sink(np.arange(6).reshape(2, 3)))
+    assert N.get(sink.spelling) == sink
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -145,6 +145,18 @@ def test_two_axes_of_samples_and_samples_of_sinks() -> None:
         np.testing.assert_array_equal(found[:, i], wanted)
 
 
+@pytest.mark.parametrize("shape", [(3, N), (2, 3, N), (2, 1, 1)])
+def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
+    logits = draw(*shape)
+    attend = lambda s: at.jax.attention(*QKV, normalizer=at.jax.Sink(s))  # noqa: E731
+    normalizer = at.normalizers.Sink(logits)
+    np.testing.assert_array_equal(jax.jit(attend)(logits), at.attention(*QKV, normalizer=normalizer))
+    gradient = jax.grad(lambda s: attend(s).sum())(logits)
+    ones = np.ones_like(at.attention(*QKV))
+    wanted = at.attention_gradients(*QKV, ones, normalizer=normalizer).sink
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("law", ["log_n", "ssmax(s=0.43)", "llama4_temperature(floor=2)"])
 @pytest.mark.parametrize(
     ("option", "given"),

@@ -37,6 +37,21 @@ def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
     assert torch.autograd.gradcheck(call, (logits,))
 
 
+def test_a_sink_key() -> None:
+    """One more key without a value, which is learned: the logits are its scores."""
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    sink_key = draw(3, 8)
+
+    def call(*given: Any) -> Any:
+        logits = 0.5 * torch.einsum("bhnd,hd->bhn", given[0], given[3])
+        return at.torch.attention(*given[:3], scale=0.5, normalizer=at.torch.Sink(logits))
+
+    keys = torch.cat([sink_key[None, :, None].expand(2, 3, 1, 8), k], 2)
+    wanted = (0.5 * q @ keys.mT).softmax(-1)[..., 1:] @ v
+    torch.testing.assert_close(call(q, k, v, sink_key), wanted)
+    assert torch.autograd.gradcheck(call, (q, k, v, sink_key), fast_mode=True)
+
+
 def test_a_bias_of_sigmoid_for_each_head() -> None:
     q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
     bias = draw(3)

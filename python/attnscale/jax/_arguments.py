@@ -42,8 +42,8 @@ class Sink:
 
     Parameters
     ----------
-    logits : jax.Array, shape () or (heads,)
-        The score of the sink, for all heads or one a head. May be traced and differentiated.
+    logits : jax.Array, shape (), (heads,) or (..., heads, n_queries)
+        The score of the sink, for all heads, one a head or one a row. May be traced and differentiated.
 
     Examples
     --------
@@ -334,7 +334,7 @@ class _Placed:
         """The numbers of a normalizer."""
         if isinstance(normalizer, Sink):
             logits = jnp.asarray(normalizer.logits)
-            logits = logits[:, None] if logits.ndim and len(self.call.row_shape) > 1 else logits
+            logits = logits[:, None] if logits.ndim == 1 and len(self.call.row_shape) > 1 else logits
             wide = logits.dtype if logits.dtype == np.float64 else np.float32
             return {"sink": self._axes(logits, 1).astype(wide)}
         given = {name: getattr(rule, name) for name in ("sink", "bias", "factor")}

@@ -71,7 +71,8 @@ class Normalizer:
         """
         usual = {each.name: each.default for each in fields(cast(Any, self))}
         given = {name: getattr(self, name) for name in usual}
-        return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
+        changed = {name for name, value in usual.items() if value is MISSING or given[name] != value}
+        return spell(self.name, {name: given[name] for name in given if name in changed})
 
     def _rule(self, call: Rows) -> Rule:
         """What the core takes for this call; a normalizer that does not fit the call is refused."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import as_array, number, shown
+from .._checks import as_array, fit_to, number, shown
 from ._base import Normalizer, Rows, Rule, built_in
 
 if TYPE_CHECKING:
@@ -84,26 +84,30 @@ class SoftmaxN(Normalizer):
 @built_in
 @dataclass(frozen=True, eq=False)
 class Sink(Normalizer):
-    """p_j = exp(s_j) / (exp(logit) + sum_k exp(s_k)), with a learned logit a head.
+    """p_j = exp(s_j) / (exp(logit) + sum_k exp(s_k)), with a logit for each head or each row.
 
     The sink is one more outcome, without a value, as for :class:`SoftmaxN`, which is the logit ln n. The
     logit is a score: it is not scaled.
 
     Parameters
     ----------
-    logits : float or array_like, shape (heads,)
-        The logit of each query head, or one for all.
+    logits : float or array_like, shape (heads,) or (..., heads, n_queries)
+        The logit of each query head, one for all, or with two axes and more one for each row, which
+        broadcasts.
 
     Raises
     ------
     TypeError
         If the logits are not numbers.
     ValueError
-        If they are not finite or have more than one axis; in a call, if they are not one a head.
+        If they are not finite; in a call, if they are not one a head, and do not broadcast to its rows.
 
     Notes
     -----
     gpt-oss (OpenAI 2025) concatenates the logit to the scores and drops its column after the softmax.
+    Inkling 2 computes the logit of each token. A sink key, one learned vector for each head, is the logits
+    ``scale * np.einsum("...hnd,hd->...hn", query, sink_key)``; :class:`attnscale.torch.Sink` takes their
+    gradient to both.
 
     Examples
     --------
@@ -126,18 +130,20 @@ class Sink(Normalizer):
         array = as_array("logits", self.logits)
         if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
             raise TypeError(f"logits must be numbers, got {shown(self.logits)}")
-        if array.ndim > 1:
-            raise ValueError(f"logits must be one number or of shape (heads,), got shape {array.shape}")
         if not np.isfinite(array).all():
             raise ValueError("logits must be finite, got NaN or infinity")
-        values = array.astype(np.float64).tolist()  # a copy that nobody changes
-        object.__setattr__(self, "logits", tuple(values) if array.ndim else values)
+        own: Any = array.astype(np.float64)  # a copy that nobody changes
+        if own.ndim > 1:
+            own.flags.writeable = False
+        else:
+            own = tuple(own.tolist()) if own.ndim else own.item()
+        object.__setattr__(self, "logits", own)
 
     def __eq__(self, other: object) -> bool:
-        return self.logits == other.logits if isinstance(other, Sink) else NotImplemented
+        return np.array_equal(self.logits, other.logits) if isinstance(other, Sink) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((Sink, self.logits))
+        return hash((Sink, np.asarray(self.logits).tobytes()))
 
     def _rule(self, call: Rows) -> Rule:
         return Rule("softmax", sink=self._per_row(call.row_shape))
@@ -147,6 +153,8 @@ class Sink(Normalizer):
         logits: Any = np.asarray(self.logits)
         if logits.ndim == 0:
             return float(logits)
+        if logits.ndim > 1:
+            return fit_to("logits", logits, row_shape, "(..., heads, n_queries)")
         heads = row_shape[-2] if len(row_shape) > 1 else 1
         if logits.size not in (1, heads):
             raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")

@@ -104,7 +104,7 @@ def weigh(rows: SimpleNamespace, s: Array, seen: Array, normalizer: Any) -> Simp
     rows.sink_weight, rows.sink_score = np.where(broken, np.nan, 0.0), 0.0
     if isinstance(rule, (normalizers.SoftmaxN, normalizers.Sink)):
         logit = np.log(rule.n) if isinstance(rule, normalizers.SoftmaxN) else np.asarray(rule.logits)
-        rows.sink_score = logit[:, None] if np.ndim(logit) and s.ndim > 2 else logit
+        rows.sink_score = logit[:, None] if np.ndim(logit) == 1 and s.ndim > 2 else logit
         share, rows.sink_weight, rows.lse = softmax_beside(rows.lse, rows.sink_score)
         rows.p = rows.p * share[..., None]
     elif not isinstance(rule, normalizers.Softmax):

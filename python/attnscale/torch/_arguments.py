@@ -170,7 +170,7 @@ class Arguments(NamedTuple):
 
     def _normalizer(self) -> Any:
         if self.sink is not None:
-            return sink_of_array(array(self.sink.double()))
+            return normalizers.Sink(array(self.sink.double()))
         if self.bias is not None:
             return _HeadSigmoid(array(self.bias.double()))
         if self.alpha is not None:
@@ -270,11 +270,6 @@ def alignment_of(is_causal: Any, causal: Any) -> tuple[str, int | None]:
     return (found, None) if isinstance(found, str) else ("", found)
 
 
-def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:
-    """A sink with one logit for each head, (heads,), or for each row, (batch, heads, n_queries)."""
-    return normalizers.Sink(logits) if logits.ndim < 2 else _RowSink(logits)
-
-
 class _HeadSigmoid(Normalizer):
     name = "sigmoid"
     statistics = normalizers.Sigmoid.statistics
@@ -287,13 +282,3 @@ class _HeadSigmoid(Normalizer):
             "bias", self.bias[..., None] if self.bias.ndim else self.bias, call.row_shape, "(heads,)"
         )
         return Rule("sigmoid", bias=np.ascontiguousarray(np.broadcast_to(fitted, call.row_shape)))
-
-
-class _RowSink(Normalizer):
-    name = "sink"
-
-    def __init__(self, logits: NDArray[np.float64]) -> None:
-        self.logits = logits
-
-    def _rule(self, call: Rows) -> Rule:
-        return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))

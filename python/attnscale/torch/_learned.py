@@ -121,8 +121,9 @@ class Sink:
 
     Parameters
     ----------
-    logits : Tensor, shape (heads,) or ()
-        Logit of the sink of each query head, or one for all heads; may require grad.
+    logits : Tensor, shape (), (heads,) or (..., heads, n_queries)
+        Logit of the sink for all heads, of each query head or of each row; may require grad. Those of a sink
+        key are ``scale * torch.einsum("...hnd,hd->...hn", query, sink_key)``.
 
     Examples
     --------

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ... import normalizers
 from ..._calibrate.fit import Length
 from ..._report.make import Group
-from .._arguments import sink_of_array
 from .._learned import Sink
 from .._tensors import array, shows
 from .by_name import ByName, LoggedCall
@@ -62,7 +62,7 @@ def mean_of_texts(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.flo
 def on_host(option: Any) -> Any:
     """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""
     if isinstance(option, Sink):
-        return sink_of_array(array(option.logits.detach().cpu()))
+        return normalizers.Sink(array(option.logits.detach().cpu()))
     return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
 
 

@@ -45,6 +45,8 @@ ATTNSCALE_LAW(latent_scale, not_used, ATTNSCALE_NUMBER(hidden, above, 0),
               ATTNSCALE_NUMBER(rank, above, 0));
 ATTNSCALE_LAW(log_n, visible_keys, ATTNSCALE_NUMBER(base, above, 1),
               ATTNSCALE_NUMBER(floor, at_least, 1));
+ATTNSCALE_LAW(log_power, visible_keys, ATTNSCALE_NUMBER(power, at_least, 0),
+              ATTNSCALE_NUMBER(base, above, 1));
 ATTNSCALE_LAW(log_n_from_training, query_position_plus_1, ATTNSCALE_NUMBER(train_length, above, 1));
 ATTNSCALE_LAW(natural_log_n, row_size);
 ATTNSCALE_LAW(kappa, visible_keys, ATTNSCALE_NUMBER(kappa, finite, 0));
@@ -117,6 +119,9 @@ inline double beta(const laws::latent_scale& law, double, double) {
 }
 inline double beta(const laws::log_n& law, double n, double) {
   return std::log(std::max(n, law.floor)) / std::log(law.base);
+}
+inline double beta(const laws::log_power& law, double n, double) {
+  return std::pow(std::log(n) / std::log(law.base), law.power);
 }
 inline double beta(const laws::log_n_from_training& law, double n, double) {
   return std::max(1.0, std::log(n) / std::log(law.train_length));

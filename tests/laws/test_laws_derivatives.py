@@ -32,6 +32,8 @@ LEARNED: list[tuple[laws.Law, tuple[str, ...]]] = [
     (laws.get("inkling_temperature(floor=64, over_head_dim=True)"), ("alpha",)),
     (laws.SelectiveTemperature(0.2), ("strength",)),
     (laws.SelectiveTemperature([0.2, 0.01]), ("strength",)),
+    (laws.LogPower(), ("power", "base")),
+    (laws.LogPower(power=1.3, base=64), ("power", "base")),
     (laws.NoPETemperature(0.3, train_length=64), ("slope", "train_length")),
     (laws.NoPETemperature([0.3, 0.7, -0.1], train_length=64), ("slope", "train_length")),
     (laws.get("info_scale(train_length=64)"), ("train_length",)),

@@ -43,6 +43,8 @@ VALUES = [
     (lambda: laws.BeamTemperature(length=0), "length must be greater than 0, got 0"),
     (lambda: laws.InklingTemperature(floor=0), "floor must be greater than 0, got 0"),
     (lambda: laws.SelectiveTemperature(math.inf), "strength must be finite, got inf"),
+    (lambda: laws.LogPower(power=-0.5), "power must be at least 0, got -0.5"),
+    (lambda: laws.LogPower(base=1), "base must be greater than 1, got 1"),
     (lambda: laws.NoPETemperature(0.3, train_length=0), "train_length must be greater than 0, got 0"),
     (lambda: laws.NoPETemperature([]), "slope must be a number or one number a head, got sh"),
     (lambda: laws.YaRN(0), "factor must be greater than 0, got 0"),

@@ -236,3 +236,8 @@ def test_a_jax_that_is_missing_or_too_old(version: Any, message: str) -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == message
+
+
+def test_forward_mode_is_not_there() -> None:
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda q: at.jax.attention(q, q, q), (jnp.ones((1, 3, 4)),), (jnp.ones((1, 3, 4)),))

@@ -8,6 +8,7 @@ from typing import Any
 
 import attnscale as at
 import pytest
+from attnscale._results import DIFFERENTIABLE
 
 torch = pytest.importorskip("torch")
 
@@ -263,6 +264,19 @@ def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
     parameters = learnt(options)
     call = lambda q, k, v, *_: at.torch.attention(q, k, v, backend="torch", **options)  # noqa: E731
     assert torch.autograd.gradgradcheck(call, (*tensors, *parameters), fast_mode=True, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"is_causal": True}, {"normalizer": "softmax_1"}, {"softcap": 1.5}], ids=str
+)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_second_derivatives_of_statistics(name: str, options: dict[str, Any]) -> None:
+    def call(query: Any, key: Any) -> Any:
+        rows = at.torch.attention_statistics(query, key, statistics=[name], backend="torch", **options)
+        return getattr(rows, name)
+
+    query, key = draw(2, 4, 4, seed=0), draw(2, 5, 4, seed=1)
+    assert torch.autograd.gradgradcheck(call, (query, key), fast_mode=True, atol=1e-4)
 
 
 def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:

@@ -283,6 +283,7 @@ _LAWS = (
     ["BeamTemperature", {"exponent": 0.2, "length": 4.0}],
     ["InklingTemperature", {"alpha": 0.5, "floor": 4.0}],
     ["SelectiveTemperature", {"strength": 0.3}],
+    ["LogPower", {"power": 0.5, "base": 8.0}],
     ["NoPETemperature", {"slope": 0.3, "train_length": 4.0}],
     ["ASEntmax", {"delta": 1.0, "beta": 0.3, "gamma": 1.0}],
     ["Annealed", {"n0": 8.0}],

@@ -69,6 +69,9 @@ struct latent_scale {  ///< sqrt(hidden / rank) / sqrt(head_dim)
 struct log_n {  ///< ln(max(n, floor)) / ln(base) / sqrt(head_dim)
   double base = 512, floor = 1;
 };
+struct log_power {  ///< (ln(n) / ln(base))^power / sqrt(head_dim)
+  double power = 0.5, base = 4096;
+};
 struct log_n_from_training {  ///< max(1, ln(n) / ln(train_length)) / sqrt(head_dim)
   double train_length = not_given;
 };
@@ -176,7 +179,7 @@ class ATTNSCALE_EXPORT scale_law {
  public:
   using any = std::variant<
       laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
-      laws::disentangled_scale, laws::latent_scale, laws::log_n, laws::log_n_from_training,
+      laws::disentangled_scale, laws::latent_scale, laws::log_n, laws::log_power, laws::log_n_from_training,
       laws::natural_log_n, laws::kappa, laws::qwen_log_n, laws::grok_temperature, laws::ssmax,
       laws::asentmax, laws::llama4_temperature, laws::ministral_temperature, laws::beam_temperature,
       laws::inkling_temperature, laws::selective_temperature, laws::nope_temperature, laws::yarn,

@@ -14,7 +14,17 @@ from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N
 from ._registry import FunctionLaw, explain, from_dict, from_json, get, names, register
 from ._constant import Constant, DisentangledScale, LatentScale, LayerIndex, MuP, PerHead, Standard, Unscaled
-from ._log_n import ASEntmax, GrokTemperature, Kappa, LogN, LogNFromTraining, NaturalLogN, QwenLogN, SSMax
+from ._log_n import (
+    ASEntmax,
+    GrokTemperature,
+    Kappa,
+    LogN,
+    LogNFromTraining,
+    LogPower,
+    NaturalLogN,
+    QwenLogN,
+    SSMax,
+)
 from ._temperature import (
     BeamTemperature,
     InklingTemperature,
@@ -59,6 +69,7 @@ __all__ = [
     "Llama4Temperature",
     "LogN",
     "LogNFromTraining",
+    "LogPower",
     "LongRoPE",
     "MLAYaRN",
     "MinistralTemperature",

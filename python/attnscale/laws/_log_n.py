@@ -63,6 +63,54 @@ class LogN(ClosedForm):
 
 @built_in
 @dataclass(frozen=True)
+class LogPower(ClosedForm):
+    """(ln n / ln base)^power / sqrt(head_dim): 1/sqrt(head_dim) at n = base.
+
+    Parameters
+    ----------
+    power : float, default 0.5
+        At least 0. 0 is the standard scale, 1 is :class:`LogN`.
+    base : float, default 4096
+        The length at which the scale is the standard one; > 1.
+
+    Examples
+    --------
+    >>> LogPower().multiplier([4096, 16384], 64).round(4)  # an image of twice the width
+    array([1.    , 1.0801])
+    """
+
+    power: float = 0.5
+    base: float = 4096.0
+    name: ClassVar[str] = "log_power"
+    n_means: ClassVar[NMeans] = "visible keys"
+    length_parameter: ClassVar[str | None] = "base"
+    formula: ClassVar[str] = "(ln(n) / ln(base))**power / sqrt(head_dim)"
+    source: ClassVar[str] = (
+        "power 1/2: Jin et al. 2023, proportional attention of images of other sizes, arXiv 2306.08645"
+    )
+    used_by: ClassVar[str] = "Lumina 2 and other diffusion transformers in diffusers (power 1/2, base 4096)"
+    remark: ClassVar[str] = (
+        "diffusers counts the tokens of the call before its mask, padding too, and gets its base from the "
+        "image size of training, (size / 16)^2. Where a call has padding, law.scale(n, head_dim) is that "
+        "number. 1/2 is also the power of ln n with which sqrt(1 + 2 ln(n / n0)), the first order of the "
+        "scale that keeps the entropy of random keys, grows"
+    )
+
+    def __post_init__(self) -> None:
+        at_least(self, "power", 0)
+        greater_than(self, "base", 1)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        beta = self._beta(n, head_dim)
+        logs = np.log(np.log(np.maximum(n, 2)) / math.log(self.base))
+        return {
+            "power": np.where(n > 1, beta * logs, 0.0) if self.power else np.where(n >= 2, logs, 0.0),
+            "base": -self.power * beta / (self.base * math.log(self.base)),
+        }
+
+
+@built_in
+@dataclass(frozen=True)
 class LogNFromTraining(ClosedForm):
     """max(1, log_L(n)) / sqrt(head_dim): the standard scale up to the training length L.
 
@@ -250,7 +298,9 @@ class SSMax(ClosedForm):
     n_means: ClassVar[NMeans] = "row size"
     formula: ClassVar[str] = "(s * ln(max(n, floor)) + b) / sqrt(head_dim)"
     source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
-    used_by: ClassVar[str] = "axolotl (floor=2, n from the start of each packed document)"
+    used_by: ClassVar[str] = (
+        "axolotl (floor=2, n from the start of each packed document), Mistral Large 4 (s and b learned a head)"
+    )
     remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
 
     def __post_init__(self) -> None:

@@ -43,7 +43,7 @@ _LAWS = (
         *("mla_yarn", "layer_index", "disentangled_scale", "latent_scale"),
         *("scale_invariant", "adaptive_temperature", "critical_scale"),
     ),
-    ("per_head", "sparsity_invariant", "variance_invariant", "retrieval", "nope_temperature"),
+    ("per_head", "sparsity_invariant", "variance_invariant", "retrieval", "nope_temperature", "log_power"),
     ("norm_softmax", "qk_norm_scale", "swin_v2", "lssa", "selective_temperature"),
 )
 _PLACES = {law: (row, column) for row, names in enumerate(_LAWS) for column, law in enumerate(names)}

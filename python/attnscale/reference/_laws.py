@@ -106,6 +106,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "beam_temperature": lambda n, d, exponent, length: np.exp(exponent * np.log1p(n / length)),
     "inkling_temperature": _inkling,
     "selective_temperature": lambda n, d, strength: 1 + strength * np.log(n),
+    "log_power": lambda n, d, power, base: (np.log(n) / math.log(base)) ** power,
     "nope_temperature": lambda n, d, slope, train_length: (
         1 + slope * np.where(n > train_length, np.log(np.maximum(n, 1)) - math.log(train_length), 0.0)
     ),

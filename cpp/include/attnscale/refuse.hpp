@@ -94,14 +94,18 @@ inline void check_threads(int num_threads) {
     refuse("num_threads must be at least 1, or 0 for the default, got " + text_of(num_threads));
 }
 
-/// One of the enumerators of its type, whose last one is `last`: a cast makes others.
+[[noreturn]] inline void refuse_enumerator(const char* name, unsigned seen, unsigned most) {
+  refuse(std::string(name) + " must be an enumerator of its type, from 0 to " + text_of(most) +
+         ", got " + text_of(seen));
+}
+
+/// One of the enumerators of its type, whose last one is `last`: a cast makes others. What refuses
+/// is a function of its own, so that the check of a constant is none.
 template <class Enum>
 requires std::is_enum_v<Enum>
 constexpr void check_enumerator(const char* name, Enum value, Enum last) {
   const auto seen = static_cast<unsigned>(value), most = static_cast<unsigned>(last);
-  if (seen > most)
-    refuse(std::string(name) + " must be an enumerator of its type, from 0 to " + text_of(most) +
-           ", got " + text_of(seen));
+  if (seen > most) refuse_enumerator(name, seen, most);
 }
 
 /// Memory that the caller has for `count` elements.

@@ -177,15 +177,17 @@ inline constexpr bool is_law<L, std::variant<Laws...>> = std::is_same_v<L, std::
 /// A law with its parameters: a value, small to copy.
 class ATTNSCALE_EXPORT scale_law {
  public:
-  using any = std::variant<
-      laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
-      laws::disentangled_scale, laws::latent_scale, laws::log_n, laws::log_power, laws::log_n_from_training,
-      laws::natural_log_n, laws::kappa, laws::qwen_log_n, laws::grok_temperature, laws::ssmax,
-      laws::asentmax, laws::llama4_temperature, laws::ministral_temperature, laws::beam_temperature,
-      laws::inkling_temperature, laws::selective_temperature, laws::nope_temperature, laws::yarn,
-      laws::mla_yarn, laws::longrope, laws::info_scale, laws::annealed, laws::sparsity_invariant,
-      laws::variance_invariant, laws::retrieval, laws::scale_invariant, laws::critical_scale,
-      laws::norm_softmax, laws::qk_norm_scale, laws::swin_v2, laws::lssa, laws::table>;
+  using any =
+      std::variant<laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
+                   laws::disentangled_scale, laws::latent_scale, laws::log_n, laws::log_power,
+                   laws::log_n_from_training, laws::natural_log_n, laws::kappa, laws::qwen_log_n,
+                   laws::grok_temperature, laws::ssmax, laws::asentmax, laws::llama4_temperature,
+                   laws::ministral_temperature, laws::beam_temperature, laws::inkling_temperature,
+                   laws::selective_temperature, laws::nope_temperature, laws::yarn, laws::mla_yarn,
+                   laws::longrope, laws::info_scale, laws::annealed, laws::sparsity_invariant,
+                   laws::variance_invariant, laws::retrieval, laws::scale_invariant,
+                   laws::critical_scale, laws::norm_softmax, laws::qk_norm_scale, laws::swin_v2,
+                   laws::lssa, laws::table>;
 
   /// From a law's type; refuses parameters out of range, and those that have to be given.
   template <class L>

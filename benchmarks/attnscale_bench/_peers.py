@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -46,8 +47,16 @@ class Torch:
     def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
         """scaled_dot_product_attention with a batch axis in front: only 4-D input takes its fast path."""
         fused = self.module.nn.functional.scaled_dot_product_attention
-        tensors = [self._tensor(array)[None] for array in (query, key, value)]
-        return self._without_gradients(lambda: fused(*tensors, is_causal=is_causal))
+        return self.call(partial(fused, is_causal=is_causal), query, key, value)
+
+    def call(self, function: Callable[..., object], *arrays: Array) -> Action:
+        """A function of tensors with a batch axis in front, without gradients."""
+        tensors = self.tensors(*arrays)
+        return self._without_gradients(lambda: function(*tensors))
+
+    def tensors(self, *arrays: Array) -> list[Any]:
+        """The arrays with a batch axis in front."""
+        return [self._tensor(array)[None] for array in arrays]
 
     def _tensor(self, array: Array) -> Any:
         """The array as a tensor; NumPy and PyTorch know each other's bfloat16 as bits alone."""

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ._engines import ENGINES, Engine, Prepared
 from ._rows import Row, Unit, skipped
 from ._session import OURS, Measured, Session, random_heads
-from ._timing import Action
 
-__all__ = ["beside"]
+__all__ = ["beside", "checked"]
 
 #: How far results may be apart, over the largest number of ours.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
@@ -33,21 +32,17 @@ def beside(session: Session, name: str, *, work: str, n: int, head_dim: int, dty
         arrays.append(np.random.default_rng(1).standard_normal(arrays[0].shape, np.float32))
     ours = engines[OURS].prepare(*arrays, session.threads)
     expected = ours.read(ours.call())
-    calls: dict[str, Action] = {}
-    refused: dict[str, str] = {}
-    for engine, of in engines.items():
-        found = _prepared(of, arrays, session.threads, expected, _TOLERANCE[dtype])
-        if isinstance(found, Prepared):
-            calls[engine] = found.call
-        else:
-            refused[engine] = found
-    measured = session.measure(calls)
+    found = {
+        engine: checked(of, arrays, session.threads, expected, _TOLERANCE[dtype])
+        for engine, of in engines.items()
+    }
+    measured = session.measure({name: of.call for name, of in found.items() if isinstance(of, Prepared)})
     flops = ENGINES[work].flops * 8 * n * n * head_dim
     rows = []
-    for engine, of in engines.items():
-        row, said = (name, what) if engine == OURS else (f"{name}_{engine}", f"  {of.title}")
-        if engine in refused:
-            rows.append(skipped(row, said, Unit.SHARE, refused[engine]))
+    for engine, of in found.items():
+        row, said = (name, what) if engine == OURS else (f"{name}_{engine}", f"  {engines[engine].title}")
+        if not isinstance(of, Prepared):
+            rows.append(skipped(row, said, Unit.SHARE, of))
             continue
         share = partial(Measured.share_of_peak, flops=flops, name=engine)
         rows.append(measured.row(row, said, Unit.SHARE, share, flops=flops, of=engine))
@@ -60,7 +55,7 @@ def _arrays(n: int, head_dim: int, dtype: str) -> list[NDArray[Any]]:
     return list(arrays if dtype == "float32" else arrays.astype(import_module("ml_dtypes").bfloat16))
 
 
-def _prepared(
+def checked(
     engine: Engine, arrays: list[NDArray[Any]], threads: int, expected: NDArray[Any], tolerance: float
 ) -> Prepared | str:
     """The call of an engine whose result is that of ours, or why there is none."""

@@ -133,7 +133,9 @@ def _onednn(q: Array, k: Array, v: Array, threads: int) -> Prepared:
 
 
 def _torch_step(q: Array, k: Array, v: Array, grad: Array, threads: int) -> Prepared:
-    return Prepared(_torch().attention_step(q, k, v, grad), lambda result: np.stack([x[0] for x in result]))
+    return Prepared(
+        _torch().attention_step(q, k, v, grad), lambda found: np.stack([*map(_from_torch, found)])
+    )
 
 
 def _torch_formulas(q: Array, k: Array, v: Array, threads: int) -> Prepared:
@@ -185,7 +187,7 @@ def _jax_step(q: Array, k: Array, v: Array, grad: Array, threads: int) -> Prepar
     def gradients(query: Any, key: Any, value: Any, wanted: Any) -> Any:
         return jax.vjp(jax.nn.dot_product_attention, query, key, value)[1](wanted)
 
-    return Prepared(_jax(gradients, q, k, v, grad), lambda result: np.stack([_from_jax(x) for x in result]))
+    return Prepared(_jax(gradients, q, k, v, grad), lambda found: np.stack([*map(_from_jax, found)]))
 
 
 def _jax_twice(q: Array, k: Array, v: Array, threads: int) -> Prepared:
@@ -197,7 +199,7 @@ def _jax_twice(q: Array, k: Array, v: Array, threads: int) -> Prepared:
         output, lse = attend(query, key, value, return_residual=True)
         return output, lse - scale * (query * attend(query, key, key)).sum(-1)
 
-    return Prepared(_jax(both, q, k, v), lambda result: _with_entropy([_from_jax(x) for x in result]))
+    return Prepared(_jax(both, q, k, v), lambda found: _with_entropy(map(_from_jax, found)))
 
 
 # ---- engines for inference ----------------------------------------------------------------------
@@ -275,8 +277,8 @@ def _ggml(q: Array, k: Array, v: Array, threads: int) -> Prepared:
     """ggml keeps queries and the output in float32."""
     ggml: Any = import_module("ggml")
     heads, n, dim = q.shape
-    size = 8 * _wide(q)[0].nbytes + 2**24
-    context = ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=False))
+    size = ggml.ggml_init_params(mem_size=32 * q.size + 2**24, mem_buffer=None, no_alloc=False)
+    context = ggml.ggml_init(size)
 
     def tensor(array: Array) -> Any:
         kind = ggml.GGML_TYPE_BF16 if _is_narrow(array) else ggml.GGML_TYPE_F32
@@ -322,7 +324,7 @@ def _our_step(q: Array, k: Array, v: Array, grad: Array, threads: int) -> Prepar
         rows = attention_statistics(q, k, v, statistics="lse")
         return attention_gradients(q, k, v, grad, forward=rows)
 
-    return Prepared(step, lambda found: np.stack([found.query, found.key, found.value]))
+    return Prepared(step, lambda found: np.stack(_wide(found.query, found.key, found.value)))
 
 
 _FUSED = "scaled_dot_product_attention"

@@ -25,11 +25,13 @@ def beside(session: Session, name: str, *, work: str, n: int, head_dim: int, dty
     engines = ENGINES[work].engines
     what = f"{work} {dtype}, 8 x {n} x {head_dim}"
     try:
-        arrays = _arrays(n, head_dim, dtype)
+        kind = np.dtype(np.float32 if dtype == "float32" else import_module("ml_dtypes").bfloat16)
     except ImportError as error:
         return [skipped(name, what, Unit.SHARE, str(error))]
+    wide = [*random_heads(8, n, head_dim)]
     if work == "step":
-        arrays.append(np.random.default_rng(1).standard_normal(arrays[0].shape, np.float32))
+        wide.append(np.random.default_rng(1).standard_normal(wide[0].shape, np.float32))
+    arrays = [array.astype(kind) for array in wide]
     ours = engines[OURS].prepare(*arrays, session.threads)
     expected = ours.read(ours.call())
     found = {
@@ -47,12 +49,6 @@ def beside(session: Session, name: str, *, work: str, n: int, head_dim: int, dty
         share = partial(Measured.share_of_peak, flops=flops, name=engine)
         rows.append(measured.row(row, said, Unit.SHARE, share, flops=flops, of=engine))
     return rows
-
-
-def _arrays(n: int, head_dim: int, dtype: str) -> list[NDArray[Any]]:
-    """Query, key and value."""
-    arrays = random_heads(8, n, head_dim)
-    return list(arrays if dtype == "float32" else arrays.astype(import_module("ml_dtypes").bfloat16))
 
 
 def checked(

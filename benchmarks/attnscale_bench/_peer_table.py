@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnscale.plot._style import COLOURS, style
+from attnscale.plot._style import COLOURS, GREY, style
 
 from ._engines import ENGINES, Engine, with_version
 from ._report import Report
@@ -39,6 +39,7 @@ TABLES = {
     "float32": ("attention, float32", "forward", "float32"),
     "bfloat16": ("attention, bfloat16", "forward", "bfloat16"),
     "gradients": ("attention and gradients, float32", "step", "float32"),
+    "gradients_bfloat16": ("attention and gradients, bfloat16", "step", "bfloat16"),
     "entropy": ("output and entropy, float32", "entropy", "float32"),
 }
 
@@ -101,11 +102,12 @@ def write_peers(report: Report, folder: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     with style():
-        drawing = Figure(figsize=(7, 7.2))
-        axes = drawing.subplots(2, 2, sharex=True).ravel()
+        drawing = Figure(figsize=(7, 7.5))
+        *axes, last = drawing.subplots(3, 2).ravel()
         draw_peers(found, axes)
         lines = {line.get_label(): line for ax in axes for line in ax.get_lines()}
-        drawing.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=2)
+        last.axis("off")
+        last.legend(lines.values(), lines.keys(), loc="center left", handlelength=3)
         drawing.savefig(figure, metadata={"Date": None})
     return [table, figure]
 
@@ -126,7 +128,7 @@ def draw_peers(found: Sequence[Beside], axes: Sequence[Axes]) -> None:
             ours = engine.package == "attnscale"
             ax.plot(
                 *zip(*points, strict=True),
-                color="black" if ours else COLOURS[packages.index(engine.package) - 1],
+                color="black" if ours else (*COLOURS[:6], GREY)[packages.index(engine.package) - 1],
                 linestyle="-" if ours else _DASHES[functions[engine.package].index(engine.title)],
                 linewidth=2.2 if ours else 1.3,
                 marker="o",
@@ -144,8 +146,8 @@ def _markdown(found: Sequence[Beside], report: Report) -> Iterator[str]:
     yield (
         f"Measured on {machine['date'][:10]}: {machine['cpu']}, level {machine['simd_level']}, "
         f"{machine['num_threads']} threads; medians of {report.settings['rounds']} rounds. Half the "
-        f"distance between the quartiles of a ratio is {median(spreads):.0%} of it in the median, "
-        f"{max(spreads):.0%} at most."
+        f"distance between the quartiles of a ratio is {100 * median(spreads):.0f} % of it in the median, "
+        f"{100 * max(spreads):.0f} % at most."
     )
     if any(row.disturbed for row in report.rows):
         yield ""
@@ -179,7 +181,8 @@ def _markdown(found: Sequence[Beside], report: Report) -> Iterator[str]:
 
 
 def _cell(found: Beside) -> str:
-    """The share of the peak, and how many times our time."""
+    """The share of the peak, and how many times our time, with two digits."""
     if found.share is None or found.times is None:
         return ""
-    return f"{found.share.value:.0%}" + ("" if found.engine == OURS else f", {found.times.value:.2g}x")
+    times = "" if found.engine == OURS else f", {float(f'{found.times.value:.2g}'):g}x"
+    return f"{100 * found.share.value:.0f} %{times}"

@@ -86,7 +86,7 @@ class Torch:
     def attention_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
         """Forward and backward pass of scaled_dot_product_attention."""
         inputs, call = self._fused(query, key, value)
-        wanted, gradients = self.module.from_numpy(grad)[None], self.module.autograd.grad
+        wanted, gradients = self._tensor(grad)[None], self.module.autograd.grad
         return lambda: gradients(call(), inputs, wanted)
 
     def output_and_entropy_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
@@ -112,7 +112,7 @@ class Torch:
     def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
         """Tensors that need gradients, and PyTorch's fused attention of them."""
         fused = self.module.nn.functional.scaled_dot_product_attention
-        tensors = [self.module.from_numpy(array)[None].requires_grad_() for array in arrays]
+        tensors = [tensor.requires_grad_() for tensor in self.tensors(*arrays)]
         return tensors, lambda: fused(*tensors)
 
     def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:

@@ -8,13 +8,11 @@ import re
 import sys
 from pathlib import Path
 
-import attnscale as at
 import attnscale_bench as bench
-import numpy as np
 import pytest
 from attnscale_bench import _jax_cases, _machine
 from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
-from attnscale_bench._session import Session, random_heads
+from attnscale_bench._session import Session
 from attnscale_bench._timing import Estimate
 from bench import main
 
@@ -207,9 +205,9 @@ def test_the_command_writes_table_and_figure(tmp_path, made_up, capsys):
     table = (tmp_path / "new" / "peers.md").read_text(encoding="utf-8")
     assert "| attention, float32 | n = 16 | n = 64 |\n|---|---|---|\n| attnscale" in table
     assert re.search(
-        r"\| attnscale.*, attention \| 50% \| 12% \|\n\| PyTorch .*, 2x \| 6%, 2x \|\n\| JAX", table
+        r"\| attnscale.*, attention \| 50 % \| 12 % \|\n\| PyTorch .* %, 2x \| 6 %, 2x \|\n\| JAX", table
     )
-    assert "is 2% of it in the median, 5% at most" in table
+    assert "is 2 % of it in the median, 5 % at most" in table
     assert re.search(r"\n- ncnn.*, SDPA, float32: `ncnn is not installed`\n", table)
     assert re.search(r"\| a scale for each of 5000 rows, .* \| scikit-learn .* \| 51 \| 0.5 \|", table)
     assert (tmp_path / "new" / "peers.svg").read_text(encoding="utf-8").startswith("<?xml")
@@ -224,10 +222,3 @@ def test_without_jax_its_row_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     (row,) = _jax_cases.forward(Session(1, rounds=1, quick=True), "x", n=32, target=at_least(1))
     assert row.note == "JAX is not installed"
-
-
-def test_jax_computes_the_same():
-    pytest.importorskip("jax")
-    q, k, v = random_heads(2, 40, 16)
-    theirs = _jax_cases.jax_attention(q, k, v)
-    np.testing.assert_allclose(np.swapaxes(theirs()[0], 0, 1), at.attention(q, k, v), atol=1e-5)

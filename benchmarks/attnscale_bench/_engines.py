@@ -21,7 +21,7 @@ import numpy as np
 from attnscale import attention, attention_gradients, attention_statistics
 from numpy.typing import NDArray
 
-from ._peers import Torch, numpy_output_and_entropy
+from ._peers import Torch
 from ._session import OURS
 from ._timing import Action
 
@@ -302,11 +302,7 @@ def _ggml(q: Array, k: Array, v: Array, threads: int) -> Prepared:
     return prepared
 
 
-# ---- NumPy and ours -----------------------------------------------------------------------------
-
-
-def _numpy_formulas(q: Array, k: Array, v: Array, threads: int) -> Prepared:
-    return Prepared(lambda: numpy_output_and_entropy(q, k, v), _with_entropy)
+# ---- ours ---------------------------------------------------------------------------------------
 
 
 def _ours(q: Array, k: Array, v: Array, threads: int) -> Prepared:
@@ -360,7 +356,6 @@ ENGINES = {
             "torch_twice": Engine("torch", "lse, and a second call", _torch_twice),
             "torch": Engine("torch", "formulas", _torch_formulas),
             "jax_twice": Engine("jax", "lse, and a second call", _jax_twice),
-            "numpy": Engine("numpy", "formulas", _numpy_formulas),
         },
     ),
 }

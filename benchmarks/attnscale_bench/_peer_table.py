@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnscale.plot._style import COLOURS, GREY, style
+from attnscale.plot._style import COLOURS, style
 
 from ._engines import ENGINES, Engine, with_version
 from ._report import Report
@@ -128,7 +128,7 @@ def draw_peers(found: Sequence[Beside], axes: Sequence[Axes]) -> None:
             ours = engine.package == "attnscale"
             ax.plot(
                 *zip(*points, strict=True),
-                color="black" if ours else (*COLOURS[:6], GREY)[packages.index(engine.package) - 1],
+                color="black" if ours else COLOURS[packages.index(engine.package) - 1],
                 linestyle="-" if ours else _DASHES[functions[engine.package].index(engine.title)],
                 linewidth=2.2 if ours else 1.3,
                 marker="o",

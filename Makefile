@@ -100,7 +100,7 @@ build/peers: $(STAMPS)/tools
 
 peers: build/peers
 	$(call say,attention beside other packages)
-	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance -k "engine_computes or for_inference"
+	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance/test_engines.py -k "engine_computes or for_inference"
 	PYTHONPATH=build/peers $(BIN)/python benchmarks/bench.py --report docs/_measured $(BENCH_PEERS)
 
 docs: $(STAMPS)/tools

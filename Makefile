@@ -4,7 +4,7 @@
 # make test     what to run before each commit: C++ tests at every SIMD level, all of pytest; make test-quick for a part
 # make check    what CI adds: linters, other levels and compilers, sanitizers, aarch64, wheel, documentation, trainings
 # make mutants  plants faults into a copy, one after the other, and says which test catches each (half an hour)
-# make bench    how fast this machine runs it
+# make bench    how fast this machine runs it; make peers: beside the attention of other packages, for the documentation
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
 # make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
@@ -52,7 +52,7 @@ comma := ,
 .NOTPARALLEL:
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
-.PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
+.PHONY: peers fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
 .PHONY: wheels wheels-again check-wheels check-sdist check-ports test-threads test-threads-tsan
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
@@ -88,6 +88,20 @@ BENCH := --full
 
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+# What attention is compared with, apart from the environment; not part of CI. ggml is compiled for this CPU: no cache.
+PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 openvino-telemetry==2025.2.0 ncnn==1.0.20261020 \
+  ggml-python==0.0.45 flatbuffers==25.12.19 protobuf==7.36.2
+
+build/peers: $(STAMPS)/tools
+	$(call say,attention of other packages)
+	@rm -rf $@
+	@CMAKE_CXX_COMPILER_LAUNCHER= $(PIP_INSTALL) --no-cache-dir --no-deps --target $@ $(PEERS)
+
+peers: build/peers
+	$(call say,attention beside other packages)
+	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance/test_engines.py -k "engine_computes or for_inference"
+	PYTHONPATH=build/peers $(BIN)/python benchmarks/bench.py --report docs/_measured $(BENCH_PEERS)
 
 docs: $(STAMPS)/tools
 	$(call say,documentation)

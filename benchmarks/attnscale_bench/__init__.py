@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ._cases import CASES, Case
 from ._guard import Baseline, Change, compare, describe, keep, read_baseline
-from ._peer_table import PEER_CASES, draw_peers, peer_rows, write_peers
+from ._peer_table import PEER_CASES, draw_peers, found_beside, write_peers
 from ._report import Report
 from ._rows import Row, Target, Unit
 from ._run import run
@@ -35,8 +35,8 @@ __all__ = [
     "draw_costs",
     "draw_peers",
     "draw_weights",
+    "found_beside",
     "keep",
-    "peer_rows",
     "read_baseline",
     "run",
     "run_variants",

@@ -15,11 +15,13 @@ from . import _gradient_cases as gradient
 from . import _jax_cases as jax
 from . import _model_cases as model
 from . import _normalizer_cases as normalizers
+from . import _peer_cases as peer
 from . import _process_cases as process
 from . import _random_cases as random
 from . import _solve_cases as solve
 from . import _tensor_cases as tensors
 from . import _variant_cases as variant
+from ._peer_table import ATTENTION_CASES
 from ._rows import Row, at_least, at_most
 from ._session import Session
 
@@ -27,10 +29,14 @@ __all__ = ["CASES", "Case"]
 
 
 class Case(NamedTuple):
-    """A case that measures one or several rows; a full run alone measures the `slow` ones."""
+    """A case that measures one or several rows.
+
+    A full run alone measures the `slow` ones, and none those that wait to be named (`asked`).
+    """
 
     run: Callable[[Session, str], list[Row]]
     slow: bool = False
+    asked: bool = False
 
 
 _torch = at_least(1.2)
@@ -139,4 +145,11 @@ CASES: dict[str, Case] = {
     "small_model_step": Case(partial(tensors.small_model_step, target=at_least(1.0)), slow=True),
     "import": Case(process.import_time),
     "interrupt": Case(process.interrupted),
+    **{
+        name: Case(
+            partial(peer.beside, work=case.work, n=case.n, head_dim=case.head_dim, dtype=case.dtype),
+            asked=True,
+        )
+        for name, case in ATTENTION_CASES.items()
+    },
 }

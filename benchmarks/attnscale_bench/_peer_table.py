@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table and the figure of how fast this package is beside others, for the documentation."""
+"""Tables and figure of how fast this package is beside others, for the documentation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnscale.plot._style import COLOURS, style
 
+from ._engines import ENGINES, Engine, with_version
 from ._report import Report
 from ._session import OURS
 from ._timing import Estimate, Samples
@@ -17,115 +18,171 @@ from ._timing import Estimate, Samples
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["PEER_CASES", "PeerRow", "draw_peers", "peer_rows", "write_peers"]
+__all__ = ["ATTENTION_CASES", "PEER_CASES", "Beside", "draw_peers", "found_beside", "write_peers"]
 
-#: Names of the candidates that are other packages.
-_PEERS: Mapping[str, str] = {
-    "torch": "PyTorch",
-    "jax": "JAX",
-    "numpy": "NumPy",
-    "entmax": "entmax",
-    "scikit-learn": "scikit-learn",
+
+class AttentionCase(NamedTuple):
+    """What every engine computes of which arrays, and the table that has it."""
+
+    table: str
+    work: str
+    n: int
+    head_dim: int
+    dtype: str
+
+
+_LENGTHS = (16, 64, 256, 1024, 4096)
+_DASHES = ("-", "--", ":", "-.", (0, (1, 3)))
+
+#: Titles of the tables, what is computed in them, and of which type.
+TABLES = {
+    "float32": ("attention, float32", "forward", "float32"),
+    "bfloat16": ("attention, bfloat16", "forward", "bfloat16"),
+    "gradients": ("attention and gradients, float32", "step", "float32"),
+    "gradients_bfloat16": ("attention and gradients, bfloat16", "step", "bfloat16"),
+    "entropy": ("output and entropy, float32", "entropy", "float32"),
 }
 
-#: Rows of which all candidates do the same work, and what that is.
-_WORK: Mapping[str, str] = {
-    "forward_512_64": "attention, 8 x 512 x 64",
-    "forward_64": "attention, 8 x 3072 x 64",
-    "jax_512": "attention, 8 x 512 x 64",
-    "jax_3072": "attention, 8 x 3072 x 64",
-    "step_512": "attention and its gradients, 8 x 512 x 64",
-    "by_hand_numpy": "output and entropy, 8 x 3072 x 64",
-    "sparse_torch_sparsemax": "sparsemax, 8 x 3072 x 64",
-    "sparse_torch_entmax15": "entmax-1.5, 8 x 3072 x 64",
-    "normals_numpy": "float32 normal numbers, one thread",
-    "solve": "a scale for each of 5000 rows, 5000 x 64",
+#: The cases of the tables by their names.
+ATTENTION_CASES: Mapping[str, AttentionCase] = {
+    f"peers_{table}_{n}": AttentionCase(table, work, n, 64, dtype)
+    for table, (_, work, dtype) in TABLES.items()
+    for n in _LENGTHS
+} | {"peers_float32_1024_128": AttentionCase("float32", "forward", 1024, 128, "float32")}
+
+#: Other rows of which both candidates do the same work: what that is, and the package beside ours.
+_OTHER_WORK = {
+    "sparse_torch_sparsemax": ("sparsemax, 8 x 3072 x 64", "entmax"),
+    "sparse_torch_entmax15": ("entmax-1.5, 8 x 3072 x 64", "entmax"),
+    "normals_numpy": ("float32 normal numbers, one thread", "numpy"),
+    "solve": ("a scale for each of 5000 rows, 5000 x 64", "scikit-learn"),
 }
 
 #: The cases that have these rows.
-PEER_CASES = (
-    *("forward_512_64", "forward_64", "jax_512", "jax_3072", "step_512"),
-    *("by_hand", "sparse_torch", "normals", "solve"),
-)
+PEER_CASES = (*ATTENTION_CASES, "sparse_torch", "normals", "solve")
 
 
-class PeerRow(NamedTuple):
-    """How many times as long a peer takes for some work."""
+class Beside(NamedTuple):
+    """An engine in a case: its share of the peak and its time over ours, or why it was not timed."""
 
-    work: str
-    peer: str
-    times: Estimate
+    case: AttentionCase
+    engine: str
+    share: Estimate | None
+    times: Estimate | None
+    why: str = ""
+
+    @property
+    def of(self) -> Engine:
+        """The function and its package."""
+        return ENGINES[self.case.work].engines[self.engine]
 
 
-def peer_rows(report: Report) -> list[PeerRow]:
-    """Every peer of every row that is listed here, in the order of the list."""
-    measured = {row.name: row.samples for row in report.rows if row.samples}
-    found = [
-        PeerRow(work, title, Samples(measured[name], {}).ratio(peer, OURS))
-        for name, work in _WORK.items()
-        if name in measured
-        for peer, title in _PEERS.items()
-        if peer in measured[name]
-    ]
-    order = list(dict.fromkeys(_WORK.values()))
-    return sorted(found, key=lambda row: order.index(row.work))
+def found_beside(report: Report) -> list[Beside]:
+    """What the report has of the engines, in the order of the tables."""
+    rows = {row.name: row for row in report.rows}
+    found = []
+    for name, case in ATTENTION_CASES.items():
+        for engine in ENGINES[case.work].engines:
+            row = rows.get(name if engine == OURS else f"{name}_{engine}")
+            if row is None:
+                continue
+            times = Samples(row.samples, {}).ratio(engine, OURS) if row.samples else None
+            found.append(Beside(case, engine, row.estimate, times, row.note))
+    return found
 
 
 def write_peers(report: Report, folder: Path) -> list[Path]:
     """Write ``peers.md`` and ``peers.svg`` into a folder, which is made if it is missing."""
-    rows = peer_rows(report)
-    if not rows:
+    found = found_beside(report)
+    if not any(each.share and each.of.package != "attnscale" for each in found):
         raise ValueError("no row was measured against another package: is PyTorch installed?")
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "peers.md", folder / "peers.svg"
-    table.write_text(_markdown(rows, report), encoding="utf-8")
+    table.write_text("\n".join(_markdown(found, report)) + "\n", encoding="utf-8")
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(7, 0.7 + 0.3 * len(rows)), layout="constrained")
-    draw_peers(rows, drawing.subplots())
-    drawing.savefig(figure, metadata={"Date": None})
+    with style():
+        drawing = Figure(figsize=(7, 7.5))
+        *axes, last = drawing.subplots(3, 2).ravel()
+        draw_peers(found, axes)
+        lines = {line.get_label(): line for ax in axes for line in ax.get_lines()}
+        last.axis("off")
+        last.legend(lines.values(), lines.keys(), loc="center left", handlelength=3)
+        drawing.savefig(figure, metadata={"Date": None})
     return [table, figure]
 
 
-def draw_peers(rows: Sequence[PeerRow], ax: Axes) -> None:
-    """One bar a row, on a logarithmic scale that begins at 1: as fast as this package."""
-    peers = list(dict.fromkeys(row.peer for row in rows))
-    with style():
-        for place, row in enumerate(reversed(rows)):
-            colour = COLOURS[peers.index(row.peer) % len(COLOURS)]
-            ax.barh(place, row.times.value - 1, left=1, xerr=row.times.spread, color=colour, height=0.7)
-            ax.annotate(
-                f" {row.times.value:.3g}x", (max(row.times.value + row.times.spread, 1), place), va="center"
+def draw_peers(found: Sequence[Beside], axes: Sequence[Axes]) -> None:
+    """Shares of the peak at head_dim 64 over n: axes for each table, a colour for each package."""
+    packages = list(dict.fromkeys(each.of.package for each in found))
+    functions: dict[str, list[str]] = {}
+    for each in found:
+        if each.of.title not in functions.setdefault(each.of.package, []):
+            functions[each.of.package].append(each.of.title)
+    for ax, (table, (title, _, _)) in zip(axes, TABLES.items(), strict=True):
+        lines: dict[Engine, list[tuple[int, float]]] = {}
+        for each in found:
+            if each.case.table == table and each.case.head_dim == 64 and each.share:
+                lines.setdefault(each.of, []).append((each.case.n, 100 * each.share.value))
+        for engine, points in lines.items():
+            ours = engine.package == "attnscale"
+            ax.plot(
+                *zip(*points, strict=True),
+                color="black" if ours else COLOURS[packages.index(engine.package) - 1],
+                linestyle="-" if ours else _DASHES[functions[engine.package].index(engine.title)],
+                linewidth=2.2 if ours else 1.3,
+                marker="o",
+                markersize=3,
+                label="attnscale" if ours else engine.title,
             )
-        ax.set_yticks(range(len(rows)), [f"{row.work}: {row.peer}" for row in reversed(rows)])
-        ax.axvline(1, color="black", linewidth=0.8)
-        ax.set_xscale("log")
-        ax.margins(x=0.15)
-        ax.set_xlabel("time of the other package over that of attnscale")
+        ax.set(title=title, xlabel="n", ylabel="share of the peak, %", ylim=(0, None))
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(_LENGTHS, map(str, _LENGTHS))
 
 
-def _with_version(peer: str) -> str:
-    try:
-        return f"{peer} {version({'PyTorch': 'torch'}.get(peer, peer.lower()))}"
-    except PackageNotFoundError:  # imported from a folder that was not installed
-        return peer
-
-
-def _markdown(rows: Sequence[PeerRow], report: Report) -> str:
+def _markdown(found: Sequence[Beside], report: Report) -> Iterator[str]:
     machine = report.machine
-    versions = ", ".join(dict.fromkeys(_with_version(row.peer) for row in rows))
-    shared = [
-        "Other processes took part of the cores, which makes ratios uncertain: who divides work into few "
-        "equal parts loses most.",
-        "",
-    ]
-    lines = [
+    spreads = [each.times.spread / each.times.value for each in found if each.times and each.engine != OURS]
+    yield (
         f"Measured on {machine['date'][:10]}: {machine['cpu']}, level {machine['simd_level']}, "
-        f"{machine['num_threads']} threads, {versions}; medians of {report.settings['rounds']} rounds.",
-        "",
-        *(shared if any(row.disturbed for row in report.rows) else ()),
-        "| work | beside | times as fast | +- |",
-        "|---|---|---|---|",
-        *(f"| {row.work} | {row.peer} | {row.times.value:.3g} | {row.times.spread:.2g} |" for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
+        f"{machine['num_threads']} threads; medians of {report.settings['rounds']} rounds. Half the "
+        f"distance between the quartiles of a ratio is {100 * median(spreads):.0f} % of it in the median, "
+        f"{100 * max(spreads):.0f} % at most."
+    )
+    if any(row.disturbed for row in report.rows):
+        yield ""
+        yield (
+            "Other processes took part of the cores, which makes ratios uncertain: who divides work into few "
+            "equal parts loses most."
+        )
+    for table, (title, _, _) in TABLES.items():
+        here = [each for each in found if each.case.table == table]
+        columns = list(dict.fromkeys(each.case for each in here))
+        if not columns:
+            continue
+        heads = (
+            f"n = {case.n}" + (f", d = {case.head_dim}" if case.head_dim != 64 else "") for case in columns
+        )
+        yield from ("", f"| {title} | {' | '.join(heads)} |", "|---" * (1 + len(columns)) + "|")
+        for engine in dict.fromkeys(each.of for each in here):
+            cells = {each.case: _cell(each) for each in here if each.of == engine}
+            if any(cells.values()):
+                yield f"| {engine.title} | {' | '.join(cells.get(case, '') for case in columns)} |"
+    missing = dict.fromkeys((each.of.title, each.case.dtype, each.why) for each in found if not each.share)
+    if missing:
+        yield from ("", "Not timed:", "", *(f"- {title}, {dtype}: `{why}`" for title, dtype, why in missing))
+    measured = {row.name: row.samples for row in report.rows if row.samples}
+    other = [(*_OTHER_WORK[name], measured[name]) for name in _OTHER_WORK if name in measured]
+    if other:
+        yield from ("", "| other work | beside | time over ours | +- |", "|---|---|---|---|")
+    for work, package, samples in other:
+        times = Samples(samples, {}).ratio(package, OURS)
+        yield f"| {work} | {with_version(package)} | {times.value:.3g} | {times.spread:.2g} |"
+
+
+def _cell(found: Beside) -> str:
+    """The share of the peak, and how many times our time, with two digits."""
+    if found.share is None or found.times is None:
+        return ""
+    times = "" if found.engine == OURS else f", {float(f'{found.times.value:.2g}'):g}x"
+    return f"{100 * found.share.value:.0f} %{times}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -46,8 +47,16 @@ class Torch:
     def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
         """scaled_dot_product_attention with a batch axis in front: only 4-D input takes its fast path."""
         fused = self.module.nn.functional.scaled_dot_product_attention
-        tensors = [self._tensor(array)[None] for array in (query, key, value)]
-        return self._without_gradients(lambda: fused(*tensors, is_causal=is_causal))
+        return self.call(partial(fused, is_causal=is_causal), query, key, value)
+
+    def call(self, function: Callable[..., object], *arrays: Array) -> Action:
+        """A function of tensors with a batch axis in front, without gradients."""
+        tensors = self.tensors(*arrays)
+        return self._without_gradients(lambda: function(*tensors))
+
+    def tensors(self, *arrays: Array) -> list[Any]:
+        """The arrays with a batch axis in front."""
+        return [self._tensor(array)[None] for array in arrays]
 
     def _tensor(self, array: Array) -> Any:
         """The array as a tensor; NumPy and PyTorch know each other's bfloat16 as bits alone."""
@@ -77,7 +86,7 @@ class Torch:
     def attention_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
         """Forward and backward pass of scaled_dot_product_attention."""
         inputs, call = self._fused(query, key, value)
-        wanted, gradients = self.module.from_numpy(grad)[None], self.module.autograd.grad
+        wanted, gradients = self._tensor(grad)[None], self.module.autograd.grad
         return lambda: gradients(call(), inputs, wanted)
 
     def output_and_entropy_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
@@ -103,7 +112,7 @@ class Torch:
     def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
         """Tensors that need gradients, and PyTorch's fused attention of them."""
         fused = self.module.nn.functional.scaled_dot_product_attention
-        tensors = [self.module.from_numpy(array)[None].requires_grad_() for array in arrays]
+        tensors = [tensor.requires_grad_() for tensor in self.tensors(*arrays)]
         return tensors, lambda: fused(*tensors)
 
     def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:

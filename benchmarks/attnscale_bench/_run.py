@@ -36,7 +36,7 @@ def run(
     Parameters
     ----------
     names : iterable of str, optional
-        Keys of ``CASES``; all of them by default, if no set is named.
+        Keys of ``CASES``; all but those that wait to be named by default, if no set is named.
     sets : iterable of str
         Keys of ``SETS``, whose cases are added in front.
     full : bool, default False
@@ -96,7 +96,7 @@ def run(
 
 def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, full: bool) -> list[str]:
     if names is None and not sets:
-        return [name for name, case in CASES.items() if full or not case.slow]
+        return [name for name, case in CASES.items() if (full or not case.slow) and not case.asked]
     for name in sets:
         if name not in SETS:
             known = ", ".join(SETS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ._peer_table import ATTENTION_CASES
+
 __all__ = ["SETS", "CaseSet"]
 
 
@@ -106,5 +108,9 @@ SETS: dict[str, CaseSet] = {
     "footprint": CaseSet(
         "How much memory does a call need, how much time the import, and how soon does Ctrl-C end a call?",
         ("memory", "import", "interrupt"),
+    ),
+    "peers": CaseSet(
+        "How does attention compare with that of every other package that is installed, at all lengths?",
+        tuple(ATTENTION_CASES),
     ),
 }

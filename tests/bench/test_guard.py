@@ -8,13 +8,11 @@ import re
 import sys
 from pathlib import Path
 
-import attnscale as at
 import attnscale_bench as bench
-import numpy as np
 import pytest
 from attnscale_bench import _jax_cases, _machine
-from attnscale_bench._rows import Row, Unit, at_least, at_most
-from attnscale_bench._session import Session, random_heads
+from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
+from attnscale_bench._session import Session
 from attnscale_bench._timing import Estimate
 from bench import main
 
@@ -177,30 +175,27 @@ def test_what_a_run_would_lose_is_refused_before_it_starts(tmp_path, made_up, ca
 # ---- the table against other packages ----------------------------------------------------------
 
 
-def rows_with_peers():
-    return {
-        "forward_64": {
-            "attnscale": [1.0, 2.0],
-            "torch": [2.0, 4.0],
-            "peak": [1.0, 1.0],
-            "numpy": [9.0, 18.0],
-        },
-        "solve": {"attnscale": [1.0, 1.0], "scikit-learn": [50.0, 52.0]},
-    }
-
-
 def peers():
-    rows = [Row(name, name, Unit.SHARE, samples=samples) for name, samples in rows_with_peers().items()]
+    """A report with two lengths of attention, and one other row."""
+    samples = {"peak": [1.0, 1.0], "attnscale": [2.0, 2.0], "torch": [4.0, 4.0], "jax": [9.0, 11.0]}
+    rows = [
+        Row(f"peers_float32_{n}{name}", "", Unit.SHARE, Estimate(share / n, 0.0), samples=samples)
+        for n in (16, 64)
+        for name, share in (("", 8.0), ("_torch", 4.0), ("_jax", 2.0))
+    ]
+    rows.append(skipped("peers_float32_16_ncnn", "", Unit.SHARE, "ncnn is not installed"))
+    rows.append(Row("solve", "", Unit.RATIO, samples={"attnscale": [1.0, 1.0], "scikit-learn": [50.0, 52.0]}))
     return bench.Report(_machine.describe_machine(1), {"rounds": 2}, {}, rows)
 
 
-def test_every_other_package_of_a_row_is_in_the_table():
-    found = {(row.work, row.peer): row.times.value for row in bench.peer_rows(peers())}
-    assert found == {
-        ("attention, 8 x 3072 x 64", "PyTorch"): 2.0,
-        ("attention, 8 x 3072 x 64", "NumPy"): 9.0,
-        ("a scale for each of 5000 rows, 5000 x 64", "scikit-learn"): 51.0,
-    }
+def test_every_engine_of_a_row_is_found():
+    found = {(each.case.n, each.engine): each for each in bench.found_beside(peers())}
+    assert list(found) == [
+        (n, of) for n in (16, 64) for of in ("attnscale", "torch", "ncnn", "jax") if (n, of) != (64, "ncnn")
+    ]
+    assert found[64, "torch"].times.value == 2
+    assert found[64, "jax"].times == (5.0, 0.25)
+    assert found[16, "ncnn"].share is None
 
 
 def test_the_command_writes_table_and_figure(tmp_path, made_up, capsys):
@@ -208,8 +203,13 @@ def test_the_command_writes_table_and_figure(tmp_path, made_up, capsys):
     assert main(["--report", str(tmp_path / "new")]) == 0
     assert asked[-1] == (list(bench.PEER_CASES), [])
     table = (tmp_path / "new" / "peers.md").read_text(encoding="utf-8")
-    assert "| attention, 8 x 3072 x 64 | PyTorch | 2 | 0 |" in table
-    assert "scikit-learn 1" in table
+    assert "| attention, float32 | n = 16 | n = 64 |\n|---|---|---|\n| attnscale" in table
+    assert re.search(
+        r"\| attnscale.*, attention \| 50 % \| 12 % \|\n\| PyTorch .* %, 2x \| 6 %, 2x \|\n\| JAX", table
+    )
+    assert "is 2 % of it in the median, 5 % at most" in table
+    assert re.search(r"\n- ncnn.*, SDPA, float32: `ncnn is not installed`\n", table)
+    assert re.search(r"\| a scale for each of 5000 rows, .* \| scikit-learn .* \| 51 \| 0.5 \|", table)
     assert (tmp_path / "new" / "peers.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert "peers.md" in capsys.readouterr().out
 
@@ -222,10 +222,3 @@ def test_without_jax_its_row_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     (row,) = _jax_cases.forward(Session(1, rounds=1, quick=True), "x", n=32, target=at_least(1))
     assert row.note == "JAX is not installed"
-
-
-def test_jax_computes_the_same():
-    pytest.importorskip("jax")
-    q, k, v = random_heads(2, 40, 16)
-    theirs = _jax_cases.jax_attention(q, k, v)
-    np.testing.assert_allclose(np.swapaxes(theirs()[0], 0, 1), at.attention(q, k, v), atol=1e-5)

@@ -230,12 +230,12 @@ def read_selected(
     n_units, unit = -(-n_keys // size), "keys" if block_size is None else f"blocks of {size} keys"
     if given.size and given.max() >= n_units:
         raise refusal(ValueError, "selected", f"must be indices of {n_units} {unit}, got {given.max()}")
-    if given.ndim == 1:
-        given = given[None]
-    elif given.ndim <= len(row_shape):
-        given = given[..., None, :, :]
-    axes = "(..., heads, n_queries, k) or, for all heads, to (..., n_queries, k)"
-    return fit_to("selected", given, (*row_shape, given.shape[-1]), axes)
+    k = given.shape[-1]
+    if given.ndim > max(len(row_shape), 1):
+        return fit_to("selected", given, (*row_shape, k), "(..., heads, n_queries, k)")
+    given = given[None] if given.ndim == 1 else given
+    fitted = fit_to("selected", given, (*row_shape[:-2], row_shape[-1], k), "(..., n_queries, k)")
+    return fitted if len(row_shape) == 1 else fitted[..., None, :, :]
 
 
 def members(wanted: NDArray[np.int64], cut: slice, n_keys: int, block_size: int | None) -> NDArray[np.bool_]:
@@ -249,15 +249,18 @@ def members(wanted: NDArray[np.int64], cut: slice, n_keys: int, block_size: int 
 
 
 def _recall(index: NDArray[np.int64], selected: Any, block_size: int | None) -> NDArray[np.float64]:
-    rows = index.shape[:-1]
-    highest = max(index.max(initial=-1), read_integers("selected", selected).max(initial=-1) * (block_size or 1))
-    wanted = read_selected(selected, rows, int(highest) + 1, block_size)
-    hits = np.zeros(rows)
-    for cut in blocks_of_rows(rows, int(highest) + 1):
-        there = members(wanted, cut, int(highest) + 1, block_size)
+    """The share of the indices of each row that a selection has."""
+    size = 1 if block_size is None else positive_int("block_size", block_size)
+    n_keys = int(index.max(initial=0)) + 1  # of the others none is among the strongest
+    given = read_integers("selected", selected)
+    given = np.where(given <= (n_keys - 1) // size, given, -1)
+    wanted = read_selected(given, index.shape[:-1], n_keys, block_size)
+    hits = np.zeros(index.shape[:-1])
+    for cut in blocks_of_rows(hits.shape, n_keys):
         part = index[..., cut, :]
-        there = np.broadcast_to(there, (*part.shape[:-1], there.shape[-1]))
-        hits[..., cut] = (np.take_along_axis(there, np.maximum(part, 0), -1) & (part >= 0)).sum(-1)
+        chosen = members(wanted, cut, n_keys, block_size)
+        chosen = np.broadcast_to(chosen, (*part.shape[:-1], n_keys))
+        hits[..., cut] = (np.take_along_axis(chosen, np.maximum(part, 0), -1) & (part >= 0)).sum(-1)
     return np.asarray(hits / np.maximum((index >= 0).sum(-1), 1))
 
 
@@ -271,7 +274,11 @@ def _type_of(call: Call) -> type[np.floating[Any]]:
 def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     """The k largest of each row in order, of equal ones the first."""
     n = score.shape[-1]
-    found = np.argpartition(score, n - k, -1)[..., n - k :] if k < n else np.broadcast_to(np.arange(n), score.shape)
+    found = (
+        np.argpartition(score, n - k, -1)[..., n - k :]
+        if k < n
+        else np.broadcast_to(np.arange(n), score.shape)
+    )
     least = np.take_along_axis(score, found, -1).min(-1, keepdims=True, initial=np.inf)
     # Which ones of those equal to the last are among the k is chance: such rows are sorted.
     tied = ((score >= least).sum(-1) > k) & (least[..., 0] > -np.inf)

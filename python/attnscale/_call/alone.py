@@ -25,7 +25,9 @@ def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any])
     """
     form, scale = None, np.asarray(call.scale)
     if call.form is not PRODUCTS:
-        tables = {name: _alone(getattr(call.form, name), cut, -2) for name in ("distance_scale", "distance_bias")}
+        tables = {
+            name: _alone(getattr(call.form, name), cut, -2) for name in ("distance_scale", "distance_bias")
+        }
         form = call.form._replace(**tables)
     core = CoreCall(
         call.inputs.query[..., cut, None, :],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -26,7 +26,7 @@ __all__ = ["HeadKinds", "head_kinds"]
 
 
 class HeadKinds(NamedTuple):
-    """What :func:`head_kinds` returns; each array is (..., heads, n_queries), or (..., heads) of :meth:`per_head`.
+    """What :func:`head_kinds` returns: arrays (..., heads, n_queries), and (..., heads) by :meth:`per_head`.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class HeadKinds(NamedTuple):
     first : ndarray
         Weight on the first key of the sequence, or of the query's document.
     induction : ndarray or None
-        Weight on the keys that follow an earlier occurrence of the query's token; None: tokens were not given.
+        Weight on the keys that follow an earlier occurrence of the query's token; None without tokens.
     distance : ndarray
         Mean distance to the keys, in keys, under the weights.
     """
@@ -48,7 +48,7 @@ class HeadKinds(NamedTuple):
     induction: NDArray[Any] | None
     distance: NDArray[Any]
 
-    def per_head(self) -> Self:
+    def per_head(self) -> HeadKinds:
         """Means over the queries that see such a key; NaN where none does.
 
         Returns
@@ -64,9 +64,8 @@ class HeadKinds(NamedTuple):
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
-            return self._make(
-                None if x is None else apply_at_home(lambda y: np.nanmean(y, -1), x) for x in self
-            )
+            means: list[Any] = [x if x is None else apply_at_home(_mean, x) for x in self]
+        return HeadKinds(*means)
 
 
 @hinted
@@ -74,7 +73,7 @@ class HeadKinds(NamedTuple):
 def head_kinds(
     query: ArrayLike, key: ArrayLike, tokens: ArrayLike | None = None, **options: Unpack[RowOptions]
 ) -> HeadKinds:
-    """What tells kinds of heads apart: weight on the previous, the own, the first key, and on what came next before.
+    """What each row reads: the previous key, its own, the first, those that followed its token before.
 
     Parameters
     ----------
@@ -103,8 +102,8 @@ def head_kinds(
     2209.11895): the weight on all keys j + 1 up to the query's own for which the token of key j is the
     query's and comes before it. Heads that copy what followed a repeated token have one near 1.
 
-    The distance is sum_j w_j |i - j| / sum_j w_j, with i the query's own key. All five come of one pass, in which
-    the values of a row say which keys are such; the memory does not grow with n_queries * n_keys.
+    The distance is sum_j w_j abs(i - j) / sum_j w_j, with i the query's own key. All five come of one pass,
+    in which the values of a row say which keys are such: memory does not grow with n_queries * n_keys.
 
     Examples
     --------
@@ -124,7 +123,7 @@ def head_kinds(
     wide = call.inputs.dtype == np.float64
     found = np.empty((*call.row_shape, n_kinds + 2), np.float64 if wide else np.float32)
     some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
-    lead = np.broadcast_shapes(place.own.shape[:-1], some.shape[:-2])
+    lead = np.broadcast_shapes(place.of_rows(slice(0, 1), n_keys)[1].shape[:-2], some.shape[:-2])
     for cut in blocks_of_rows((*lead, call.row_shape[-1]), n_keys * found.shape[-1]):
         kinds, distance = place.of_rows(cut, n_keys)
         value = np.concatenate((kinds, distance[..., None]), axis=-1, dtype=found.dtype)
@@ -133,22 +132,26 @@ def head_kinds(
         there = (kinds & seen[..., None]).any(-2)
         np.copyto(found[..., cut, :-1], np.nan, where=~there)
     call.check_rows(found[..., -1])
-    *weights, total, distances = np.moveaxis(found, -1, 0)
-    induction = weights.pop() if tokens is not None else None
+    previous, itself, first, *induction, total, distances = np.moveaxis(found, -1, 0)
     with np.errstate(invalid="ignore"):
-        results = HeadKinds(*weights, induction, distances / total)
-    named = zip(HeadKinds._fields, results, strict=True)
-    return HeadKinds(*(None if each is None else call.rows(each, name) for name, each in named))
+        rows: list[Any] = [previous, itself, first, *(induction or [None]), distances / total]
+    named = zip(HeadKinds._fields, rows, strict=True)
+    results: list[Any] = [x if x is None else call.rows(x, name) for name, x in named]
+    return HeadKinds(*results)
+
+
+def _mean(rows: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.nanmean(rows, axis=-1))
 
 
 class _Places(NamedTuple):
-    """Where queries stand among the keys; arrays broadcast to (..., heads, n_queries), tokens to (..., heads, n_keys)."""
+    """Where queries stand among the keys. Arrays of queries broadcast to (..., heads, n_queries)."""
 
-    own: NDArray[np.int64]
-    first: NDArray[np.int64]
-    tokens: NDArray[np.int64] | None
-    token: NDArray[np.int64] | None  # of the query
+    own: NDArray[np.int64]  # the key that the query is aligned with
+    first: NDArray[np.int64]  # the first key of its document
     known: NDArray[np.bool_]  # whether there is a key where the query stands
+    token: NDArray[np.int64] | None  # of that key
+    tokens: NDArray[np.int64] | None  # of all keys, (..., heads, n_keys)
 
     @staticmethod
     def of(call: Call, tokens: Any) -> _Places:
@@ -157,7 +160,7 @@ class _Places(NamedTuple):
         known = (own >= 0) & (own < n_keys)
         first = np.zeros(1, np.int64) if origin is None else origin
         if tokens is None:
-            return _Places(own, first, None, None, known)
+            return _Places(own, first, known, None, None)
         if call.names is not None:
             tokens = call.names.place_option("tokens", tokens, ("keys",))
         shape = (*call.inputs.leading[:-1], n_keys)
@@ -168,10 +171,13 @@ class _Places(NamedTuple):
         padded = np.zeros((*lead, n_keys + 1), np.int64)
         padded[..., :n_keys] = of_keys
         index = np.broadcast_to(np.where(known, own, n_keys), (*lead, own.shape[-1]))
-        return _Places(own, first, of_keys, np.take_along_axis(padded, index, -1), known)
+        return _Places(own, first, known, np.take_along_axis(padded, index, -1), of_keys)
 
     def of_rows(self, cut: slice, n_keys: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Of some rows: which keys are of each kind, (..., rows, n_keys, kinds), the last being all of them; distances."""
+        """Which keys of some rows are of each kind, of which the last is any key; and their distances.
+
+        Shapes (..., rows, n_keys, kinds) and (..., rows, n_keys).
+        """
         key = np.arange(n_keys)
         own, first, known = (cut_rows(x, cut, -1)[..., None] for x in (self.own, self.first, self.known))
         kinds = [
@@ -179,11 +185,11 @@ class _Places(NamedTuple):
             key == own,
             np.broadcast_to(key == first, own.shape[:-1] + key.shape),
         ]
-        if self.tokens is not None:
+        if self.tokens is not None and self.token is not None:
             same = self.tokens[..., None, :] == cut_rows(self.token, cut, -1)[..., None]
             before = same & known & (key >= first) & (key < own)
             follows = np.zeros_like(before)
             follows[..., 1:] = before[..., :-1]
             kinds.append(follows)
-        kinds = np.broadcast_arrays(*kinds, True)
-        return np.stack(kinds, axis=-1), np.broadcast_to(np.abs(own - key), kinds[0].shape)
+        found = np.stack(np.broadcast_arrays(*kinds, True), axis=-1)
+        return found, np.broadcast_to(np.abs(own - key), found.shape[:-1])

@@ -55,9 +55,9 @@ def attention_mass(
     Returns
     -------
     ndarray, shape (..., heads, n_queries)
-        Sums of the weights of the selected keys, 0 ... 1 for a softmax. A key that the row does not see has no
-        weight, and what a sink takes is not kept. 0 for a row without keys, NaN for a row that is NaN. float64
-        for float64 input, else float32.
+        Sums of the weights of the selected keys, 0 ... 1 for a softmax. A key that the row does not see has
+        no weight, and what a sink takes is not kept. 0 for a row without keys, NaN for one that is NaN.
+        float64 for float64 input, else float32.
 
     Raises
     ------
@@ -108,7 +108,7 @@ class TopKeys(NamedTuple):
         0 where a row sees fewer keys.
     """
 
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # type: ignore[assignment]  # tuples have a method of this name
     weight: NDArray[Any]
 
     def recall(self, selected: ArrayLike, *, block_size: int | None = None) -> NDArray[np.float64]:

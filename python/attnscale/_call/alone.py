@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any]) -> NDArray[Any]:
-    """The output (..., heads, rows, value_dim) of some rows, whose values are (..., heads, rows, n_keys, value_dim).
+    """The output of some rows, (..., heads, rows, value_dim), each of which has values of its own.
 
-    Each row is a call of one query: heads go in front, and the rows stand where heads are.
+    The values broadcast to (..., heads, rows, n_keys, value_dim). For the core each row is a head with one
+    query, and the heads are one more axis of the batch.
     """
     form, scale = None, np.asarray(call.scale)
     if call.form is not PRODUCTS:

@@ -219,7 +219,7 @@ class BlockCall(NamedTuple):
         return output, {name: joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
     def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
-        """What a function makes of the queries start ... stop - 1 of each block: each result, block by block."""
+        """What a function makes of each block, the queries start ... stop - 1: its results block by block."""
         n_queries = self.row_shape[-1]
         step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
         starts = range(0, max(n_queries, 1), step)

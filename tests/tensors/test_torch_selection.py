@@ -65,7 +65,8 @@ def test_values_are_those_on_arrays(around: Any) -> None:
 
 @pytest.mark.parametrize("around", [nullcontext, in_blocks], ids=["a block", "blocks"])
 def test_gradients_of_queries_keys_scales_masks_and_sinks(around: Any) -> None:
-    q, k, _ = (torch.from_numpy(x) for x in random_inputs(2, n_queries=N, n_keys=M, head_dim=3, dtype="float64"))
+    arrays = random_inputs(2, n_queries=N, n_keys=M, head_dim=3, dtype="float64")
+    q, k, _ = map(torch.from_numpy, arrays)
     rng = torch.Generator().manual_seed(0)
     scale, sink = (torch.rand(2, *more, dtype=torch.float64, generator=rng) for more in ((1,), ()))
     mask = torch.rand(N, M, dtype=torch.float64, generator=rng)

@@ -181,7 +181,7 @@ class _Places(NamedTuple):
         key = np.arange(n_keys)
         own, first, known = (cut_rows(x, cut, -1)[..., None] for x in (self.own, self.first, self.known))
         kinds = [
-            (key == own - 1) & (key >= first),
+            key == own - 1,
             key == own,
             np.broadcast_to(key == first, own.shape[:-1] + key.shape),
         ]

@@ -13,6 +13,8 @@ from cases import case, mask_cases, random_inputs, rows_are_lost
 
 torch = pytest.importorskip("torch")
 
+from other_device import full_masks, there  # noqa: E402, F401
+
 from tests.conformance.backends import in_blocks  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -135,3 +137,23 @@ def test_what_is_refused() -> None:
         at.torch.top_keys(q, k, 1, backend="triton")
     with pytest.raises(ValueError, match="k must be at least 1"):
         at.torch.top_keys(q, k, 0)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("full_masks")
+def test_on_another_device() -> None:
+    q, k, _ = map(torch.from_numpy, random_inputs(5, batch=(2,), n_queries=N, n_keys=M))
+    tied = k.clone()
+    tied[:, :, 1:] = k[:, :, :1]
+    found = []
+    for place in (lambda x: x, there):
+        leaf = place(q).requires_grad_()
+        mass = at.torch.attention_mass(leaf, place(k), place(torch.from_numpy(selection())), causal=3)
+        (gradient,) = torch.autograd.grad(mass.square().sum(), leaf)
+        top, equal = (at.torch.top_keys(leaf.detach(), place(x), 4, causal=3) for x in (k, tied))
+        recall = top.recall(place(torch.from_numpy(selection())))
+        results = mass.detach(), gradient, top.index, top.weight, equal.index, recall
+        assert {x.device for x in results} == {leaf.device}
+        found.append([x.cpu() for x in results])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

@@ -126,11 +126,11 @@ def head_kinds(
     lead = np.broadcast_shapes(place.of_rows(slice(0, 1), n_keys)[1].shape[:-2], some.shape[:-2])
     for cut in blocks_of_rows((*lead, call.row_shape[-1]), n_keys * found.shape[-1]):
         kinds, distance = place.of_rows(cut, n_keys)
-        value = np.concatenate((kinds, distance[..., None]), axis=-1, dtype=found.dtype)
-        found[..., cut, :] = attend_alone(call, rule, cut, value)
+        value = np.stack((*kinds, distance), dtype=found.dtype)
+        found[..., cut, :] = attend_alone(call, rule, cut, np.moveaxis(value, 0, -1))
         seen = seen_in_block(call.inputs, call.intervals, call.mask, cut)
-        there = (kinds & seen[..., None]).any(-2)
-        np.copyto(found[..., cut, :-1], np.nan, where=~there)
+        for i, kind in enumerate(kinds):
+            np.copyto(found[..., cut, i], np.nan, where=~(kind & seen).any(-1))
     call.check_rows(found[..., -1])
     previous, itself, first, *induction, total, distances = np.moveaxis(found, -1, 0)
     with np.errstate(invalid="ignore"):
@@ -173,23 +173,19 @@ class _Places(NamedTuple):
         index = np.broadcast_to(np.where(known, own, n_keys), (*lead, own.shape[-1]))
         return _Places(own, first, known, np.take_along_axis(padded, index, -1), of_keys)
 
-    def of_rows(self, cut: slice, n_keys: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which keys of some rows are of each kind, of which the last is any key; and their distances.
+    def of_rows(self, cut: slice, n_keys: int) -> tuple[list[NDArray[np.bool_]], NDArray[np.int64]]:
+        """Which keys of some rows are of each kind, the last of which is any key, and their distances.
 
-        Shapes (..., rows, n_keys, kinds) and (..., rows, n_keys).
+        Each array is (..., rows, n_keys).
         """
         key = np.arange(n_keys)
         own, first, known = (cut_rows(x, cut, -1)[..., None] for x in (self.own, self.first, self.known))
-        kinds = [
-            key == own - 1,
-            key == own,
-            np.broadcast_to(key == first, own.shape[:-1] + key.shape),
-        ]
+        kinds = [key == own - 1, key == own, key == first]
         if self.tokens is not None and self.token is not None:
             same = self.tokens[..., None, :] == cut_rows(self.token, cut, -1)[..., None]
             before = same & known & (key >= first) & (key < own)
             follows = np.zeros_like(before)
             follows[..., 1:] = before[..., :-1]
             kinds.append(follows)
-        found = np.stack(np.broadcast_arrays(*kinds, True), axis=-1)
-        return found, np.broadcast_to(np.abs(own - key), found.shape[:-1])
+        *found, distance = np.broadcast_arrays(*kinds, True, np.abs(own - key))
+        return found, distance

@@ -198,7 +198,7 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOpti
     most = min(k, n_keys)
     for cut in blocks_of_rows(call.row_shape, n_keys):
         score, seen = rows_of_block(call.inputs, call.intervals, call.mask, call.form, cut, call.scale)
-        score = np.where(seen, score, -np.inf)
+        np.copyto(score, -np.inf, where=~seen)
         strongest = _largest(score, most)
         score = np.take_along_axis(score, strongest, -1)
         there = ~np.isneginf(score)
@@ -281,7 +281,7 @@ def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     )
     least = np.take_along_axis(score, found, -1).min(-1, keepdims=True, initial=np.inf)
     # Which ones of those equal to the last are among the k is chance: such rows are sorted.
-    tied = ((score >= least).sum(-1) > k) & (least[..., 0] > -np.inf)
+    tied = (np.count_nonzero(score >= least, axis=-1) > k) & (least[..., 0] > -np.inf)
     found = np.sort(found, -1)
     found[tied] = np.sort(np.argsort(-score[tied], -1, kind="stable")[..., :k], -1)
     order = np.argsort(-np.take_along_axis(score, found, -1), -1, kind="stable")

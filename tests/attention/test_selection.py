@@ -23,15 +23,14 @@ NORMALIZERS = (
 
 def options_of(n_queries: int, n_keys: int) -> dict[str, dict[str, Any]]:
     """Every option of a call of the shape (2, 2, n, d)."""
+    logits = np.linspace(-1, 2, 4 * n_queries).reshape(2, 2, n_queries)
     tables = {
         "tables": {"distance_scale": 1 + 0.1 * np.arange(150), "distance_bias": lambda t: np.sin(0.3 * t)},
         "law of the distance": {"scale": "scale_invariant", "is_causal": True},
         "documents": {"document_ids": np.arange(n_keys) // 20, "causal": "bottom_right", "scale": "log_n"},
         "one scale a row": {"scale": np.linspace(-1, 1, 4 * n_queries).reshape(2, 2, n_queries)},
         "rows of one length": {"qk_norm": "rms"},
-        "a sink of each row": {
-            "normalizer": at.normalizers.Sink(np.linspace(-1, 2, 4 * n_queries).reshape(2, 2, -1))
-        },
+        "a sink of each row": {"normalizer": at.normalizers.Sink(logits)},
     }
     rules = {name: {"normalizer": name, "causal": "bottom_right"} for name in NORMALIZERS}
     return mask_cases(2, 2, n_queries, n_keys) | tables | rules

@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from .curve import EntropyCurve, entropy_curve
     from .divergence import attention_divergence
     from .gradients import AttentionGradients, attention_gradients
+    from .heads import HeadKinds, head_kinds
     from .held_out import HeldOutError, held_out_error
     from .lse import LSE_CONVENTIONS, LseConvention, LseIdentity, convert_lse, identify_lse
     from .matrix import attention_weights
     from .perplexity import PerplexitySolution, solve_perplexity
     from .received import attention_received
+    from .selection import TopKeys, attention_mass, top_keys
     from .solve import ScaleSolution, solve_scale
     from .spans import attention_spans
     from .state import AttentionState, attention_state, merge_states
@@ -59,6 +61,7 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "HeadKinds",
     "HeldOutError",
     "LawCalibrator",
     "LseConvention",
@@ -69,11 +72,13 @@ __all__ = [
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
+    "TopKeys",
     "__version__",
     "attention",
     "attention_divergence",
     "attention_entropy",
     "attention_gradients",
+    "attention_mass",
     "attention_received",
     "attention_spans",
     "attention_state",
@@ -86,6 +91,7 @@ __all__ = [
     "datasets",
     "entropy_curve",
     "get_num_threads",
+    "head_kinds",
     "held_out_error",
     "identify_lse",
     "laws",
@@ -102,6 +108,7 @@ __all__ = [
     "solve_scale",
     "sweep",
     "theory",
+    "top_keys",
     "variants",
 ]
 
@@ -133,14 +140,17 @@ _ELSEWHERE = {
     "LseConvention": "lse",
     "LseIdentity": "lse",
     "EntropyCurve": "curve",
+    "HeadKinds": "heads",
     "HeldOutError": "held_out",
     "LawCalibrator": "calibrator",
     "PerplexitySolution": "perplexity",
     "Report": "_report.result",
     "ReportPair": "_report.result",
     "ScaleSolution": "solve",
+    "TopKeys": "selection",
     "attention_divergence": "divergence",
     "attention_gradients": "gradients",
+    "attention_mass": "selection",
     "attention_received": "received",
     "attention_spans": "spans",
     "attention_state": "state",
@@ -148,11 +158,13 @@ _ELSEWHERE = {
     "convert_lse": "lse",
     "identify_lse": "lse",
     "entropy_curve": "curve",
+    "head_kinds": "heads",
     "held_out_error": "held_out",
     "merge_states": "state",
     "report": "_report.make",
     "solve_perplexity": "perplexity",
     "solve_scale": "solve",
+    "top_keys": "selection",
 }
 
 

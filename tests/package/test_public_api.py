@@ -21,6 +21,7 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "HeadKinds",
     "HeldOutError",
     "LawCalibrator",
     "LseConvention",
@@ -31,11 +32,13 @@ NAMES = [
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
+    "TopKeys",
     "__version__",
     "attention",
     "attention_divergence",
     "attention_entropy",
     "attention_gradients",
+    "attention_mass",
     "attention_received",
     "attention_spans",
     "attention_state",
@@ -48,6 +51,7 @@ NAMES = [
     "datasets",
     "entropy_curve",
     "get_num_threads",
+    "head_kinds",
     "held_out_error",
     "identify_lse",
     "laws",
@@ -64,6 +68,7 @@ NAMES = [
     "solve_scale",
     "sweep",
     "theory",
+    "top_keys",
     "variants",
 ]
 
@@ -86,6 +91,8 @@ SIGNATURES = {
     "attention_divergence": "query, key, other_query, other_key, *, other_scale=None, other_attn_mask=None, "
     f"other_softcap=None, scale=None, {MASKS}, enable_gqa=False, softcap=None, layout='bhsd', "
     "num_threads=None",
+    "attention_mass": "query, key, selected, *, block_size=None, "
+    f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_received": "query, key, *, reduce='sum', forward=None, "
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_spans": f"query, key, lengths=None, *, ids=None, scale=None, {MASKS}, {TABLES}, {REST}, "
@@ -95,6 +102,7 @@ SIGNATURES = {
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states, *, convention=None",
+    "head_kinds": f"query, key, tokens=None, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "identify_lse": f"query, key, lse, *, tolerance=0.002, scale=None, {MASKS}, {TABLES}, {REST}, "
     "num_threads=None",
     "convert_lse": "lse, *, from_, to='attnscale', max_score=None, sink=None",
@@ -107,6 +115,7 @@ SIGNATURES = {
     "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"on_infeasible='warn', {MASKS}, {SOLVE}, num_threads=None",
+    "top_keys": f"query, key, k, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
 }
 
 FIELDS = {
@@ -116,6 +125,7 @@ FIELDS = {
     "AttentionState": "output lse mean_score layout",
     "LseConvention": "base scaled sink less_max negated empty",
     "LseIdentity": "convention engines also per_head error nearest axes tolerance",
+    "HeadKinds": "previous itself first induction distance",
     "HeldOutError": "value error low high",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
@@ -126,6 +136,7 @@ FIELDS = {
     "received_curve received_by_curve beta best best_constant misses about plan provenance "
     "modules groups",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
+    "TopKeys": "index weight",
 }
 
 
@@ -152,11 +163,16 @@ def test_signatures(name: str) -> None:
     assert str(inspect.Signature(plain)) == f"({SIGNATURES[name]})"
 
 
+def fields_of(cls: Any) -> tuple[str, ...]:
+    """Names of the fields of a dataclass or a named tuple, in their order."""
+    return getattr(cls, "_fields", None) or tuple(field.name for field in dataclasses.fields(cls))
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_fields(name: str) -> None:
     cls = getattr(at, name)
-    assert " ".join(field.name for field in dataclasses.fields(cls)) == FIELDS[name]
-    assert cls.__dataclass_params__.frozen
+    assert " ".join(fields_of(cls)) == FIELDS[name]
+    assert issubclass(cls, tuple) or cls.__dataclass_params__.frozen
 
 
 @pytest.mark.parametrize("name", [*SIGNATURES, *FIELDS])
@@ -169,8 +185,8 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
         for parameter in inspect.signature(getattr(at, name)).parameters:
             assert parameter in text, parameter
     else:
-        for field in dataclasses.fields(getattr(at, name)):
-            assert field.name in text, field.name
+        for field in fields_of(getattr(at, name)):
+            assert field in text, field
 
 
 def test_every_numeric_function_has_its_twin() -> None:

@@ -231,3 +231,34 @@ def test_keep_heads_is_a_boolean() -> None:
         at.torch.record(build("Bert"), keep_heads=1),
     ):
         pass
+
+
+@pytest.mark.parametrize("name", ["Bert", "Mistral", "GptOss"])
+def test_kinds_of_heads_are_sums_of_the_weights_of_the_model(name: str) -> None:
+    """Of a text that comes twice: a token of its second half was there 20 places before."""
+    model, tokens = build(name), torch.arange(20).repeat(2)
+    model.set_attn_implementation("eager")
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        p = model(input_ids=tokens[None], output_attentions=True).attentions
+    found = log.head_kinds(tokens)
+    assert list(found) == list(log.modules)
+    place = np.arange(40)
+    for kinds, weights in zip(found.values(), p, strict=True):
+        w = weights[0].double().numpy()
+        np.testing.assert_allclose(kinds.previous[:, 1:], w[:, place[1:], place[:-1]], atol=1e-5)
+        np.testing.assert_allclose(kinds.itself, w[:, place, place], atol=1e-5)
+        seen = ~np.isnan(kinds.first)
+        assert seen.all() or (name == "Mistral" and seen.mean() == 16 / 40)  # its window hides the first key
+        np.testing.assert_allclose(kinds.first[seen], w[:, :, 0][seen], atol=1e-5)
+        assert np.isnan(kinds.induction[:, :20]).all()
+        if seen.all():
+            np.testing.assert_allclose(kinds.induction[:, 20:], w[:, place[20:], place[1:21]], atol=1e-5)
+        away = (w * np.abs(place[:, None] - place)).sum(-1) / w.sum(-1)
+        np.testing.assert_allclose(kinds.distance, away, atol=4e-4)
+
+
+def test_kinds_of_heads_need_one_whole_text_that_was_kept() -> None:
+    with pytest.raises(ValueError, match=r"kinds of heads need self-attention, of record\(model, keep_heads"):
+        recorded(build("Bert"), keep_heads=False).head_kinds()
+    with pytest.raises(ValueError, match="one text, got a batch of 2"):
+        recorded(build("Bert"), batch=2).head_kinds()

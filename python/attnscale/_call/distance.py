@@ -29,10 +29,6 @@ class ScoreForm(NamedTuple):
     distance_scale: NDArray[Any] | None = None  # in the type of the arithmetic
     distance_bias: NDArray[Any] | None = None
 
-    def of_rows(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scores after the soft-cap alone: one number a row has no place in tables of (query, key)."""
-        return self.softcap * np.tanh(scores / self.softcap) if self.softcap else scores
-
 
 #: Scores that are scaled products: those of most calls.
 PRODUCTS = ScoreForm()

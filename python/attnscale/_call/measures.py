@@ -68,12 +68,10 @@ def rows_of_block(
 
     scale: a number or an array that broadcasts to (..., heads, n_queries); None: the standard one.
     """
-    score, seen = _scores(inputs, form, cut, scale), _seen(inputs, intervals, cut)
-    if mask is not None:
-        part = _cut(mask, cut, -2)
-        score = score if part.dtype == np.bool_ else score + part
-        seen = seen & shows(part)
-    return score, seen
+    score = _scores(inputs, form, cut, scale)
+    if mask is not None and mask.dtype != np.bool_:
+        score = score + cut_rows(mask, cut, -2)
+    return score, seen_in_block(inputs, intervals, mask, cut)
 
 
 def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[np.float64]:
@@ -83,24 +81,27 @@ def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[
         k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
     with np.errstate(invalid="ignore", over="ignore"):
         score: NDArray[np.float64] = q @ k.swapaxes(-1, -2)
-        if scale is None:
-            return form.of_rows(score / math.sqrt(max(q.shape[-1], 1)))
-        rows = np.asarray(scale)
-        return form.of_rows(score * (rows if rows.ndim == 0 else _cut(rows, cut, -1)[..., None]))
+        rows = np.asarray(1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
+        score *= rows if rows.ndim == 0 else cut_rows(rows, cut, -1)[..., None]
+        if form.distance_scale is not None:
+            score *= cut_rows(form.distance_scale, cut, -2)
+        if form.softcap:
+            score = form.softcap * np.tanh(score / form.softcap)
+        return score if form.distance_bias is None else score + cut_rows(form.distance_bias, cut, -2)
 
 
-def _seen(inputs: Inputs, intervals: Intervals, cut: slice) -> NDArray[np.bool_]:
-    """Where the interval of a query holds the key."""
+def seen_in_block(inputs: Inputs, intervals: Intervals, mask: Any, cut: slice) -> NDArray[np.bool_]:
+    """Which keys some queries see; broadcasts to (..., heads, rows, n_keys)."""
     key = np.arange(inputs.key.shape[-2])
     seen = np.ones(key.shape, np.bool_)
     if intervals.begin is not None:
-        seen = seen & (key >= _cut(intervals.begin, cut, -1)[..., None])
+        seen = seen & (key >= cut_rows(intervals.begin, cut, -1)[..., None])
     if intervals.end is not None:
-        seen = seen & (key < _cut(intervals.end, cut, -1)[..., None])
-    return seen
+        seen = seen & (key < cut_rows(intervals.end, cut, -1)[..., None])
+    return seen if mask is None else seen & shows(cut_rows(mask, cut, -2))
 
 
-def _cut(array: Any, cut: slice, axis: int) -> NDArray[Any]:
+def cut_rows(array: Any, cut: slice, axis: int) -> NDArray[Any]:
     """The rows of an array, unless one serves all."""
     if array.ndim < -axis or array.shape[axis] == 1:
         return np.asarray(array)

@@ -13,6 +13,7 @@ from .. import laws
 from ._normalizers import weigh, with_length
 
 Array = NDArray[Any]
+_MASKS = ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_ids")
 
 
 def dot_products(query: Array, key: Array, *, enable_gqa: bool = False, layout: str = "bhsd") -> Array:
@@ -394,3 +395,44 @@ def attention_divergence(
         terms = rows.p * ((s - rows.lse[..., None]) - (t - others.lse[..., None]))
     found = np.where(seen & shown, terms, 0).sum(-1)
     return np.where((seen & ~shown).any(-1), np.inf, found)
+
+
+def attention_mass(
+    query: Array, key: Array, selected: Any, *, block_size: int | None = None, **options: Any
+) -> Array:
+    """Sums of the weights of the keys, or of the keys of the blocks, that each row selects."""
+    p, index = attention_weights(query, key, **options), np.asarray(selected)
+    if index.ndim < p.ndim:
+        index = index[None] if index.ndim == 1 else index[..., None, :, :]
+    unit_of_key = np.arange(p.shape[-1]) // (block_size or 1)
+    chosen = (index[..., None] == unit_of_key).any(-2)
+    return np.asarray((p * chosen).sum(-1))
+
+
+def top_keys(query: Array, key: Array, k: int, *, normalizer: Any = "softmax", **options: Any) -> Any:
+    """Index and weight of the k keys of each row with the largest scores, in order."""
+    p = attention_weights(query, key, normalizer=normalizer, **options)
+    score, seen = scores(query, key, **options)
+    seen = np.broadcast_to(seen & ~np.isnan(p), p.shape)
+    order = np.argsort(-np.where(seen, score, -np.inf), axis=-1, kind="stable")[..., :k]
+    index, weight = (
+        np.take_along_axis(x, order, -1) for x in (np.where(seen, np.arange(p.shape[-1]), -1), p)
+    )
+    width = [(0, 0)] * (p.ndim - 1) + [(0, k - order.shape[-1])]
+    return SimpleNamespace(index=np.pad(index, width, constant_values=-1), weight=np.pad(weight, width))
+
+
+def head_kinds(query: Array, key: Array, tokens: Any = None, **options: Any) -> SimpleNamespace:
+    """Weight of the previous, the own, the first key, of those after the same token; mean distance."""
+    masks = {name: x for name, x in options.items() if name in _MASKS}
+    p = attention_weights(query, key, **options)
+    seen, t = visible(p.shape, **masks), distances(p.shape, **masks)
+    own, ids = np.minimum(t[..., 0], p.shape[-1] - 1), masks.get("document_ids")
+    same = np.ones(p.shape, bool) if ids is None else _same_document(ids, p.shape, own)
+    found = {"previous": (t == 1) & same, "itself": t == 0, "first": np.cumsum(same, -1) * same == 1}
+    if tokens is not None:
+        before = _same_document(tokens, p.shape, own) & same & (t > 0) & (t[..., :1] < p.shape[-1])
+        found["induction"] = np.roll(before, 1, -1) & (np.arange(p.shape[-1]) > 0)
+    kinds = {name: np.where((m & seen).any(-1), (p * m).sum(-1), np.nan) for name, m in found.items()}
+    distance = np.where(seen.any(-1), (p * np.abs(t)).sum(-1) / p.sum(-1), np.nan)
+    return SimpleNamespace(**{"induction": None} | kinds, distance=distance)

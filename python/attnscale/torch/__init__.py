@@ -32,6 +32,7 @@ from ._functional import attention, attention_entropy, attention_spans, attentio
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._lse import identify_lse
 from ._models.tally import Alarm
+from ._selection import attention_mass, top_keys
 from ._variants import cosformer_attention, efficient_attention, linear_attention, performer_attention, ssd
 from .nn._replace import replace_attention
 
@@ -55,6 +56,7 @@ __all__ = [
     "attention",
     "attention_divergence",
     "attention_entropy",
+    "attention_mass",
     "attention_spans",
     "attention_statistics",
     "cosformer_attention",
@@ -70,6 +72,7 @@ __all__ = [
     "relay_attention",
     "replace_attention",
     "ssd",
+    "top_keys",
 ]
 
 #: The names for models, and the module that has each, which are read when they are wanted.

@@ -51,13 +51,18 @@ class ScoreOptions(TypedDict, total=False):
     backend: str | None
 
 
-class TensorOptions(ScoreOptions, total=False):
-    """Options of :func:`attnscale.torch.attention`."""
+class WeightOptions(ScoreOptions, total=False):
+    """Options of functions of the weights, which plain operations of PyTorch compute."""
 
     distance_scale: Tensor | None
     distance_bias: Tensor | None
     normalizer: str | Normalizer | Sink | Sigmoid | Entmax
     qk_norm: QKNorm | None
+
+
+class TensorOptions(WeightOptions, total=False):
+    """Options of :func:`attnscale.torch.attention`."""
+
     num_threads: int | None
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -212,21 +213,29 @@ class BlockCall(NamedTuple):
         output = self._by_pytorch()
         if output is not None:
             return output, {}
-        n_queries = self.row_shape[-1]
-        step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
-        starts = range(0, max(n_queries, 1), step)
-        several = len(starts) > 1
-        blocks = [compute_again(self._rows, i, min(i + step, n_queries), enabled=several) for i in starts]
-        parts = [list(each) for each in zip(*blocks, strict=True)]
+        parts = self.in_blocks(self._rows)
         if self.value is not None:
             output = joined(parts.pop(0), -2)
         return output, {name: joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
+    def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
+        """What a function makes of each block, the queries start ... stop - 1: its results block by block."""
+        n_queries = self.row_shape[-1]
+        step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
+        starts = range(0, max(n_queries, 1), step)
+        several = len(starts) > 1
+        blocks = [compute_again(function, i, min(i + step, n_queries), enabled=several) for i in starts]
+        return [list(each) for each in zip(*blocks, strict=True)]
+
+    def weights(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Scores and weights of the queries start ... stop - 1, each (..., heads, rows, n_keys)."""
+        scores, seen = self.scores.of_rows(start, stop)
+        shape = (*self.row_shape[:-1], stop - start, scores.shape[-1])
+        return scores.expand(shape), self._weights(start, stop, scores, seen).of_keys.expand(shape)
+
     def matrix(self) -> Tensor:
         """The weights of all queries, (..., heads, n_queries, n_keys), written out on purpose."""
-        n_queries, n_keys = self.row_shape[-1], self.scores.key.shape[-2]
-        scores, seen = self.scores.of_rows(0, n_queries)
-        return self._weights(0, n_queries, scores, seen).of_keys.expand(*self.row_shape, n_keys)
+        return self.weights(0, self.row_shape[-1])[1]
 
     def _by_pytorch(self) -> Tensor | None:
         """The output by PyTorch's own attention, where that has the same meaning; else None.

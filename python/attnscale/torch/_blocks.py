@@ -45,9 +45,13 @@ def scores_of(call: Arguments) -> Scores:
 
 def weights_of_rows(call: Arguments) -> Tensor:
     """The matrix of weights of a call, (..., heads, n_queries, n_keys)."""
-    rule = _rule(call)
     with without_autocast(call.query.device):
-        return _read(call, rule, ()).matrix()
+        return blocks_of(call).matrix()
+
+
+def blocks_of(call: Arguments) -> BlockCall:
+    """A call whose weights are asked for, block by block of queries."""
+    return _read(call, _rule(call), ())
 
 
 def scales_of_rows(call: Arguments) -> Tensor:

@@ -15,9 +15,10 @@ from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
+from ...heads import HeadKinds, head_kinds
 from ...laws import get
 from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
-from .logged import Logged, groups_of, mean_of_texts, measured
+from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -379,6 +380,34 @@ class AttentionLog(Tabled):
         if path is not None:
             found.save(path, overwrite=overwrite)
         return found
+
+    def head_kinds(self, tokens: Any = None) -> ByName[HeadKinds]:
+        """Which words each head read in the last pass, if ``record(model, keep_heads=True)`` kept it.
+
+        Parameters
+        ----------
+        tokens : array_like of int, shape (n,), optional
+            The numbers of the text without its padding, as for :func:`attnscale.head_kinds`.
+
+        Returns
+        -------
+        mapping of str to HeadKinds
+            Of each module with self-attention, by its name; arrays (heads, n).
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :func:`attnscale.head_kinds`; if queries and keys were not kept, or the pass was not one whole
+            text.
+        """
+        calls = self.calls
+        kept = {name: each.kept for name, each in self._last().items() if each.kind == "self"}
+        rows = {name: whole_text(name, each, calls) for name, each in kept.items() if each is not None}
+        if not rows:
+            raise ValueError("kinds of heads need self-attention, of record(model, keep_heads=True)")
+        return ByName(
+            (name, head_kinds(each.query, each.key, tokens, **each.options)) for name, each in rows.items()
+        )
 
     def _last(self) -> dict[str, Logged]:
         if not self._passes:

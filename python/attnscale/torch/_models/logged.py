@@ -123,7 +123,7 @@ def groups_of(
     of attention are groups of the page, which shows the `numbers` of the calls of the last pass.
     """
     found = [
-        {name: _checked(name, rows, calls) for name, rows in each.items() if rows is not None}
+        {name: whole_text(name, rows, calls) for name, rows in each.items() if rows is not None}
         for each in passes
     ]
     if any(list(each) != list(calls) for each in found):
@@ -163,19 +163,23 @@ def _group_names(
     return {name: ", ".join(parts(name, each)) for name, each in calls.items()}
 
 
-def _checked(name: str, rows: Length, calls: Mapping[str, LoggedCall]) -> Length:
+def whole_text(name: str, rows: Length, calls: Mapping[str, LoggedCall]) -> Length:
     """The rows without the batch axis; what is not one text that sees itself or another one is refused."""
     batch, n_queries, n_keys = rows.query.shape[0], rows.query.shape[-2], rows.key.shape[-2]
     if batch != 1:
-        raise ValueError(f"a report needs passes with one text, got a batch of {batch} in {name}")
+        raise ValueError(
+            f"a report or head_kinds needs passes with one text, got a batch of {batch} in {name}"
+        )
     is_other = name in calls and calls[name].kind == "cross" and rows.options["causal"] is None
     if n_queries != n_keys and not is_other:
         raise ValueError(
-            "a report needs passes over whole texts, with as many queries as keys, "
+            "a report or head_kinds needs passes over whole texts, with as many queries as keys, "
             f"got {n_queries} and {n_keys} in {name}"
         )
     if np.ndim(getattr(rows.options.get("normalizer"), "logits", 0.0)) > 1:
-        raise ValueError(f"a report needs one sink for each head, got one for each row in {name}")
+        raise ValueError(
+            f"a report or head_kinds needs one sink for each head, got one for each row in {name}"
+        )
     options = dict(rows.options)
     mask = options.get("attn_mask")
     if mask is not None and mask.ndim == 4:

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a selection of keys keeps, and the strongest keys of each row, of tensors on any device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._call.options import takes
+from .._checks import positive_int
+from .._options import hinted
+from ..selection import TopKeys, read_selected
+from ._arguments import WeightOptions, read_call
+from ._blocks import blocks_of
+from ._device import backend_of, without_autocast
+from ._scores import key_count, rows_of
+from ._tensors import check_one_device, joined, on_cpu
+
+
+@hinted
+@takes(WeightOptions)
+def attention_mass(
+    query: Tensor,
+    key: Tensor,
+    selected: Any,
+    *,
+    block_size: int | None = None,
+    **options: Unpack[WeightOptions],
+) -> Tensor:
+    """:func:`attnscale.attention_mass` on tensors: the share of each row's attention that a selection keeps.
+
+    Parameters
+    ----------
+    query, key : Tensor
+        As for :func:`attention`.
+    selected : Tensor or array_like of int
+        Indices of keys, (..., heads, n_queries, k), (..., n_queries, k) or (k,), as for
+        :func:`attnscale.attention_mass`.
+    block_size : int, optional
+        The indices are those of blocks of as many keys.
+    {names}
+        As for :func:`attention`; ``backend`` is checked, and plain operations of PyTorch compute the result.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries)
+        float64 for float64 tensors, else float32; differentiable in all but selected.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention` and :func:`attnscale.attention_mass`.
+
+    Notes
+    -----
+    The rows go in blocks, which the backward pass computes again: memory grows with the queries of a block
+    times all keys.
+
+    Examples
+    --------
+    An aim to keep attention within the last four keys:
+
+    >>> import attnscale as at, torch
+    >>> q, k = torch.randn(2, 8, 32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    >>> near = torch.arange(32)[:, None] - torch.arange(4)  # negative: no key
+    >>> loss = -at.torch.attention_mass(q, k, near, is_causal=True).log().mean()
+    >>> loss.backward()
+    """
+    call = read_call(query, key, None, options)
+    check_one_device(query.device, *call.tensors)
+    backend_of(query.device, options.get("backend"))
+    n_keys, rows = key_count(call), call.row_extents[0]
+    wanted = torch.from_numpy(read_selected(on_cpu(selected), rows, n_keys, block_size)).to(query.device)
+    with without_autocast(query.device):
+        block = blocks_of(call)
+
+        def mass(start: int, stop: int) -> tuple[Tensor]:
+            member = _members(rows_of(wanted, start, stop), n_keys, block_size)
+            return ((block.weights(start, stop)[1] * member).sum(-1),)
+
+        return joined(block.in_blocks(mass)[0], -1)
+
+
+@hinted
+@takes(WeightOptions)
+def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions]) -> TopKeys:
+    """:func:`attnscale.top_keys` on tensors: the strongest keys of each row and their weights.
+
+    Parameters
+    ----------
+    query, key : Tensor
+        As for :func:`attention`.
+    k : int
+        At least 1; it may be more than there are keys.
+    {names}
+        As for :func:`attention_mass`.
+
+    Returns
+    -------
+    attnscale.TopKeys
+        ``index, weight``, each a tensor (..., heads, n_queries, k), the strongest first; the weight is
+        differentiable.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention_mass`; if k is no integer of at least 1.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k = torch.ones(1, 1, 1), torch.tensor([[[1.0], [5.0], [2.0]]]).log()
+    >>> at.torch.top_keys(q, k, 2, scale=1.0)
+    TopKeys(index=tensor([[[1, 2]]]), weight=tensor([[[0.6250, 0.2500]]]))
+    """
+    k = positive_int("k", k)
+    call = read_call(query, key, None, options)
+    check_one_device(query.device, *call.tensors)
+    backend_of(query.device, options.get("backend"))
+    most = min(k, key_count(call))
+    with without_autocast(query.device):
+        block = blocks_of(call)
+
+        def strongest(start: int, stop: int) -> tuple[Tensor, Tensor]:
+            scores, weights = block.weights(start, stop)
+            found = _largest(scores.detach(), most)
+            there = scores.detach().gather(-1, found) > -math.inf  # not NaN, either
+            there &= ~torch.isnan(weights.detach()).any(-1, keepdim=True)
+            return found.where(there, -1), weights.gather(-1, found)
+
+        index, weight = (joined(parts, -2) for parts in block.in_blocks(strongest))
+    return TopKeys(pad(index, (0, k - most), value=-1), pad(weight, (0, k - most)))
+
+
+def _members(part: Tensor, n_keys: int, block_size: int | None) -> Tensor:
+    """Whether rows select a key, (..., rows, n_keys)."""
+    n_units = n_keys if block_size is None else -(-n_keys // block_size)
+    found = torch.zeros(*part.shape[:-1], n_units + 1, dtype=torch.bool, device=part.device)
+    found = found.scatter(-1, part.where(part >= 0, n_units), True)[..., :n_units]
+    return found if block_size is None else found.repeat_interleave(block_size, -1)[..., :n_keys]
+
+
+def _largest(scores: Tensor, k: int) -> Tensor:
+    """The k largest of each row in order, of equal ones the first."""
+    found = scores.topk(k, -1).indices
+    least = scores.gather(-1, found).sort(-1).values[..., :1]
+    # Which ones of those equal to the last are among the k is chance: such rows are sorted.
+    tied = ((scores >= least).sum(-1) > k) & (least > -math.inf).any(-1)
+    if bool(tied.any()):
+        found[tied] = scores[tied].sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    found = found.sort(-1).values
+    order = scores.gather(-1, found).sort(dim=-1, descending=True, stable=True).indices
+    return found.gather(-1, order)

@@ -75,6 +75,18 @@ _LATENT_FACTORS = (base.latent("q_lora_rank", "all"), base.latent("kv_lora_rank"
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
 _NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # no heads that matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
+_INKLING_2: dict[str, Any] = {
+    "head_dim": heads.swa_head_dim,
+    "rotates": heads.never,
+    "extra": (base.inkling_temperature,),
+    "kinds": kinds.every(6, last="hybrid", others="hybrid_sliding"),
+    "sink": heads.always,
+    "notes": (
+        "q and k are clipped to a length of qk_l2_clip_threshold: part of raw q and k",
+        "a relative position bias is added to the score",
+        "the logit of a sink is a linear map of the token (sink_proj): one for each query and head",
+    ),
+}
 
 FAMILIES: tuple[Family, ...] = (
     # A number of the config in place of head_dim.
@@ -184,23 +196,23 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.local_ids,
         notes=("a relative position bias is added to the score, with the same temperature",),
     ),
+    _family("inkling2_text", **_INKLING_2),
     _family(
-        "inkling2_text",
-        head_dim=heads.swa_head_dim,
-        rotates=heads.never,
-        extra=(base.inkling_temperature,),
-        kinds=kinds.every(6, last="hybrid", others="hybrid_sliding"),
-        sink=heads.always,
-        notes=(
-            "q and k are clipped to a length of qk_l2_clip_threshold: part of raw q and k",
-            "a relative position bias is added to the score",
-        ),
+        "inkling2_loop_text",
+        **{
+            **_INKLING_2,
+            "notes": (
+                *_INKLING_2["notes"],
+                "layers loop_layer_index_start to loop_layer_index_end - 1 run loop_num_passes times",
+            ),
+        },
     ),
     # Multi-head latent attention.
     _family(
-        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu", **_LATENT
+        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu sarvam_mla",
+        **_LATENT,
     ),
-    _family("hy_v4", **_LATENT, sink=heads.always),
+    _family("hy_v4 hy_v4_vl_text", **_LATENT, sink=heads.always),
     _family(
         "bailing_hybrid", **_LATENT, kinds=kinds.every(1, key="layer_group_size", others="linear_attention")
     ),
@@ -234,6 +246,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _family("cohere_compass_text", spelling="by kind"),
     _family("exaone4 exaone_moe", rotates=heads.sliding_or_no_window, kinds=kinds.exaone),
+    _family("lara_mini", rotates=heads.sliding_only, kinds=kinds.lara_mini),
     _family("kolibri1", rotates=heads.sliding_or_no_window, kinds=kinds.every(5)),
     _family(
         "flint",
@@ -365,6 +378,16 @@ FAMILIES: tuple[Family, ...] = (
         refusal=_refused("the scale exp(min(logit_scale, ln 100)) is a weight of the checkpoint, one a head"),
     ),
     _family(
+        "dory",
+        kinds=kinds.every(4),
+        listed=kinds.without_mlp,
+        spelling="by kind",
+        refusal=_refused(
+            "q and k are unit vectors, and each channel of the query has a scale of its own, "
+            "(sqk * sqrt(head_dim) / initializer_range)^2 / sqrt(head_dim), where sqk is a weight of the checkpoint"
+        ),
+    ),
+    _family(
         "timesfm timesfm2_5 gemma3n_audio gemma4_audio",
         **_NO_HEADS,
         refusal=_refused("each channel of the query has a scale of its own, a weight of the checkpoint"),
@@ -406,10 +429,10 @@ REMOTE: tuple[Remote, ...] = (
         ),
     ),
     Remote(
-        "InternLM 1 and 2, Baichuan 1 and 2, EXAONE 3, DeepSeek MoE",
+        "InternLM 1 and 2, Baichuan 1 and 2, DeepSeek MoE",
         "1/sqrt(head_dim), and the factor of the rotary positions",
         _family(
-            "internlm internlm2 baichuan exaone deepseek",
+            "internlm internlm2 baichuan deepseek",
             head_dim=heads.whatever_is_given,
             count=kinds.whatever_is_counted,
         ),

@@ -252,6 +252,17 @@ def modernbert(keys: Keys, count: int) -> list[str]:
     return ["sliding_attention" if i % step else "full_attention" for i in range(count)]
 
 
+def lara_mini(keys: Keys, count: int) -> list[str]:
+    """Lara Mini: linear attention, and both kinds of attention, in a pattern of five layers."""
+    pattern = ("linear", "sliding", "linear", "full", "sliding")
+    return [f"{pattern[i % 5]}_attention" for i in range(count)]
+
+
+def without_mlp(kinds: list[str]) -> list[str]:
+    """Dory: its files list each layer as two blocks, attention and "mlp"."""
+    return kinds[::2] if "mlp" in kinds else kinds
+
+
 def lfm3(keys: Keys, count: int) -> list[str]:
     """LFM 3: convolutions, and both kinds of attention in turn."""
     kinds = {0: "sliding_attention", 2: "full_attention"}

@@ -59,6 +59,8 @@ def rope_of(layer: Layer) -> Rope | None:
 
 def _rope(keys: Keys, given: Mapping[str, Any], name: str) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
+    if kind == "deepseek_yarn" and keys.kind == "sarvam_mla":
+        kind = "yarn"  # as its own configuration reads its older files
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")

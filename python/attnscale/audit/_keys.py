@@ -407,7 +407,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
 
 
 def _model_type(given: Mapping[str, Any], default: str) -> str:
-    kind = given.get("model_type") or default
+    kind = given.get("model_type") or given.get("_class_name") or default  # the latter is of diffusers
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
     return kind

@@ -371,7 +371,9 @@ def _names_a_model(file: Path) -> bool:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return True  # it cannot be told, so the file is refused
-    return not isinstance(content, dict) or "model_type" in content or "architectures" in content
+    if not isinstance(content, dict) or "model_type" in content or "architectures" in content:
+        return True
+    return "Transformer" in str(content.get("_class_name"))  # diffusers; its other parts have no layers
 
 
 def report(model: Model) -> dict[str, Any]:

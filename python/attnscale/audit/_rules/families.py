@@ -481,6 +481,82 @@ REMOTE: tuple[Remote, ...] = (
     ),
 )
 
+
+def _diffuser(models: str, rule: str, types: str, **cells: Any) -> Remote:
+    """A row for transformers of diffusers, which their config calls by ``_class_name``."""
+    return Remote(models, rule, _family(types, **{"rotates": heads.always, **cells}))
+
+
+#: Transformers of diffusers, whose rules were read in its code, of version 0.42.1, and are tested by numbers.
+DIFFUSERS: tuple[Remote, ...] = (
+    _diffuser(
+        "Lumina-Next",
+        "sqrt(ln n / ln n0) / sqrt(head_dim), n0 = (8 sample_size / 16)^2, with proportional_attn of its pipeline",
+        "LuminaNextDiT2DModel",
+        head_dim=heads.divided(hidden_size=2304, num_attention_heads=32),
+        extra=(base.proportional, base.of_positions("scaling_factor")),
+        qk_norm=heads.norm_if_named(True),
+        count=kinds.added(num_layers=32),
+        notes=(
+            "proportional attention is an argument of the pipeline, on by default; n is the tokens of the image",
+            "attention to the text has the base scale alone; scaling_factor acts on positions",
+        ),
+    ),
+    _diffuser(
+        "Lumina 2",
+        "1/sqrt(head_dim): its attention could take proportional attention, and no pipeline asks for it",
+        "Lumina2Transformer2DModel",
+        head_dim=heads.divided(hidden_size=2304, num_attention_heads=24),
+        extra=(base.of_positions("scaling_factor"),),
+        qk_norm=heads.norm_always,
+        count=kinds.added(num_layers=26),
+        notes=("the num_refiner_layers before them have the same scale; scaling_factor acts on positions",),
+    ),
+    _diffuser(
+        "OmniGen",
+        "1/sqrt(head_dim), and LongRoPE's factor of the maximal and the original length",
+        "OmniGenTransformer2DModel",
+        head_dim=heads.divided(hidden_size=3072, num_attention_heads=32),
+        own_rope=base.omnigen_longrope,
+        spelling="of its own",
+        count=kinds.added(num_layers=32),
+    ),
+    _diffuser(
+        "Flux, Flux 2",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "FluxTransformer2DModel Flux2Transformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_always,
+        count=kinds.flux,
+        notes=("the num_layers of two streams come first, then the num_single_layers",),
+    ),
+    _diffuser(
+        "Stable Diffusion 3",
+        "1/sqrt(attention_head_dim), q and k normed where qk_norm is set",
+        "SD3Transformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 64),
+        rotates=heads.never,
+        qk_norm=heads.norm_if_named(None),
+        count=kinds.added(num_layers=18),
+    ),
+    _diffuser(
+        "Qwen-Image",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "QwenImageTransformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_always,
+        count=kinds.added(num_layers=60),
+    ),
+    _diffuser(
+        "Wan",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "WanTransformer3DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_if_named("rms_norm_across_heads"),
+        count=kinds.added(num_layers=40),
+    ),
+)
+
 #: A model type that is not known: what its keys say.
 UNKNOWN = _family(
     "",
@@ -500,7 +576,7 @@ UNKNOWN = _family(
 
 @cache
 def _by_type() -> dict[str, Family]:
-    rows = (*FAMILIES, *(each.family for each in REMOTE))
+    rows = (*FAMILIES, *(each.family for each in (*REMOTE, *DIFFUSERS)))
     return {kind: row for row in rows for kind in row.types}
 
 

@@ -352,6 +352,12 @@ def added(**usual: int) -> Callable[[Keys], int]:
     return lambda keys: sum(keys.size(name, default=number) for name, number in usual.items())
 
 
+def flux(keys: Keys) -> int:
+    """Flux and Flux 2: layers of two streams, and layers of one; the class has the usual numbers."""
+    two, one = (8, 48) if keys.kind.startswith("Flux2") else (19, 38)
+    return added(num_layers=two, num_single_layers=one)(keys)
+
+
 def funnel_layers(keys: Keys) -> int:
     """Funnel: blocks of layers that are run again and again, then a decoder."""
     sizes = filled_list(keys, "block_sizes", (4, 4, 4))

@@ -361,6 +361,7 @@ _READERS: dict[str, _Reader] = {
     "over every kind": _over(("full_attention", "sliding_attention")),
     "compressed": _compressed,
     "listed layers": _listed_layers,
+    "of its own": lambda keys, legacy, given: Spelled("rope_scaling", _PLAIN, {}, ()),
 }
 
 

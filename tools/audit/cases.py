@@ -27,8 +27,12 @@ GRANITE_HYBRID = {
 SLIDING_HEADS = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 8}
 INKLING = {**SLIDING_HEADS, "d_rel": 8, "log_scaling_n_floor": 8, "num_hidden_layers": 6}
 INKLING_LOOP = {
-    **{"rel_extent": 16, "sliding_window_size": 8, "n_layers_per_attn_res_block": 2},
-    **{"loop_layer_index_start": 2, "loop_layer_index_end": 4, "loop_num_passes": 2},
+    "rel_extent": 16,
+    "sliding_window_size": 8,
+    "n_layers_per_attn_res_block": 2,
+    "loop_layer_index_start": 2,
+    "loop_layer_index_end": 4,
+    "loop_num_passes": 2,
 }
 SLIDING_LATENT = {
     "swa_qk_nope_head_dim": 16,

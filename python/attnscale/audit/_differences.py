@@ -31,9 +31,9 @@ class Difference:
         The layers' numbers, from 0; empty if the plans have another number of layers.
     what : str
         "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (what
-        multiplies it), "window" (the most keys of a query), "sink", "refusal", "padding counts" (in positions),
-        "channels" (how many, and how many of them rotary positions turn), "norm" (of q and k), "kind"
-        (of the layer, as "sliding_attention") or "layers" (how many).
+        multiplies it), "window" (the most keys of a query), "sink", "refusal",
+        "padding counts" (in positions), "channels" (how many, and how many of them rotary positions turn),
+        "norm" (of q and k), "kind" (of the layer, as "sliding_attention") or "layers" (how many).
     first_position : int or None
         The first position with another multiplier; None for what does not depend on the position.
     here, there : float, bool, str, int or None

@@ -384,7 +384,7 @@ FAMILIES: tuple[Family, ...] = (
         spelling="by kind",
         refusal=_refused(
             "q and k are unit vectors, and each channel of the query has a scale of its own, "
-            "(sqk * sqrt(head_dim) / initializer_range)^2 / sqrt(head_dim), where sqk is a weight of the checkpoint"
+            "(sqk * sqrt(head_dim) / initializer_range)^2 / sqrt(head_dim); sqk is a weight of the checkpoint"
         ),
     ),
     _family(
@@ -491,14 +491,14 @@ def _diffuser(models: str, rule: str, types: str, **cells: Any) -> Remote:
 DIFFUSERS: tuple[Remote, ...] = (
     _diffuser(
         "Lumina-Next",
-        "sqrt(ln n / ln n0) / sqrt(head_dim), n0 = (8 sample_size / 16)^2, with proportional_attn of its pipeline",
+        "sqrt(ln n / ln n0) / sqrt(head_dim), n0 = (8 sample_size / 16)^2, with proportional_attn",
         "LuminaNextDiT2DModel",
         head_dim=heads.divided(hidden_size=2304, num_attention_heads=32),
         extra=(base.proportional, base.of_positions("scaling_factor")),
         qk_norm=heads.norm_if_named(True),
         count=kinds.added(num_layers=32),
         notes=(
-            "proportional attention is an argument of the pipeline, on by default; n is the tokens of the image",
+            "proportional attention is an argument of the pipeline, on by default; n: tokens of the image",
             "attention to the text has the base scale alone; scaling_factor acts on positions",
         ),
     ),

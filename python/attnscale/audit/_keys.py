@@ -98,6 +98,10 @@ def _copied(value: Any, name: str, budget: _Budget, depth: int = 0) -> Any:
 
 def _read_file(path: Path) -> Mapping[str, Any]:
     file = path / "config.json" if path.is_dir() else path
+    if file.suffix == ".gguf":
+        from ._gguf import read_gguf  # which takes the error from here
+
+        return read_gguf(file)
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{file} must have at most {_MOST_BYTES} bytes")

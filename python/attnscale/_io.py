@@ -193,13 +193,13 @@ def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     }
 
 
-def _need_bfloat16(path: Path) -> npt.DTypeLike:
+def _need_bfloat16(path: Path) -> np.dtype[Any]:
     """The type bfloat16, which NumPy has from ml_dtypes."""
     try:
         import ml_dtypes
     except ImportError:
         raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
-    return ml_dtypes.bfloat16
+    return np.dtype(ml_dtypes.bfloat16)
 
 
 def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:

@@ -110,7 +110,7 @@ def _learned(found: audit.LearnedScales, layer: int | None) -> str:
     """What the weights say: a line for each quantity of a layer, or for each head of a chosen layer."""
     sheet = found._sheet(1.0, "nats")
     if layer is None:
-        return "\n".join([f"{sheet.title}\n", to_text(sheet.header, sheet.rows), *sheet.notes])
+        return "\n".join([f"{sheet.title}\n", to_text(sheet.header, list(sheet.rows)), *sheet.notes])
     rows = [each for each in found.rows() if each["layer"] == layer]
     names = ("head", "quantity", "value", "least", "largest")
     lines = [

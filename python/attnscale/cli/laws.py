@@ -77,7 +77,8 @@ def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
     found = audit.learned_scales(checkpoint)
     rows: list[dict[str, Any]] = []
     for (layer, module, head), law in found.laws().items():
-        multiples = law.multiplier_at(lengths, 1) if law.name != "constant" else [float("nan")] * len(lengths)
+        known = law.name != "constant"
+        multiples = [float(law.multiplier_at(n, 1)) if known else float("nan") for n in lengths]
         rows.append({"layer": layer, "module": module, "head": head, "law": law.spelling})
         rows[-1] |= {f"m({n})": float(m) for n, m in zip(lengths, multiples, strict=True)}
     for each in found.entries:

@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import InputError as InputError
 from ._checks import as_array, warn
+from ._safetensors import stored_tensors
 
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
 _WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
-
-
-class InputError(ValueError):
-    """Input that the caller can mend; its text is one line that says what was seen."""
 
 
 class StoredHeads(NamedTuple):
@@ -151,8 +149,6 @@ def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    from ._safetensors import stored_tensors  # which takes the error from here
-
     stored = stored_tensors(path)
     wanted = {name: name.lower() in _WANTED for name in stored}
     if any(stored[name].kind == "BF16" for name in wanted if wanted[name]):

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import shown
-from ._io import InputError
+from ._checks import InputError, shown
 
 #: The most bytes of a header, as in the package that the format comes from.
 _MOST_HEADER = 100_000_000

@@ -4,8 +4,8 @@
 ``make audit-scan`` runs it, an hour long; a run that was stopped goes on where it was. Measurements are in
 build/audit-scan, by version of transformers; the comparison reads it again at each run. Where another version
 than that of the audit's tables is installed, it says what that version changes: types that are new or gone,
-defaults that differ, and answers that its code does not give. A complete run writes coverage.json, from which
-docs/reference/audit-coverage.md has its numbers.
+defaults that differ, and answers that its code does not give. Otherwise it keeps its numbers in coverage.json,
+for docs/reference/audit-coverage.md.
 """
 
 from __future__ import annotations
@@ -177,12 +177,23 @@ def report(folder: Path) -> int:
     states = Counter(each.state for each in lines)
     words = sum((Counter(each.words) for each in lines), Counter())
     print(f"transformers {transformers.__version__}, the audit's tables are of {at.audit.TRANSFORMERS}")
-    if transformers.__version__ == at.audit.TRANSFORMERS and not states["not measured"]:
-        content = {"transformers": transformers.__version__, "types": dict(states), "configs": dict(words)}
-        COVERAGE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    _store(states, words)
     print("types:", ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
     print("configs:", ", ".join(f"{count} {word}" for word, count in sorted(words.items())))
     return len(wrong)
+
+
+def _store(states: Counter[str], words: Counter[str]) -> None:
+    """Keep the numbers of a complete run, or the first ones of a version that the audit's tables are of."""
+    version = transformers.__version__
+    kept = json.loads(COVERAGE.read_text(encoding="utf-8")) if COVERAGE.exists() else {}
+    if version == at.audit.TRANSFORMERS and (
+        not states["not measured"]
+        or kept.get("transformers") != version
+        or states["not measured"] < kept["types"].get("not measured", 0)
+    ):
+        content = {"transformers": version, "types": dict(states), "configs": dict(words)}
+        COVERAGE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

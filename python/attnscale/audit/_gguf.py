@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import shown
-from ._keys import ConfigError
+from .._io import InputError
 
 #: Types of values by their numbers, as struct has them; a string and an array have rules of their own.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -66,7 +66,7 @@ def read_gguf(path: Path) -> dict[str, Any]:
     metadata = _metadata(path)
     kind = metadata.get("general.architecture")
     if not isinstance(kind, str):
-        raise ConfigError(f"{path}: general.architecture must be a name, got {shown(kind)}")
+        raise InputError(f"{path}: general.architecture must be a name, got {shown(kind)}")
     own = {
         key.removeprefix(f"{kind}."): value for key, value in metadata.items() if key.startswith(f"{kind}.")
     }
@@ -75,7 +75,7 @@ def read_gguf(path: Path) -> dict[str, Any]:
     if isinstance(heads, list):
         found["num_attention_heads"] = max(heads, default=0)
         if len(set(heads)) > 1 and "head_dim" not in found:
-            raise ConfigError(f"{path}: attention.head_count differs by layer, and there is no key_length")
+            raise InputError(f"{path}: attention.head_count differs by layer, and there is no key_length")
     scale = own.get("attention.scale")
     if kind.startswith("granite"):
         found["attention_multiplier"] = scale or None
@@ -132,13 +132,13 @@ def _metadata(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             if stream.read(4) != b"GGUF":
-                raise ConfigError(f"{path} is not a GGUF file: it does not begin with GGUF")
+                raise InputError(f"{path} is not a GGUF file: it does not begin with GGUF")
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 return _Reader(path, content).metadata()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
 
 class _Reader:
@@ -150,12 +150,10 @@ class _Reader:
     def metadata(self) -> dict[str, Any]:
         version = self.number("I")
         if version not in (2, 3):
-            raise ConfigError(
-                f"{self.path}: the version of GGUF must be 2 or 3, little endian, got {version}"
-            )
+            raise InputError(f"{self.path}: the version of GGUF must be 2 or 3, little endian, got {version}")
         _, count = self.number("Q"), self.number("Q")
         if count > _MOST_KEYS:
-            raise ConfigError(f"{self.path}: the header must have at most {_MOST_KEYS} keys, got {count}")
+            raise InputError(f"{self.path}: the header must have at most {_MOST_KEYS} keys, got {count}")
         return {self.string(): self.value(self.number("I")) for _ in range(count)}
 
     def value(self, kind: int, depth: int = 0) -> Any:
@@ -188,7 +186,7 @@ class _Reader:
         self.skip(place - self.place)
 
     def unknown(self, kind: int) -> Any:
-        raise ConfigError(f"{self.path}: the header has a value of type {kind}, which GGUF does not have")
+        raise InputError(f"{self.path}: the header has a value of type {kind}, which GGUF does not have")
 
     def number(self, code: str) -> Any:
         size = struct.calcsize(code)
@@ -210,6 +208,6 @@ class _Reader:
         """Refuse what would lie beyond the end of the file."""
         left = len(self.content) - self.place
         if size > left:
-            raise ConfigError(
+            raise InputError(
                 f"{self.path}: the header is cut: {size} bytes at {self.place} must follow, {left} do"
             )

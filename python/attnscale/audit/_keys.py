@@ -16,6 +16,7 @@ import numpy as np
 
 from .._checks import refusal, shown
 from .._io import InputError
+from ._gguf import read_gguf
 
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.
 _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
@@ -99,9 +100,10 @@ def _copied(value: Any, name: str, budget: _Budget, depth: int = 0) -> Any:
 def _read_file(path: Path) -> Mapping[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     if file.suffix == ".gguf":
-        from ._gguf import read_gguf  # which takes the error from here
-
-        return read_gguf(file)
+        try:
+            return read_gguf(file)
+        except InputError as error:
+            raise ConfigError(str(error)) from None
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{file} must have at most {_MOST_BYTES} bytes")

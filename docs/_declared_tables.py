@@ -130,15 +130,16 @@ def _scanned():
     types, configs = (Counter(found[name]) for name in ("types", "configs"))
     known = sum(types[name] for name in ("compared", "refused", "not built", "not measured"))
     answered = sum(configs[name] for name in ("agrees", "refused", "warned", "wrong"))
-    waiting = f" {types['not measured']} were not run yet." if types["not measured"] else ""
+    waiting = f"{types['not measured']} were not run yet." if types["not measured"] else ""
     return f"""\
-With transformers {found["transformers"]}, {types["compared"]} of the {known} model types that hold a language model were
-compared. {types["refused"]} more are refused, since their scale is a weight, and {types["not built"]} take images, sound or
-another model's output, or cannot be built small on their own.{waiting}
-Of {answered} configs {configs["agrees"]} agree, {configs["refused"]} are refused with a reason, {configs["warned"]} come
-with a warning, and {configs["wrong"]} have a wrong answer. From {configs["not built"]} more the classes or the code make no
-model. {types["a composite"]} types are composites of others. {types["not known"]} types have no language model: they are
-read by their keys, with a warning."""
+With transformers {found["transformers"]}, {types["compared"]} of the {known} model types that hold a language
+model were compared. {types["refused"]} more are refused, since their scale is a weight, and
+{types["not built"]} take images, sound or another model's output, or cannot be built small on their own.
+{waiting} Of {answered} configs {configs["agrees"]} agree, {configs["refused"]} are refused with a reason,
+{configs["warned"]} come with a warning, and {configs["wrong"]} have a wrong answer.
+From {configs["not built"]} more the classes or the code make no model. {types["a composite"]} types are
+composites of others. {types["not known"]} types have no language model: they are read by their
+keys, with a warning."""
 
 
 def _thread(address):

@@ -195,7 +195,8 @@ def _need_bfloat16(path: Path) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
-    return np.dtype(ml_dtypes.bfloat16)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:

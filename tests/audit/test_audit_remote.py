@@ -12,6 +12,7 @@ import pytest
 from attnscale.audit._keys import known_types
 from attnscale.audit._rules.families import DIFFUSERS, REMOTE
 from audit_configs import LLAMA, NOVEL, ROOT, multipliers, resolve, sizes, typed, yarn
+from pages import with_lists
 
 from tools.audit import quietly
 
@@ -157,7 +158,7 @@ def test_no_code_of_a_repository_is_imported(tmp_path: Any) -> None:
 
 
 def test_the_page_on_coverage_has_every_row() -> None:
-    text = (ROOT / "docs" / "reference" / "audit-coverage.md").read_text(encoding="utf-8")
+    text = with_lists(ROOT / "docs" / "reference" / "audit-coverage.md")
     for row in (*REMOTE, *DIFFUSERS):
         types = ", ".join(f"`{kind}`" for kind in row.family.types)
         assert f"| {row.models} | {types} | {row.rule} |" in text

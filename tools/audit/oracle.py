@@ -128,7 +128,7 @@ def raw_pair(call: dict[str, Any]) -> tuple[Any, Any]:
             if re.fullmatch(pattern, part):
                 found = outputs[which if part == "qk_norm" else 0]
             elif part in _FUSED:
-                found = fused_part(part, outputs[0], head_dim, which)
+                found = fused_part(part, outputs[0], head_dim, which, call["query"].shape[1])
         pair.append(as_heads(found, head_dim))
     return pair[0], pair[1]
 
@@ -136,13 +136,12 @@ def raw_pair(call: dict[str, Any]) -> tuple[Any, Any]:
 _FUSED = ("c_attn", "qkv_proj", "query_key_value", "Wqkv")
 
 
-def fused_part(part: str, output: Any, head_dim: int, which: int) -> Any:
+def fused_part(part: str, output: Any, head_dim: int, which: int, heads: int) -> Any:
     """q or k out of one projection for both and v."""
     if part == "query_key_value":  # a head's q, k, v beside each other
         return output.view(1, LENGTH, -1, 3, head_dim)[:, :, :, which]
-    heads = SIZES["num_attention_heads"] * head_dim
-    rest = (output.shape[-1] - heads) // 2
-    return output.split([heads, rest, rest], -1)[which]
+    rest = (output.shape[-1] - heads * head_dim) // 2
+    return output.split([heads * head_dim, rest, rest], -1)[which]
 
 
 def latent_pair(module: Any, raw: dict[str, list[Any]], head_dim: int) -> tuple[Any, Any]:

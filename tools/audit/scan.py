@@ -4,7 +4,7 @@
 ``make audit-scan`` runs it, an hour long; a run that was stopped goes on where it was. Measurements are in
 build/audit-scan, by version of transformers; the comparison reads it again at each run. Where another version
 than that of the audit's tables is installed, it says what that version changes: types that are new or gone,
-defaults that differ, and answers that its code does not give. Otherwise it keeps its numbers in coverage.json,
+defaults that differ, and answers that its code does not give. Its numbers go into coverage.json otherwise,
 for docs/reference/audit-coverage.md.
 """
 
@@ -190,7 +190,7 @@ def _store(states: Counter[str], words: Counter[str]) -> None:
     if version == at.audit.TRANSFORMERS and (
         not states["not measured"]
         or kept.get("transformers") != version
-        or states["not measured"] < kept["types"].get("not measured", 0)
+        or states["not measured"] <= kept["types"].get("not measured", 0)
     ):
         content = {"transformers": version, "types": dict(states), "configs": dict(words)}
         COVERAGE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")

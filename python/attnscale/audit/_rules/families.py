@@ -35,6 +35,11 @@ def _refused(reason: str) -> Callable[[Layer], str]:
     return lambda layer: reason
 
 
+def _in_weights(reason: str) -> Callable[[Layer], str]:
+    """The rule that no layer has an answer, since weights of the checkpoint have it."""
+    return _refused(f"{reason} (the safetensors have it: attnscale audit CHECKPOINT)")
+
+
 PLAIN = Family(
     types=(),
     head_dim=heads.key_or_quotient,
@@ -366,7 +371,7 @@ FAMILIES: tuple[Family, ...] = (
         "mistral_large4_text",
         **_LATENT,
         rotates=heads.by_layer_list,
-        refusal=_refused(
+        refusal=_in_weights(
             "the query is multiplied by scale * ln(position + 1) + bias; scale and bias are weights of the "
             "checkpoint, one of each a head"
         ),
@@ -375,14 +380,16 @@ FAMILIES: tuple[Family, ...] = (
         "swinv2 swin2sr",
         **_NO_HEADS,
         count=kinds.stages("depths", (2, 2, 6, 2)),
-        refusal=_refused("the scale exp(min(logit_scale, ln 100)) is a weight of the checkpoint, one a head"),
+        refusal=_in_weights(
+            "the scale exp(min(logit_scale, ln 100)) is a weight of the checkpoint, one a head"
+        ),
     ),
     _family(
         "dory",
         kinds=kinds.every(4),
         listed=kinds.without_mlp,
         spelling="by kind",
-        refusal=_refused(
+        refusal=_in_weights(
             "q and k are unit vectors, and each channel of the query has a scale of its own, "
             "(sqk * sqrt(head_dim) / initializer_range)^2 / sqrt(head_dim); sqk is a weight of the checkpoint"
         ),
@@ -390,7 +397,7 @@ FAMILIES: tuple[Family, ...] = (
     _family(
         "timesfm timesfm2_5 gemma3n_audio gemma4_audio",
         **_NO_HEADS,
-        refusal=_refused("each channel of the query has a scale of its own, a weight of the checkpoint"),
+        refusal=_in_weights("each channel of the query has a scale of its own, a weight of the checkpoint"),
     ),
 )
 

@@ -292,7 +292,7 @@ def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
 
 @dataclass(frozen=True)
 class ProportionalAttention(Law):
-    """Lumina-Next: the square root of a ratio of logarithms, so that larger images keep the entropy.
+    """Lumina-Next: :class:`LogPower` of power 1/2, whose n the audit has as the number of tokens of a call.
 
     Parameters
     ----------

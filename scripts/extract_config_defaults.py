@@ -145,6 +145,8 @@ def facts(config: Any) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for name, alias in names.items():
         value = stored.get(alias)
+        if isinstance(value, int):  # Dory writes two blocks into a file for each layer that it has
+            value = vars(config).get(alias, value)
         if isinstance(value, dict):  # transformers collects some of them from a set, in any order
             value = dict(sorted(value.items()))
         if value is not None:

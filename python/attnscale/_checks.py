@@ -35,6 +35,10 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+class InputError(ValueError):
+    """Input that the caller can mend; its text is one line that says what was seen."""
+
+
 class Refusal(NamedTuple):
     """The parts of a message that refuses arguments; an error has it as ``refusal``."""
 

@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import InputError as InputError
 from ._checks import as_array, warn
+from ._safetensors import stored_tensors
 
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
 _WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
-
-
-class InputError(ValueError):
-    """Input that the caller can mend; its text is one line that says what was seen."""
 
 
 class StoredHeads(NamedTuple):
@@ -151,19 +149,19 @@ def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise InputError(f"{path}: reading .safetensors needs its package: pip install safetensors") from None
-    try:
-        with safe_open(path, framework="numpy") as stored:
-            wanted = {name: name.lower() in _WANTED for name in stored.keys()}  # noqa: SIM118
-            if any(stored.get_slice(name).get_dtype() == "BF16" for name in wanted if wanted[name]):
-                _need_bfloat16(path)
-            empty = np.empty(0)
-            return {name: stored.get_tensor(name) if wanted[name] else empty for name in wanted}
-    except (SafetensorError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
+    stored = stored_tensors(path)
+    wanted = {name: name.lower() in _WANTED for name in stored}
+    if any(stored[name].kind == "BF16" for name in wanted if wanted[name]):
+        bfloat16 = _need_bfloat16(path)
+    empty = np.empty(0)
+    return {
+        name: empty
+        if not wanted[name]
+        else each.read_bits().view(bfloat16)
+        if each.kind == "BF16"
+        else each.read()
+        for name, each in stored.items()
+    }
 
 
 def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
@@ -191,12 +189,14 @@ def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     }
 
 
-def _need_bfloat16(path: Path) -> None:
-    """Import ml_dtypes, after which NumPy knows the type bfloat16 by its name."""
+def _need_bfloat16(path: Path) -> np.dtype[Any]:
+    """The type bfloat16, which NumPy has from ml_dtypes."""
     try:
-        import ml_dtypes as ml_dtypes
+        import ml_dtypes
     except ImportError:
         raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:

@@ -88,6 +88,7 @@ STATED = [
     ("ollama", "GLM", "unrotated", math.sqrt(256 / 576)),
     ("mlc-llm", "BERT", "unrotated", 8.0),
     ("vllm", "scale_attn_weights", "unrotated", 1 / math.sqrt(128)),
+    ("mlx-lm", "key_multiplier", "rotated", 32.0),
     ("transformers-before-38290", "OPT", "unrotated", 1 / 8),
     ("llama.cpp", "PLaMo", "unrotated", math.sqrt(128)),
 ]
@@ -139,6 +140,12 @@ def test_soft_caps_and_sinks() -> None:
         assert (plan.softcap(0), theirs.softcap(0)) == (50.0, None)
     plan, theirs = shown("vllm-transformers", "sinks")
     assert (plan.sink(0), theirs.sink(0)) == (True, False)
+
+
+def test_padding_is_counted() -> None:
+    plan, theirs = shown("transformers-before-44860", "padding")
+    (found,) = plan.differences(theirs)
+    assert (found.what, found.here, found.there) == ("padding counts", False, True)
 
 
 def test_versions() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from attnscale.audit._learned import RULES
 from audit_configs import BROKEN, GEMMA2, LLAMA, MINISTRAL, NOVEL, PHI4_MINI, ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "audit-in-ci.md"
@@ -147,6 +148,7 @@ def test_the_table_of_the_page(tmp_path: Path) -> None:
 def test_what_the_page_of_one_checkpoint_shows(tmp_path: Path) -> None:
     file = write(tmp_path, "ministral", MINISTRAL)
     page = (PAGE.parent / "audit-a-checkpoint.md").read_text(encoding="utf-8")
-    plan, framework = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    plan, framework, learned = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
     assert plan in bash(tmp_path, f"attnscale audit {file}").stdout
     assert framework == bash(tmp_path, f"attnscale audit {file} --against-framework vllm").stdout
+    assert f"  s: {RULES[0].meaning}" in learned  # its numbers are of a checkpoint that is not here

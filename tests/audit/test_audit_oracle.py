@@ -38,7 +38,8 @@ def test_multiplier_is_that_of_the_models_code(kind: str, keys: dict[str, Any]) 
     model, config = oracle.build(kind, **keys)
     plan = resolve(config)
     calls = oracle.run(model).calls
-    assert len(calls) == sum(layer.refusal is None for layer in plan.layers)
+    modules = {id(call["module"]) for call in calls}  # a layer may run several times
+    assert len(modules) == sum(layer.refusal is None for layer in plan.layers)
     for index, call in enumerate(calls):
         compare(plan, call, index)
 

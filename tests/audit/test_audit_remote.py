@@ -10,8 +10,9 @@ from typing import Any
 import attnscale as at
 import pytest
 from attnscale.audit._keys import known_types
-from attnscale.audit._rules.families import REMOTE
+from attnscale.audit._rules.families import DIFFUSERS, REMOTE
 from audit_configs import LLAMA, NOVEL, ROOT, multipliers, resolve, sizes, typed, yarn
+from pages import with_lists
 
 from tools.audit import quietly
 
@@ -33,12 +34,6 @@ CONFIGS: list[tuple[str, dict[str, Any], float, float | None]] = [
     ("internlm", sizes(4096, 32, 32, rotary={"base": 10000, "type": "dynamic"}), 128**-0.5, None),
     ("internlm2", sizes(rope_scaling={"type": "dynamic", "factor": 2.0}), 128**-0.5, None),
     ("baichuan", sizes(5120, 40, 40, model_max_length=4096), 128**-0.5, None),
-    (
-        "exaone",
-        {"hidden_size": 512, "num_attention_heads": 4, "num_layers": 2, "head_dim": 64},
-        1 / 8,
-        None,
-    ),
     ("deepseek", sizes(2048, 16, 28), 128**-0.5, None),
     ("minicpm", sizes(2304, 36, 40, scale_emb=12, scale_depth=1.4), 1 / 8, None),
     ("minicpm", sizes(2304, 36, 40, **_MINICPM_LONG), (1 + math.log(2) / math.log(32768)) / 8, None),
@@ -70,10 +65,47 @@ CONFIGS: list[tuple[str, dict[str, Any], float, float | None]] = [
 ]
 
 
-def test_every_row_of_the_table_has_a_config() -> None:
+_LUMINA = {"hidden_size": 2304, "num_layers": 2, "scaling_factor": 1.0}
+_FLUX = {"num_layers": 1, "num_single_layers": 2, "attention_head_dim": 64}
+_SU = {"type": "su", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48}
+
+#: (class, keys, multiplier of the first layer at position 4095, number of layers, norm of q and k), as the
+#: code of diffusers handed it to its attention: small models of each class were run once to see it.
+DIFFUSED: list[tuple[str, dict[str, Any], float, int, str]] = [
+    (
+        "LuminaNextDiT2DModel",
+        {**_LUMINA, "num_attention_heads": 36, "sample_size": 64, "qk_norm": True},
+        math.sqrt(math.log(4096) / math.log(1024)) / 8,
+        2,
+        "before rotation",
+    ),
+    ("LuminaNextDiT2DModel", {"qk_norm": False}, 72**-0.5, 32, "none"),
+    ("Lumina2Transformer2DModel", {**_LUMINA, "num_attention_heads": 36}, 1 / 8, 2, "before rotation"),
+    ("OmniGenTransformer2DModel", {"rope_scaling": _SU}, (1 + 5 / 12) / math.sqrt(96), 32, "none"),
+    ("OmniGenTransformer2DModel", {"max_position_embeddings": 4096}, 96**-0.5, 32, "none"),
+    ("FluxTransformer2DModel", _FLUX, 1 / 8, 3, "before rotation"),
+    ("Flux2Transformer2DModel", {}, 128**-0.5, 56, "before rotation"),
+    ("SD3Transformer2DModel", {"qk_norm": None}, 1 / 8, 18, "none"),
+    ("SD3Transformer2DModel", {"qk_norm": "rms_norm"}, 1 / 8, 18, "before rotation"),
+    ("QwenImageTransformer2DModel", {}, 128**-0.5, 60, "before rotation"),
+    ("WanTransformer3DModel", {"attention_head_dim": 64}, 1 / 8, 40, "before rotation"),
+]
+
+
+def test_every_row_of_the_tables_has_a_config() -> None:
     assert {kind for kind, *_ in CONFIGS} - {"dbrx", "mpt"} == {
         kind for row in REMOTE for kind in row.family.types
     }
+    assert {kind for kind, *_ in DIFFUSED} == {kind for row in DIFFUSERS for kind in row.family.types}
+
+
+@pytest.mark.parametrize(("name", "keys", "expected", "layers", "norm"), DIFFUSED)
+def test_transformers_of_diffusers(
+    name: str, keys: dict[str, Any], expected: float, layers: int, norm: str
+) -> None:
+    plan = resolve({"_class_name": name, "_diffusers_version": "0.42.1", **keys})
+    assert multipliers(plan, 4095)[0] == pytest.approx(expected, rel=1e-12)
+    assert (len(plan), plan[0].qk_norm) == (layers, norm)
 
 
 @pytest.mark.parametrize(("kind", "config", "expected", "cap"), CONFIGS)
@@ -126,7 +158,7 @@ def test_no_code_of_a_repository_is_imported(tmp_path: Any) -> None:
 
 
 def test_the_page_on_coverage_has_every_row() -> None:
-    text = (ROOT / "docs" / "reference" / "audit-coverage.md").read_text(encoding="utf-8")
-    for row in REMOTE:
+    text = with_lists(ROOT / "docs" / "reference" / "audit-coverage.md")
+    for row in (*REMOTE, *DIFFUSERS):
         types = ", ".join(f"`{kind}`" for kind in row.family.types)
         assert f"| {row.models} | {types} | {row.rule} |" in text

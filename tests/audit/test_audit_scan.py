@@ -11,6 +11,7 @@ Of all types with all changed configs, whose models ``make audit-scan`` builds, 
 from __future__ import annotations
 
 import ast
+import json
 import random
 import re
 from collections import Counter
@@ -23,7 +24,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch")
 
-from attnscale.audit._keys import known_types  # noqa: E402
+from attnscale.audit._keys import _defaults, known_types  # noqa: E402
 from attnscale.audit._rules.families import FAMILIES  # noqa: E402
 from audit_configs import sizes, typed  # noqa: E402
 
@@ -32,7 +33,7 @@ from tools.audit.cases import CASES  # noqa: E402
 from tools.audit.changes import changes, saved_forms  # noqa: E402
 from tools.audit.kinds import NOT_RUN  # noqa: E402
 from tools.audit.measure import judge  # noqa: E402
-from tools.audit.scan import measure_one, quiet  # noqa: E402
+from tools.audit.scan import COVERAGE, _changed, measure_one, news, quiet  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -127,8 +128,45 @@ def test_every_sign_of_a_rule_is_accounted_for() -> None:
     assert set(ELSEWHERE) <= set(found)
     if transformers.__version__ == at.audit.TRANSFORMERS:  # the numbers in docs/reference/audit-coverage.md
         kinds = (found.keys() & compared, found.keys() & (refusing - compared), ELSEWHERE)
-        assert (len(found), *map(len, kinds)) == (82, 69, 5, 8)
-        assert (len(known_types()), len(known_types() - set(NOT_RUN))) == (333, 281)
+        assert (len(found), *map(len, kinds)) == (83, 69, 6, 8)
+        assert (len(known_types()), len(known_types() - set(NOT_RUN))) == (341, 288)
+
+
+@pytest.mark.maintainer
+def test_the_scan_says_what_another_version_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type is new, another is gone, a default differs: as if the audit's table were of another version."""
+    if transformers.__version__ != at.audit.TRANSFORMERS:
+        pytest.skip(f"the table was made with transformers {at.audit.TRANSFORMERS}")
+    assert news() == ([], [])
+    table = _defaults()
+    models = {kind: entry for kind, entry in table["models"].items() if kind != "llama"}
+    changed = {**models["qwen2"], "defaults": {**models["qwen2"]["defaults"], "hidden_size": 1}}
+    older = {**table, "models": {**models, "qwen2": changed, "lost": {}}}
+    monkeypatch.setattr("tools.audit.scan._defaults", lambda: older)
+    assert news() == (
+        ["llama"],
+        [
+            "models: llama is new",
+            "models: lost is gone",
+            "models: qwen2: defaults: hidden_size: 1 -> 4096",
+        ],
+    )
+
+
+def test_what_differs_in_an_entry() -> None:
+    assert _changed({"a": 1, "b": {"c": [1]}}, {"b": {"c": [2]}, "d": 3}) == [
+        "a: 1 -> None",
+        "b: c: [1] -> [2]",
+        "d: None -> 3",
+    ]
+
+
+def test_the_page_has_the_numbers_of_this_table() -> None:
+    found = json.loads(COVERAGE.read_text(encoding="utf-8"))
+    assert found["transformers"] == at.audit.TRANSFORMERS
+    assert found["configs"].get("wrong", 0) == 0
+    states = ("compared", "refused", "not built", "not measured")
+    assert sum(found["types"].get(state, 0) for state in states) == len(known_types())
 
 
 def package(kind: str) -> str:

@@ -209,3 +209,13 @@ def test_rotary_positions_that_scale_nothing_are_named() -> None:
     words = "rope_scaling: type llama3, factor = 8.0: it changes angles, and has no factor for the score"
     assert words in plan.explain()
     assert at.audit.as_framework(plan, "vllm") == (plan, ())
+
+
+def test_an_original_length_beside_parameters_by_kind_is_not_read() -> None:
+    """It is beside common ones, where LongRoPE then has the factor 1 + ln(4096 / 16) / ln 16 = 3."""
+    lists = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    keys = {"rope_scaling": {"type": "longrope", **lists}, "max_position_embeddings": 4096}
+    beside = {**keys, "original_max_position_embeddings": 16}
+    for kind, factor in (("llama", 3.0), ("dots3_note_text", 1.0)):
+        with_key, without = (multipliers(resolve(typed(kind, **given))) for given in (beside, keys))
+        assert with_key == pytest.approx([factor * each for each in without])

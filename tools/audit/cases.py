@@ -7,6 +7,7 @@ from typing import Any
 
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 OLD_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+DEEPSEEK_YARN = {**OLD_YARN, "type": "deepseek_yarn"}
 PAIR = {**YARN, "mscale": 0.8, "mscale_all_dim": 0.5}
 LONG = {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
 TEMPERED = {**YARN, "llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 8}
@@ -25,6 +26,14 @@ GRANITE_HYBRID = {
 }
 SLIDING_HEADS = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 8}
 INKLING = {**SLIDING_HEADS, "d_rel": 8, "log_scaling_n_floor": 8, "num_hidden_layers": 6}
+INKLING_LOOP = {
+    "rel_extent": 16,
+    "sliding_window_size": 8,
+    "n_layers_per_attn_res_block": 2,
+    "loop_layer_index_start": 2,
+    "loop_layer_index_end": 4,
+    "loop_num_passes": 2,
+}
 SLIDING_LATENT = {
     "swa_qk_nope_head_dim": 16,
     "swa_q_lora_rank": 16,
@@ -168,6 +177,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
         (kind, {**LATENT, "rope_parameters": PAIR})
         for kind in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "axk1", "hy_v4", "minicpm3", "youtu")
     ),
+    ("hy_v4_vl_text", {**LATENT, "rope_parameters": {**PAIR, "mrope_section": [1, 1, 2]}}),
+    ("sarvam_mla", {**LATENT, "q_lora_rank": None, "rope_parameters": PAIR}),
+    ("sarvam_mla", {**LATENT, "q_lora_rank": None, "rope_scaling": {**DEEPSEEK_YARN, "mscale_all_dim": 0.5}}),
+    ("sarvam_moe", {"n_shared_experts": 1, "rope_parameters": YARN}),
     ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale_all_dim": 0.707}}),
     ("deepseek_v3", {**LATENT, "rope_scaling": OLD_YARN}),
@@ -192,6 +205,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("qwen3_5_text", {"full_attention_interval": 2, "head_dim": 64}),
     ("lfm2", {"full_attn_idxs": [1, 3], "rope_parameters": YARN}),
     ("lfm3", {}),
+    ("lara_mini", {"num_hidden_layers": 5, "rope_parameters": YARN}),
     ("nemotron_h", {"hybrid_override_pattern": "M*-*", **NEMOTRON_MAMBA}),
     ("olmo_hybrid", {"rope_parameters": None}),
     ("olmo_hybrid", {"rope_parameters": YARN}),
@@ -199,6 +213,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("dots3_note_text", {**LATENT, **SLIDING_LATENT, **DOTS_HEADS, "use_dsa": False, "n_shared_experts": 1}),
     ("deepseek_v4", {"num_key_value_heads": 1, "o_groups": 2, "o_lora_rank": 8}),
     ("inkling2_text", {**INKLING, "rel_extent": 16, "sliding_window_size": 8}),
+    ("inkling2_loop_text", {**INKLING, **INKLING_LOOP}),
+    ("inkling2_loop_text", {**INKLING, **INKLING_LOOP, "log_scaling_alpha": 0.3}),
     ("muse_spark_text", {"qk_scale_factor": 3.0}),
     ("cohere_compass_text", {"rope_parameters": nested(full=None, sliding=YARN), **ALTERNATING}),
     ("gemma3n_text", {**GEMMA_3N, **ALTERNATING}),

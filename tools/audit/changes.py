@@ -164,6 +164,8 @@ def _shares(keys: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name} and default block", {**given, "rope_parameters": {**_THETA, "rope_type": "default"}}
         inside = {**_THETA, **yarn, "partial_rotary_factor": 0.75}
         yield f"{name} and another inside", {**given, "rope_parameters": inside}
+        if "o_lora_rank" in keys:
+            continue  # DeepSeek V4, as above
         longrope = {"rope_type": "longrope", **_HALF_LISTS, "factor": 4.0, **_ORIGINAL}
         yield f"{name} and legacy longrope", {**given, "rope_scaling": longrope}
     both = {

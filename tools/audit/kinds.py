@@ -153,6 +153,7 @@ NOT_RUN: dict[str, str] = {
     **dict.fromkeys(_DO_NOT_BUILD_ALONE, "does not build small from its own configuration class"),
     **dict.fromkeys(_ARE_LARGE, "takes more than 5 seconds to build"),
     "convbert": "another softmax comes before that of the scores",
+    "dory": "refused: the scale has weights",
     "ibert": "its softmax is one of integers",
     "mistral_large4_text": "refused: the scale has weights",
     "mra": "an approximation without a softmax of scores",

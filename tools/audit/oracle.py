@@ -77,23 +77,26 @@ class Calls:
         """An attention function of transformers that remembers what it was given."""
         sinks = kwargs.get("s_aux", kwargs.get("sinks", getattr(module, "sinks", None)))
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-        self.calls.append(
-            {
-                "module": module,
-                "query": query,
-                "key": key,
-                "value": value,
-                "mask": attention_mask,
-                "scale": scaling,
-                "softcap": softcap,
-                "sink": sinks is not None,
-                "raw": self.raw.pop(id(module), {}),
-            }
-        )
+        if "Residual" not in type(module).__name__:  # some weigh the outputs of earlier layers, not tokens
+            self.calls.append(self._call(module, query, key, value, attention_mask, scaling, softcap, sinks))
         groups = query.shape[1] // key.shape[1]
         k, v = (x.repeat_interleave(groups, 1) for x in (key, value))
         weights = (query @ k.mT * scaling).softmax(-1)
         return (weights @ v).transpose(1, 2).contiguous(), weights
+
+    def _call(self, module, query, key, value, mask, scaling, softcap, sinks):
+        """What is remembered of a call."""
+        return {
+            "module": module,
+            "query": query,
+            "key": key,
+            "value": value,
+            "mask": mask,
+            "scale": scaling,
+            "softcap": softcap,
+            "sink": sinks is not None,
+            "raw": self.raw.pop(id(module), {}),
+        }
 
     def watch(self, model) -> None:
         """Hooks on everything that could be the last step of raw q or k."""
@@ -101,7 +104,9 @@ class Calls:
             if not re.search(r"Attention|MLA", type(module).__name__):
                 continue
             for part, child in module.named_children():
-                child.register_forward_hook(self._hook(module, part))
+                # A projection that norms and then multiplies by a law of the position: raw is what it norms.
+                norm = getattr(child, "norm", child)
+                getattr(norm, "l2_clip", norm).register_forward_hook(self._hook(module, part))
 
     def _hook(self, module, part):
         def hook(_, inputs, output):
@@ -123,7 +128,7 @@ def raw_pair(call: dict[str, Any]) -> tuple[Any, Any]:
             if re.fullmatch(pattern, part):
                 found = outputs[which if part == "qk_norm" else 0]
             elif part in _FUSED:
-                found = fused_part(part, outputs[0], head_dim, which)
+                found = fused_part(part, outputs[0], head_dim, which, call["query"].shape[1])
         pair.append(as_heads(found, head_dim))
     return pair[0], pair[1]
 
@@ -131,13 +136,12 @@ def raw_pair(call: dict[str, Any]) -> tuple[Any, Any]:
 _FUSED = ("c_attn", "qkv_proj", "query_key_value", "Wqkv")
 
 
-def fused_part(part: str, output: Any, head_dim: int, which: int) -> Any:
+def fused_part(part: str, output: Any, head_dim: int, which: int, heads: int) -> Any:
     """q or k out of one projection for both and v."""
     if part == "query_key_value":  # a head's q, k, v beside each other
         return output.view(1, LENGTH, -1, 3, head_dim)[:, :, :, which]
-    heads = SIZES["num_attention_heads"] * head_dim
-    rest = (output.shape[-1] - heads) // 2
-    return output.split([heads, rest, rest], -1)[which]
+    rest = (output.shape[-1] - heads * head_dim) // 2
+    return output.split([heads * head_dim, rest, rest], -1)[which]
 
 
 def latent_pair(module: Any, raw: dict[str, list[Any]], head_dim: int) -> tuple[Any, Any]:

@@ -2,7 +2,10 @@
 """Every config class of the installed transformers, with every change of its keys, against its code.
 
 ``make audit-scan`` runs it, an hour long; a run that was stopped goes on where it was. Measurements are in
-build/audit-scan, by version of transformers; the comparison reads it again at each run.
+build/audit-scan, by version of transformers; the comparison reads it again at each run. Where another version
+than that of the audit's tables is installed, it says what that version changes: types that are new or gone,
+defaults that differ, and answers that its code does not give. Its numbers go into coverage.json otherwise,
+for docs/reference/audit-coverage.md.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import pickle
+import runpy
 import sys
 import time
 import warnings
@@ -28,7 +33,9 @@ from attnscale.audit._keys import _defaults, known_types
 from . import changes, measure, oracle
 from .kinds import NOT_RUN
 
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "audit-scan"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "audit-scan"
+COVERAGE = Path(__file__).with_name("coverage.json")
 
 Measured = dict[str, tuple[dict[str, Any], Any]]  # by label: the config, and the heads or why there are none
 
@@ -108,7 +115,7 @@ def all_types() -> list[str]:
 
 def line(kind: str, heads: Measured | None) -> tuple[Line, list[str]]:
     """The line of one type, and its wrong answers."""
-    if kind not in known_types():
+    if kind not in known_types() and heads is None:
         return _unknown(kind), []
     if heads is None:
         return Line(kind, "not measured", {}, "the time was over"), []
@@ -118,7 +125,7 @@ def line(kind: str, heads: Measured | None) -> tuple[Line, list[str]]:
         verdict = measure.judge(config, found)
         words[verdict.word] += 1
         reasons.setdefault(verdict.word, verdict.reason)
-        if verdict.word == "wrong":
+        if verdict.word == "wrong" or (verdict.word == "warned" and kind not in known_types()):
             wrong.append(f"{kind}: {label}: {verdict.reason}")
     if words["agrees"] or words["wrong"] or words["warned"]:
         return Line(kind, "compared", dict(words), ""), wrong
@@ -132,6 +139,28 @@ def _unknown(kind: str) -> Line:
     if inside:
         return Line(kind, "a composite", {}, f"its language model is {inside[0]}, a {inside[1]}")
     return Line(kind, "not known", {}, "answered by its keys, with a warning")
+
+
+def news() -> tuple[list[str], list[str]]:
+    """(types that hold a language model and are new, what else the installed version changes, in words)."""
+    collect = runpy.run_path(str(ROOT / "scripts" / "extract_config_defaults.py"))["collect"]
+    here, there = _defaults(), json.loads(json.dumps(collect()))
+    said = []
+    for title in ("inside", "parts", "models"):
+        old, new = here[title], there[title]
+        said += [f"{title}: {kind} is new" for kind in sorted(new.keys() - old.keys())]
+        said += [f"{title}: {kind} is gone" for kind in sorted(old.keys() - new.keys())]
+        for kind in sorted(old.keys() & new.keys()):
+            said += [f"{title}: {kind}: {text}" for text in _changed(old[kind], new[kind])]
+    return sorted(there["models"].keys() - here["models"].keys()), said
+
+
+def _changed(old: Any, new: Any) -> list[str]:
+    """What differs in an entry of the table, key by key."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return [] if old == new else [f"{old} -> {new}"]
+    names = sorted(old.keys() | new.keys())
+    return [f"{name}: {text}" for name in names for text in _changed(old.get(name), new.get(name))]
 
 
 def report(folder: Path) -> int:
@@ -148,9 +177,23 @@ def report(folder: Path) -> int:
     states = Counter(each.state for each in lines)
     words = sum((Counter(each.words) for each in lines), Counter())
     print(f"transformers {transformers.__version__}, the audit's tables are of {at.audit.TRANSFORMERS}")
+    _store(states, words)
     print("types:", ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
     print("configs:", ", ".join(f"{count} {word}" for word, count in sorted(words.items())))
     return len(wrong)
+
+
+def _store(states: Counter[str], words: Counter[str]) -> None:
+    """Keep the numbers of a complete run, or the first ones of a version that the audit's tables are of."""
+    version = transformers.__version__
+    kept = json.loads(COVERAGE.read_text(encoding="utf-8")) if COVERAGE.exists() else {}
+    if version == at.audit.TRANSFORMERS and (
+        not states["not measured"]
+        or kept.get("transformers") != version
+        or states["not measured"] <= kept["types"].get("not measured", 0)
+    ):
+        content = {"transformers": version, "types": dict(states), "configs": dict(words)}
+        COVERAGE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -162,7 +205,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("types", nargs="*", help="model types; all by default")
     options: Any = parser.parse_args(arguments)
     folder = options.folder / transformers.__version__
-    kinds = options.types or sorted(known_types(), key=lambda kind: (kind in NOT_RUN, kind))
+    new, changed = news()
+    print("\n".join(changed) or "defaults of keys: as in the audit's table")
+    kinds = options.types or sorted({*known_types(), *new}, key=lambda kind: (kind in NOT_RUN, kind))
     fill(folder, kinds, options.processes, options.seconds)
     return 1 if report(folder) else 0
 

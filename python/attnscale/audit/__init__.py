@@ -14,6 +14,7 @@ from types import ModuleType
 from ._differences import Difference, Differences
 from ._keys import TRANSFORMERS, ConfigError
 from ._layer import LayerPlan, PlanError, Term
+from ._learned import Learned, LearnedScales, learned_scales
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
@@ -30,12 +31,15 @@ __all__ = [
     "Differences",
     "Framework",
     "LayerPlan",
+    "Learned",
+    "LearnedScales",
     "PlanError",
     "ScalePlan",
     "Term",
     "as_framework",
     "compare",
     "json_schema",
+    "learned_scales",
     "resolve",
 ]
 

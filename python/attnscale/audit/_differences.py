@@ -32,8 +32,8 @@ class Difference:
     what : str
         "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (what
         multiplies it), "window" (the most keys of a query), "sink", "refusal",
-        "channels" (how many, and how many of them rotary positions turn), "norm" (of q and k), "kind"
-        (of the layer, as "sliding_attention") or "layers" (how many).
+        "padding counts" (in positions), "channels" (how many, and how many of them rotary positions turn),
+        "norm" (of q and k), "kind" (of the layer, as "sliding_attention") or "layers" (how many).
     first_position : int or None
         The first position with another multiplier; None for what does not depend on the position.
     here, there : float, bool, str, int or None
@@ -192,7 +192,8 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
     if mine.softcap is not None and theirs.softcap is not None:
         found += _behind_caps(layers, mine, theirs, limit)
     found += differing("window", "window", "window_key")
-    return [*found, *differing("sink", "sink"), *differing("norm", "qk_norm")]
+    others = (("sink", "sink"), ("norm", "qk_norm"), ("padding counts", "counts_padding"))
+    return [*found, *(each for pair in others for each in differing(*pair))]
 
 
 def _multipliers(

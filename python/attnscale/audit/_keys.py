@@ -16,6 +16,7 @@ import numpy as np
 
 from .._checks import refusal, shown
 from .._io import InputError
+from ._gguf import read_gguf
 
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.
 _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
@@ -98,6 +99,11 @@ def _copied(value: Any, name: str, budget: _Budget, depth: int = 0) -> Any:
 
 def _read_file(path: Path) -> Mapping[str, Any]:
     file = path / "config.json" if path.is_dir() else path
+    if file.suffix == ".gguf":
+        try:
+            return read_gguf(file)
+        except InputError as error:
+            raise ConfigError(str(error)) from None
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{file} must have at most {_MOST_BYTES} bytes")
@@ -407,7 +413,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
 
 
 def _model_type(given: Mapping[str, Any], default: str) -> str:
-    kind = given.get("model_type") or default
+    kind = given.get("model_type") or given.get("_class_name") or default  # the latter is of diffusers
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
     return kind

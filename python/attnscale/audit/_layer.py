@@ -100,6 +100,9 @@ class LayerPlan:
         Whether the softmax has a learned extra logit without a value.
     qk_norm : {"none", "before rotation", "after rotation"}
         A norm of q and k. After the rotation, the norm undoes what was multiplied before.
+    counts_padding : bool
+        Whether the position in laws is the index in a row, padding and packed texts before it included,
+        as only the defects of frameworks have it.
     notes : tuple of str
         What else is to be known about the layer.
     refusal : str or None
@@ -118,6 +121,7 @@ class LayerPlan:
     window_key: str = ""
     sink: bool = False
     qk_norm: Literal["none", "before rotation", "after rotation"] = "none"
+    counts_padding: bool = False
     notes: tuple[str, ...] = ()
     refusal: str | None = None
 

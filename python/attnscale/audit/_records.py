@@ -182,6 +182,11 @@ def _power_of(layer: LayerPlan, number: float | str, power: float) -> Law:
     return Constant((layer.head_dim if number == "head_dim" else float(number)) ** power)
 
 
+def _counting_padding(layer: LayerPlan, law: str) -> LayerPlan:
+    """Count padding and packed texts in the positions of a law, if the layer has it."""
+    return replace(layer, counts_padding=any(term.law.name == law for term in layer.terms))
+
+
 _CHANGES: dict[str, Callable[..., LayerPlan]] = {
     "without": _without,
     "without_keys_of_yarn": _without_keys_of_yarn,
@@ -189,6 +194,7 @@ _CHANGES: dict[str, Callable[..., LayerPlan]] = {
     "mla_yarn_by_mscale": _mla_yarn_by_mscale,
     "with_base": lambda layer, *power: _with_base(layer, _power_of(layer, *power)),
     "standard_base": lambda layer: _with_base(layer, Standard()),
+    "counting_padding": _counting_padding,
     "without_softcap": lambda layer: replace(layer, softcap=None, softcap_key=""),
     "without_sink": lambda layer: replace(layer, sink=False),
 }

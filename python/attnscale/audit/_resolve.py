@@ -45,8 +45,8 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     Parameters
     ----------
     config : mapping, str, path or transformers config
-        A Hugging Face config as a dict, the path of a ``config.json`` or of its directory, or a
-        config object. transformers itself is not needed. Old and new spellings are read
+        A Hugging Face config as a dict, the path of a ``config.json``, of its directory or of a
+        ``.gguf`` file, or a config object. transformers itself is not needed. Old and new spellings are read
         (``rope_scaling``, ``rope_parameters``, also by kind of layer; ``type``, ``rope_type``).
     part : str, optional
         The part of a composite config to look at, as "encoder" or "vision_config"; by default its

@@ -183,7 +183,7 @@ class ScalePlan(Tabled):
         plan = self._answering(layer)
         if plan.sink and sink_logits is None:
             raise PlanError(
-                f"layer {plan.index} has attention sinks, whose logits are weights of the checkpoint: "
+                f"layer {plan.index} has attention sinks, whose logits are not in the config: "
                 "sink_logits must be given"
             )
         if sink_logits is not None and not plan.sink:

@@ -26,7 +26,8 @@ _ELSEWHERE = re.compile(
     r"attention_out_multiplier|residual_scale|moe_routed_scaling_factor|mup_width_scale|"
     r"mup_embeddings_scale|mup_output_alpha|initializer_scale|embed_scale|"
     r"scale_attention_softmax_in_fp32|use_layer_scale|mup_width_multiplier|mup_embedding_multiplier|"
-    r"apply_query_key_layer_scaling|attention_value_scale|attn_sub_norm"
+    r"apply_query_key_layer_scaling|attention_value_scale|attn_sub_norm|"
+    r"downscale_freq_shift"
 )
 
 #: What the parameters of rotary positions may hold; the factors among them have rules.

@@ -88,6 +88,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
     Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),
     Option("--n0", "number of keys where beta is 1", "N", whole(2)),
+    Option("--from", "instead: the laws of each head by the weights of this checkpoint", "CHECKPOINT", Path),
     Option("--laws", LAW_HELP, "LAW", several=True),
     Option("--beta", "multiples of 1/sqrt(head_dim)", "B", real, several=True),
     Option("--head-dim", "components of q and k", "D", whole(1)),

@@ -31,8 +31,10 @@ from ._output import Answer, FoundError, as_input, bad_input
 _DESCRIPTION = """\
 What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
 channels they act on, soft-cap, sinks, and the key of the config that each comes from.
-CONFIG is a config.json or the directory that holds it. Of several, and of a directory with models below it,
-it prints a table with one line a model; what cannot be read is a line of it too, and then exit status 2.
+CONFIG is a config.json, a model.gguf, or the directory that holds a config.json. Where safetensors lie in
+that directory, or CONFIG is one of them, scales, sinks and temperatures that are weights are read, too.
+Of several, and of a directory with models below it, it prints a table with one line a model; what cannot be
+read is a line of it too, and then exit status 2.
 """
 
 #: An answer as text, as JSON, and as rows of CSV.
@@ -67,7 +69,8 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _one(options: argparse.Namespace) -> Answer:
     """The plan of a model, its multipliers, or what differs from it."""
-    plan = _resolve(options.config[0], options)
+    path, weights = _places(options.config[0])
+    plan = _resolve(path, options)
     found = counted(len(plan.warnings), "warning") if plan.warnings else ""
     with bad_input():  # the plan may not have the layer or position, or no answer for it
         if options.against is not None:
@@ -81,10 +84,40 @@ def _one(options: argparse.Namespace) -> Answer:
         else:
             plan = _chosen(options, plan)
             text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, _terms(plan)
+            if weights is not None and (learned := audit.learned_scales(weights, config=path)).entries:
+                text += f"\n\n{_learned(learned, options.layer)}"
+                content["learned"] = [
+                    each.to_dict() for each in learned.entries if options.layer in (None, each.layer)
+                ]
     if content["report"] == "differences" and content["differences"]:
         found = counted(len(content["differences"]), "difference")
     ends = FoundError(f"{found} (--strict)") if options.strict and found else None
     return Answer(text, rows, report={"schema": audit.SCHEMA, **content}, ends=ends)
+
+
+def _places(path: Path) -> tuple[Path, Path | None]:
+    """The config and the weights that a path names, or None where it names no weights."""
+    if path.name.endswith((".safetensors", ".safetensors.index.json")):
+        if not (path.parent / "config.json").is_file():
+            said = f"attnscale laws --from {path} reads the weights alone"
+            raise InputError(f"{path}: there is no config.json beside it; {said}")
+        return path.parent, path
+    has_weights = path.is_dir() and any(path.glob("*.safetensors"))
+    return path, path if has_weights else None
+
+
+def _learned(found: audit.LearnedScales, layer: int | None) -> str:
+    """What the weights say: a line for each quantity of a layer, or for each head of a chosen layer."""
+    sheet = found._sheet(1.0, "nats")
+    if layer is None:
+        return "\n".join([f"{sheet.title}\n", to_text(sheet.header, list(sheet.rows)), *sheet.notes])
+    rows = [each for each in found.rows() if each["layer"] == layer]
+    names = ("head", "quantity", "value", "least", "largest")
+    lines = [
+        [f"{row[name]:.6g}" if isinstance(row[name], float) else str(row[name]) for name in names]
+        for row in rows
+    ]
+    return "\n".join([f"{sheet.title}, layer {layer}\n", to_text(names, lines), *sheet.notes])
 
 
 def _several(options: argparse.Namespace) -> Answer:
@@ -371,7 +404,9 @@ def _names_a_model(file: Path) -> bool:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return True  # it cannot be told, so the file is refused
-    return not isinstance(content, dict) or "model_type" in content or "architectures" in content
+    if not isinstance(content, dict) or "model_type" in content or "architectures" in content:
+        return True
+    return "Transformer" in str(content.get("_class_name"))  # diffusers; its other parts have no layers
 
 
 def report(model: Model) -> dict[str, Any]:

@@ -8,12 +8,13 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import datasets, laws
+from .. import audit, datasets, laws
 from .._checks import shown
 from .._io import InputError
 from .._tables.tabled import nats_per
@@ -23,7 +24,7 @@ from ..laws._base import description
 from ..laws._registry import class_of, with_length
 from ._interrupt import finished
 from ._options import LAW_HELP, add_option, add_outputs, read_law, read_laws
-from ._output import Answer, Drawing, bad_input
+from ._output import Answer, Drawing, bad_input, left_out
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
 
@@ -32,6 +33,7 @@ def add(commands: Any) -> None:
     """Add the parsers of both commands."""
     listing = commands.add_parser("laws", help="the scale laws that have a name")
     add_option(listing, "--n", help="compare the laws at these numbers of keys")
+    add_option(listing, "--from", dest="checkpoint")
     add_option(listing, "--laws", help=f"with --n: only these, as {LAW_HELP}")
     add_option(listing, "--head-dim", help="with --n: components of q and k (default: 64)")
     add_option(
@@ -50,6 +52,9 @@ def add(commands: Any) -> None:
 
 def run_laws(options: argparse.Namespace) -> Answer:
     """Print a table of all laws, or compare them at some lengths."""
+    if options.checkpoint is not None:
+        left_out(options, "--from", ("laws", "plot", "head_dim", "train_length", "unit"))
+        return _learned(options.checkpoint, options.n or ())
     if options.n is not None:
         return _compare(options)
     for option in ("laws", "plot", "head_dim", "train_length", "unit"):
@@ -65,6 +70,34 @@ def run_laws(options: argparse.Namespace) -> Answer:
         for row in rows
     ]
     return Answer(text, flat, report=rows)
+
+
+def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
+    """The law of each head of a checkpoint, and its multiple of 1/sqrt(d) at some lengths."""
+    found = audit.learned_scales(checkpoint)
+    rows: list[dict[str, Any]] = []
+    for (layer, module, head), law in found.laws().items():
+        known = law.name != "constant"
+        multiples = [float(law.multiplier_at(n, 1)) if known else float("nan") for n in lengths]
+        rows.append({"layer": layer, "module": module, "head": head, "law": law.spelling})
+        rows[-1] |= {f"m({n})": float(m) for n, m in zip(lengths, multiples, strict=True)}
+    for each in found.entries:
+        if each.curve is None:
+            continue
+        by_n = [each.curve(n).reshape(len(each.values), -1).mean(1) for n in lengths]
+        for head in range(len(each.values)):
+            rows.append(
+                {"layer": each.layer, "module": each.module, "head": head, "law": "base of a QASSMax"}
+            )
+            rows[-1] |= {f"m({n})": float(m[head]) for n, m in zip(lengths, by_n, strict=True)}
+    if not rows:
+        raise InputError(
+            f"--from {checkpoint}: no weight in it is a law of a head; attnscale audit says more"
+        )
+    header = ("layer", "head", "law", *(f"m({n})" for n in lengths))
+    cells = [[_cell(row[x], 4) if x.startswith("m(") else str(row[x]) for x in header] for row in rows]
+    about = "m(n): multiple of 1/sqrt(d) for the last of n causal queries. A constant multiplies a cosine."
+    return Answer(f"{to_text(header, cells)}\n\n{about}", rows)
 
 
 def run_explain(options: argparse.Namespace) -> Answer:

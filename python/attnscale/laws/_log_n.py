@@ -88,7 +88,9 @@ class LogPower(ClosedForm):
     source: ClassVar[str] = (
         "power 1/2: Jin et al. 2023, proportional attention of images of other sizes, arXiv 2306.08645"
     )
-    used_by: ClassVar[str] = "Lumina 2 and other diffusion transformers in diffusers (power 1/2, base 4096)"
+    used_by: ClassVar[str] = (
+        "Lumina-Next in diffusers (power 1/2, base 4096 for 1024 pixels); Lumina 2 could, no pipeline asks"
+    )
     remark: ClassVar[str] = (
         "diffusers counts the tokens of the call before its mask, padding too, and gets its base from the "
         "image size of training, (size / 16)^2. Where a call has padding, law.scale(n, head_dim) is that "
@@ -299,7 +301,7 @@ class SSMax(ClosedForm):
     formula: ClassVar[str] = "(s * ln(max(n, floor)) + b) / sqrt(head_dim)"
     source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
     used_by: ClassVar[str] = (
-        "axolotl (floor=2, n from the start of each packed document), Mistral Large 4 (s and b learned a head)"
+        "axolotl (floor=2, n from the start of each packed document), Mistral Large 4 (s, b learned a head)"
     )
     remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
 

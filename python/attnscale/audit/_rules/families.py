@@ -35,6 +35,11 @@ def _refused(reason: str) -> Callable[[Layer], str]:
     return lambda layer: reason
 
 
+def _in_weights(reason: str) -> Callable[[Layer], str]:
+    """The rule that no layer has an answer, since weights of the checkpoint have it."""
+    return _refused(f"{reason} (the safetensors have it: attnscale audit CHECKPOINT)")
+
+
 PLAIN = Family(
     types=(),
     head_dim=heads.key_or_quotient,
@@ -75,6 +80,18 @@ _LATENT_FACTORS = (base.latent("q_lora_rank", "all"), base.latent("kv_lora_rank"
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
 _NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # no heads that matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
+_INKLING_2: dict[str, Any] = {
+    "head_dim": heads.swa_head_dim,
+    "rotates": heads.never,
+    "extra": (base.inkling_temperature,),
+    "kinds": kinds.every(6, last="hybrid", others="hybrid_sliding"),
+    "sink": heads.always,
+    "notes": (
+        "q and k are clipped to a length of qk_l2_clip_threshold: part of raw q and k",
+        "a relative position bias is added to the score",
+        "the logit of a sink is a linear map of the token (sink_proj): one for each query and head",
+    ),
+}
 
 FAMILIES: tuple[Family, ...] = (
     # A number of the config in place of head_dim.
@@ -184,23 +201,23 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.local_ids,
         notes=("a relative position bias is added to the score, with the same temperature",),
     ),
+    _family("inkling2_text", **_INKLING_2),
     _family(
-        "inkling2_text",
-        head_dim=heads.swa_head_dim,
-        rotates=heads.never,
-        extra=(base.inkling_temperature,),
-        kinds=kinds.every(6, last="hybrid", others="hybrid_sliding"),
-        sink=heads.always,
-        notes=(
-            "q and k are clipped to a length of qk_l2_clip_threshold: part of raw q and k",
-            "a relative position bias is added to the score",
-        ),
+        "inkling2_loop_text",
+        **{
+            **_INKLING_2,
+            "notes": (
+                *_INKLING_2["notes"],
+                "layers loop_layer_index_start to loop_layer_index_end - 1 run loop_num_passes times",
+            ),
+        },
     ),
     # Multi-head latent attention.
     _family(
-        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu", **_LATENT
+        "deepseek_v2 deepseek_v3 deepseek_v32 axk1 axk2 glm4_moe_lite glm_moe_dsa minicpm3 youtu sarvam_mla",
+        **_LATENT,
     ),
-    _family("hy_v4", **_LATENT, sink=heads.always),
+    _family("hy_v4 hy_v4_vl_text", **_LATENT, sink=heads.always),
     _family(
         "bailing_hybrid", **_LATENT, kinds=kinds.every(1, key="layer_group_size", others="linear_attention")
     ),
@@ -234,6 +251,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _family("cohere_compass_text", spelling="by kind"),
     _family("exaone4 exaone_moe", rotates=heads.sliding_or_no_window, kinds=kinds.exaone),
+    _family("lara_mini", rotates=heads.sliding_only, kinds=kinds.lara_mini),
     _family("kolibri1", rotates=heads.sliding_or_no_window, kinds=kinds.every(5)),
     _family(
         "flint",
@@ -353,7 +371,7 @@ FAMILIES: tuple[Family, ...] = (
         "mistral_large4_text",
         **_LATENT,
         rotates=heads.by_layer_list,
-        refusal=_refused(
+        refusal=_in_weights(
             "the query is multiplied by scale * ln(position + 1) + bias; scale and bias are weights of the "
             "checkpoint, one of each a head"
         ),
@@ -362,12 +380,24 @@ FAMILIES: tuple[Family, ...] = (
         "swinv2 swin2sr",
         **_NO_HEADS,
         count=kinds.stages("depths", (2, 2, 6, 2)),
-        refusal=_refused("the scale exp(min(logit_scale, ln 100)) is a weight of the checkpoint, one a head"),
+        refusal=_in_weights(
+            "the scale exp(min(logit_scale, ln 100)) is a weight of the checkpoint, one a head"
+        ),
+    ),
+    _family(
+        "dory",
+        kinds=kinds.every(4),
+        listed=kinds.without_mlp,
+        spelling="by kind",
+        refusal=_in_weights(
+            "q and k are unit vectors, and each channel of the query has a scale of its own, "
+            "(sqk * sqrt(head_dim) / initializer_range)^2 / sqrt(head_dim); sqk is a weight of the checkpoint"
+        ),
     ),
     _family(
         "timesfm timesfm2_5 gemma3n_audio gemma4_audio",
         **_NO_HEADS,
-        refusal=_refused("each channel of the query has a scale of its own, a weight of the checkpoint"),
+        refusal=_in_weights("each channel of the query has a scale of its own, a weight of the checkpoint"),
     ),
 )
 
@@ -406,10 +436,10 @@ REMOTE: tuple[Remote, ...] = (
         ),
     ),
     Remote(
-        "InternLM 1 and 2, Baichuan 1 and 2, EXAONE 3, DeepSeek MoE",
+        "InternLM 1 and 2, Baichuan 1 and 2, DeepSeek MoE",
         "1/sqrt(head_dim), and the factor of the rotary positions",
         _family(
-            "internlm internlm2 baichuan exaone deepseek",
+            "internlm internlm2 baichuan deepseek",
             head_dim=heads.whatever_is_given,
             count=kinds.whatever_is_counted,
         ),
@@ -458,6 +488,82 @@ REMOTE: tuple[Remote, ...] = (
     ),
 )
 
+
+def _diffuser(models: str, rule: str, types: str, **cells: Any) -> Remote:
+    """A row for transformers of diffusers, which their config calls by ``_class_name``."""
+    return Remote(models, rule, _family(types, **{"rotates": heads.always, **cells}))
+
+
+#: Transformers of diffusers, whose rules were read in its code, of version 0.42.1, and are tested by numbers.
+DIFFUSERS: tuple[Remote, ...] = (
+    _diffuser(
+        "Lumina-Next",
+        "sqrt(ln n / ln n0) / sqrt(head_dim), n0 = (8 sample_size / 16)^2, with proportional_attn",
+        "LuminaNextDiT2DModel",
+        head_dim=heads.divided(hidden_size=2304, num_attention_heads=32),
+        extra=(base.proportional, base.of_positions("scaling_factor")),
+        qk_norm=heads.norm_if_named(True),
+        count=kinds.added(num_layers=32),
+        notes=(
+            "proportional attention is an argument of the pipeline, on by default; n: tokens of the image",
+            "attention to the text has the base scale alone; scaling_factor acts on positions",
+        ),
+    ),
+    _diffuser(
+        "Lumina 2",
+        "1/sqrt(head_dim): its attention could take proportional attention, and no pipeline asks for it",
+        "Lumina2Transformer2DModel",
+        head_dim=heads.divided(hidden_size=2304, num_attention_heads=24),
+        extra=(base.of_positions("scaling_factor"),),
+        qk_norm=heads.norm_always,
+        count=kinds.added(num_layers=26),
+        notes=("the num_refiner_layers before them have the same scale; scaling_factor acts on positions",),
+    ),
+    _diffuser(
+        "OmniGen",
+        "1/sqrt(head_dim), and LongRoPE's factor of the maximal and the original length",
+        "OmniGenTransformer2DModel",
+        head_dim=heads.divided(hidden_size=3072, num_attention_heads=32),
+        own_rope=base.omnigen_longrope,
+        spelling="of its own",
+        count=kinds.added(num_layers=32),
+    ),
+    _diffuser(
+        "Flux, Flux 2",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "FluxTransformer2DModel Flux2Transformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_always,
+        count=kinds.flux,
+        notes=("the num_layers of two streams come first, then the num_single_layers",),
+    ),
+    _diffuser(
+        "Stable Diffusion 3",
+        "1/sqrt(attention_head_dim), q and k normed where qk_norm is set",
+        "SD3Transformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 64),
+        rotates=heads.never,
+        qk_norm=heads.norm_if_named(None),
+        count=kinds.added(num_layers=18),
+    ),
+    _diffuser(
+        "Qwen-Image",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "QwenImageTransformer2DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_always,
+        count=kinds.added(num_layers=60),
+    ),
+    _diffuser(
+        "Wan",
+        "1/sqrt(attention_head_dim), q and k normed",
+        "WanTransformer3DModel",
+        head_dim=heads.stated("attention_head_dim", 128),
+        qk_norm=heads.norm_if_named("rms_norm_across_heads"),
+        count=kinds.added(num_layers=40),
+    ),
+)
+
 #: A model type that is not known: what its keys say.
 UNKNOWN = _family(
     "",
@@ -477,7 +583,7 @@ UNKNOWN = _family(
 
 @cache
 def _by_type() -> dict[str, Family]:
-    rows = (*FAMILIES, *(each.family for each in REMOTE))
+    rows = (*FAMILIES, *(each.family for each in (*REMOTE, *DIFFUSERS)))
     return {kind: row for row in rows for kind in row.types}
 
 

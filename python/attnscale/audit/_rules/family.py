@@ -69,6 +69,7 @@ Spelling = Literal[
     "over every kind",
     "compressed",
     "listed layers",
+    "of its own",
 ]
 
 

@@ -57,9 +57,9 @@ def d_kv(layer: Layer) -> int:
     return keys.size("head_dim" if "head_dim" in keys.given and "d_kv" not in keys.given else "d_kv")
 
 
-def stated(name: str) -> Callable[[Layer], int]:
+def stated(name: str, usual: int | None = None) -> Callable[[Layer], int]:
     """The size by a key of the config, not by the width: kv_channels of JetMoE, d_head of Funnel."""
-    return lambda layer: layer.keys.size(name)
+    return lambda layer: layer.keys.size(name, default=usual)
 
 
 def divided(**usual: int) -> Callable[[Layer], int]:
@@ -285,6 +285,16 @@ def norm_by_type(layer: Layer) -> QKNorm:
 
 def _switches(layer: Layer, name: str) -> bool:
     return name in layer.keys.accepted or (not layer.keys.known and layer.keys.has(name))
+
+
+def norm_if_named(usual: str | bool | None) -> Callable[[Layer], QKNorm]:
+    """The norm before the rotation of the transformers of diffusers, by the key qk_norm: a name, or true."""
+    return lambda layer: "before rotation" if layer.keys.get("qk_norm", usual) else "none"
+
+
+def norm_always(layer: Layer) -> QKNorm:
+    """The norm before the rotation in every layer."""
+    return "before rotation"
 
 
 def norm_after_if_rotated(layer: Layer) -> QKNorm:

@@ -252,6 +252,17 @@ def modernbert(keys: Keys, count: int) -> list[str]:
     return ["sliding_attention" if i % step else "full_attention" for i in range(count)]
 
 
+def lara_mini(keys: Keys, count: int) -> list[str]:
+    """Lara Mini: linear attention, and both kinds of attention, in a pattern of five layers."""
+    pattern = ("linear", "sliding", "linear", "full", "sliding")
+    return [f"{pattern[i % 5]}_attention" for i in range(count)]
+
+
+def without_mlp(kinds: list[str]) -> list[str]:
+    """Dory: its files list each layer as two blocks, attention and "mlp"."""
+    return kinds[::2] if "mlp" in kinds else kinds
+
+
 def lfm3(keys: Keys, count: int) -> list[str]:
     """LFM 3: convolutions, and both kinds of attention in turn."""
     kinds = {0: "sliding_attention", 2: "full_attention"}
@@ -339,6 +350,12 @@ def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
 def added(**usual: int) -> Callable[[Keys], int]:
     """The number of layers as a sum of several keys, with their defaults (LXMERT)."""
     return lambda keys: sum(keys.size(name, default=number) for name, number in usual.items())
+
+
+def flux(keys: Keys) -> int:
+    """Flux and Flux 2: layers of two streams, and layers of one; the class has the usual numbers."""
+    two, one = (8, 48) if keys.kind.startswith("Flux2") else (19, 38)
+    return added(num_layers=two, num_single_layers=one)(keys)
 
 
 def funnel_layers(keys: Keys) -> int:

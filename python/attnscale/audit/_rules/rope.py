@@ -51,20 +51,23 @@ def rope_of(layer: Layer) -> Rope | None:
     name, given = found.of(family.rope_key(layer))
     if given is None:
         return None
-    rope = _rope(keys, given, name)
+    by_kind = "." in name or (keys.known and family.spelling == "either")
+    rope = _rope(keys, given, name, by_kind=by_kind)
     if rope.kind == "default" and keys.has(name.partition(".")[0]) and not found.unread:
         _doubt_factors(keys, given, name)
     return rope
 
 
-def _rope(keys: Keys, given: Mapping[str, Any], name: str) -> Rope:
+def _rope(keys: Keys, given: Mapping[str, Any], name: str, *, by_kind: bool) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
+    if kind == "deepseek_yarn" and keys.kind == "sarvam_mla":
+        kind = "yarn"  # as its own configuration reads its older files
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
     if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):
         kind = "longrope"  # as Phi-3's own configuration reads its older files
-    rope = Rope(kind, {**given, **_original_length(keys, given)}, name)
+    rope = Rope(kind, {**given, **_original_length(keys, given, by_kind=by_kind)}, name)
     if kind in ("linear", "dynamic", "llama3"):
         rope.number("factor")  # of no consequence here, but a wrong one is an error of the config
     return rope
@@ -79,9 +82,12 @@ def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
             keys.doubt(f"{name}.{key} = {shown(given[key])} has no effect: {why}")
 
 
-def _original_length(keys: Keys, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The original length: a key beside the parameters beats one among them; else the maximal length."""
-    if keys.get(_ORIGINAL) is not None:
+def _original_length(keys: Keys, given: Mapping[str, Any], *, by_kind: bool) -> dict[str, Any]:
+    """The original length: a key beside the parameters beats one among them; else the maximal length.
+
+    Beside parameters by kind of layer no such key is read.
+    """
+    if not by_kind and keys.get(_ORIGINAL) is not None:
         return {_ORIGINAL: keys.get(_ORIGINAL)}
     if given.get(_ORIGINAL) is not None:
         return {}
@@ -359,6 +365,7 @@ _READERS: dict[str, _Reader] = {
     "over every kind": _over(("full_attention", "sliding_attention")),
     "compressed": _compressed,
     "listed layers": _listed_layers,
+    "of its own": lambda keys, legacy, given: Spelled("rope_scaling", _PLAIN, {}, ()),
 }
 
 

@@ -114,6 +114,12 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--demo", "the shipped heads instead of FILE", kind=None),
     Option("--export", "only write files there that the other commands read", "DIR", written),
     Option("--text", "texts in UTF-8", "FILE", Path, several=True),
+    Option(
+        "--spans",
+        "parts of the text, from token START up to but not including STOP",
+        "NAME=START:STOP",
+        several=True,
+    ),
     Option("--decoder-text", "what the decoder of a model reads, behind its encoder", "FILE", Path),
     Option("--images", "what a model looks at", "FOLDER", Path),
     Option(

@@ -34,10 +34,11 @@ def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[bool]:
     import fcntl  # POSIX only, as is the whole package
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+") as stream:
         held = True
         try:
-            fcntl.lockf(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            fcntl.lockf(stream, kind | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             held = not isinstance(error, (BlockingIOError, PermissionError))
         yield held

@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,10 @@ class Store:
         """The results of those of the cases that are stored."""
         found = {case: self.read(case) for case in cases}
         return {case: fields for case, fields in found.items() if fields is not None}
+
+    def with_others(self, there: Mapping[Case, Fields], cases: Iterable[Case]) -> dict[Case, Fields]:
+        """What is `there`, and what other processes have stored meanwhile of the cases that are not."""
+        return {**there, **self.finished(case for case in cases if case not in there)}
 
     def read(self, case: Case) -> Fields | None:
         """The result of a case; None if its file is missing or damaged."""

@@ -120,12 +120,14 @@ def read_spans(spans: Any, tokens: tuple[str, ...] | None) -> tuple[Span, ...]:
             start, stop = 0, 0
         if start >= stop:
             rule = f"must be (start, stop) with 0 <= start < stop <= {len(tokens)}"
-            raise refusal(ValueError, "spans", f"{rule}, got {shown(given)} for {name!r}")
+            raise refusal(ValueError, "spans", f"{rule}, got {shown(given)} for {shown(name)}")
         found.append(Span(str(name), start, stop))
     ordered = sorted(found, key=lambda span: span.start)
     for one, other in pairwise(ordered):
         if other.start < one.stop:
-            raise refusal(ValueError, "spans", f"must not overlap, got {one.name!r} and {other.name!r}")
+            raise refusal(
+                ValueError, "spans", f"must not overlap, got {shown(one.name)} and {shown(other.name)}"
+            )
     return tuple(found)
 
 

@@ -230,8 +230,8 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     chosen = {**_DEFAULTS, **options}
     axes, cases = units(study, seeds)
     wanted = choose(cases, chosen["only"])
-    if (part := Part.read(chosen["part"], chosen["store"])) is not None:
-        wanted = part.choose(wanted)
+    part = Part.read(chosen["part"], chosen["store"])
+    wanted = wanted if part is None else part.choose(wanted)
     hashed = ""
     if chosen["registration"] is not None:
         hashed = registered_hash(chosen["registration"], registration_of(study, axes["seed"]))
@@ -252,9 +252,7 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
-        there = dict(done.finished)
-        if store is not None:  # what other processes have finished meanwhile
-            there |= store.finished(missing(cases, there))
+        there = done.finished if store is None else store.with_others(done.finished, cases)
         if not there:
             return None
         found = _result(study, axes, there, interrupted=done.interrupted)

@@ -16,7 +16,7 @@ import numpy as np
 from .._checks import choose, number, positive_int, refusal, shown, thread_count
 from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
-from .._grid.complete import Amount, Outcomes, complete, missing
+from .._grid.complete import Amount, Outcomes, complete
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
 from .._grid.part import Part
@@ -195,9 +195,7 @@ class _Run:
             progress=chosen["progress"],
             amount=Amount("sample", self._total(), self._samples),
         )
-        there = dict(done.finished)
-        if self.store is not None:
-            there |= self.store.finished(missing(self.cases, there))
+        there = done.finished if self.store is None else self.store.with_others(done.finished, self.cases)
         result = _result(self, tuple(self._tallies(there)), interrupted=done.interrupted)
         if done.interrupted:
             self._keep(done.finished)

@@ -104,8 +104,7 @@ class Plan:
         done = complete(outcomes, wanted, finished, progress=progress, accept=accept)
         where = (kept.in_store.format(str(store)),) if store is not None else kept[:2]
         done.require(lambda: self._table(done.finished), "cases", *where)
-        others = {} if store is None else store.finished(missing(self.cases, done.finished))
-        table = self._table({**done.finished, **others})
+        table = self._table(done.finished if store is None else store.with_others(done.finished, self.cases))
         assert table is not None
         return table
 

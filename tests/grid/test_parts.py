@@ -21,6 +21,7 @@ from attnscale._grid.merge import merge_stores
 from attnscale._grid.part import Part
 from attnscale._grid.store import Store, from_bytes, to_bytes
 from attnscale.cli import main
+from attnscale.montecarlo import _run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "cluster.md"
 GRID = {"n": [4, 8, 16, 32], "law": ["standard", "log_n"]}
@@ -113,6 +114,51 @@ def test_parts_of_an_experiment(tmp_path: Path) -> None:
     more = draw(tmp_path, part="1/2", samples=600)
     assert more.missing == 2
     np.testing.assert_array_equal(more.value[::2], draw(samples=600).value[::2])
+
+
+def test_the_time_that_is_announced_is_of_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def announced(experiment: Any, rows: int, target: Any, tallies: Any, threads: int) -> str:
+        seen.append((len(experiment.cases), len(tallies)))
+        return ""
+
+    monkeypatch.setattr(_run, "announcement", announced)
+    for part in ("1/2", "2/2"):
+        draw(tmp_path, part=part, announce=print)
+    draw(announce=print)
+    assert seen == [(3, 3), (2, 2), (5, 5)]
+
+
+def test_commands_say_that_other_parts_are_missing(tmp_path: Path, capsys: Any) -> None:
+    command = [
+        "mc",
+        "max_cosine",
+        "--n",
+        "8",
+        "16",
+        "32",
+        "--head-dim",
+        "16",
+        "--samples",
+        "64",
+        "--seed",
+        "1",
+    ]
+    parts = [*command, "--store", str(tmp_path), "--part"]
+    assert main([*parts, "1/2"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "attnscale: part 1/2 is finished, and 2 of 3 cases of the store are; the same command without --part "
+        "computes and shows the rest\n"
+    )
+    assert main([*parts, "2/2"]) == 0
+    whole = capsys.readouterr()
+    assert whole.err == ""
+    assert main(command) == 0
+    assert capsys.readouterr().out == whole.out
+    assert main([*command, "--part", "1/2"]) == 2
+    assert "--part must come with a store, where the parts meet" in capsys.readouterr().err
 
 
 @pytest.mark.torch

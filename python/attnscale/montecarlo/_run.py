@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from time import perf_counter
 from typing import Any, Literal, TypedDict
@@ -185,7 +185,9 @@ class _Run:
         if chosen["announce"] is not None:
             target, threads = self.stopping.target_error, chosen["num_threads"] or 0
             tallies = self._tallies(self.before, self.wanted)
-            line = announcement(self.experiment, self.stopping.most_rows, target, tallies, threads)
+            places = (self.cases.index(case) for case in self.wanted)
+            these = replace(self.experiment, cases=[self.experiment.cases[place] for place in places])
+            line = announcement(these, self.stopping.most_rows, target, tallies, threads)
             if line:
                 chosen["announce"](line)
         done = complete(

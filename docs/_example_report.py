@@ -13,6 +13,7 @@ def example_report():
         *(data.query, data.key),
         lengths=[64, 128, 256, 512],
         labels=zip(data.layers.tolist(), data.heads.tolist(), strict=True),
+        tokens=data.tokens,
         about={name: data.provenance[name] for name in ("model", "text")},
     )
     return {"example-report.html": found.to_html()}

@@ -54,6 +54,9 @@ TYPESET = {
         r"\quad \text{or over } d"
     ),
     "(1 + strength * ln(n)) / sqrt(head_dim)": r"\frac{1 + \mathtt{strength} \cdot \ln n}{\sqrt d}",
+    "(ln(n) / ln(base))**power / sqrt(head_dim)": (
+        r"\Bigl(\frac{\ln n}{\ln \mathtt{base}}\Bigr)^{\mathtt{power}} \cdot \frac{1}{\sqrt d}"
+    ),
     "(1 + slope * ln(max(1, n / train_length))) / sqrt(head_dim)": (
         r"\frac{1 + \mathtt{slope} \cdot \ln \max(1, n/L)}{\sqrt d} "
         r"\quad L = \mathtt{train\_length}"

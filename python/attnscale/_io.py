@@ -30,6 +30,7 @@ class StoredHeads(NamedTuple):
     key: npt.NDArray[Any]
     names: tuple[str, ...]
     about: Mapping[str, Any] = MappingProxyType({})  # the file's provenance: model, text, licences
+    tokens: tuple[str, ...] = ()  # the text in pieces, where a .npz file has it
 
 
 def check_is_file(path: Path, name: str = "") -> None:
@@ -48,7 +49,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
         ``.npz``, ``.safetensors``, or ``.pt`` of ``torch.save``, with arrays named query and key (also q/k,
         queries/keys, query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
         also has integer arrays ``layers`` and ``heads``, they name the heads; a text ``provenance`` in JSON
-        says where they come from.
+        says where they come from, and an array of str ``tokens`` in a ``.npz`` file what was read.
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
 
@@ -86,7 +87,9 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     if layout == "bhsd" and names is None:
         _warn_of_layout(query, key, paths[0])
     names = names or tuple(str(head) for head in range(query.shape[-3]))
-    return StoredHeads(query, key, names, _provenance(arrays))
+    tokens = arrays.get("tokens", np.empty(0))
+    words = tuple(tokens.tolist()) if tokens.dtype.kind == "U" and tokens.ndim == 1 else ()
+    return StoredHeads(query, key, names, _provenance(arrays), words)
 
 
 def read_text(path: Path) -> str:
@@ -143,7 +146,8 @@ def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             # Only what is needed is read; the other names are kept for the message.
             empty = np.empty(0)
-            return {name: stored[name] if name.lower() in _WANTED else empty for name in stored.files}
+            wanted = {*_WANTED, "tokens"}
+            return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not a readable .npz file ({_without_pickle(error)})") from None
 

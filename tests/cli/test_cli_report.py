@@ -112,6 +112,8 @@ REFUSED = {
     "heads.npz -o absent/a.html": "--output absent/a.html: there is no folder absent",
     "heads.npz -o .": "is a folder, not a file",
     "heads.npz -o -": "--output must be a file's name, got '-'",
+    "heads.npz --spans title": "--spans must be written NAME=START:STOP, got 'title'",
+    "heads.npz --spans a=0:4": "--spans must come with tokens, of which they are parts",
     "absent.npz": "absent.npz: no such file",
     "./checkpoint": "a model needs --text FILE",
     "heads.npz heads.npz heads.npz": "give one INPUT or two, got 3",
@@ -151,6 +153,17 @@ def test_heads_of_different_files_must_match(heads: str, fail: Run) -> None:
     assert sorted(os.listdir()) == ["heads.npz", "other.npz"]
 
 
+def test_a_file_with_its_tokens_shows_the_text(heads: str, run: Run) -> None:
+    tokens = at.datasets.minilm_qk().tokens
+    with np.load(heads) as stored:
+        np.savez("text.npz", **stored, tokens=tokens)
+    spans = ("--spans", "title=0:3", "all the rest=3:64")
+    found = json.loads(run("report", "text.npz", *spans, *SMALL, "--json"))
+    assert found["text"]["tokens"] == list(tokens[:64])
+    assert [span["name"] for span in found["text"]["spans"]] == ["title", "all the rest"]
+    assert json.loads(run("report", heads, *SMALL, "--json"))["text"] is None
+
+
 @pytest.mark.torch
 @pytest.mark.filterwarnings("default")  # transformers and torch warn about their own affairs
 def test_a_model_reads_a_text(minilm: str, heads: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,6 +174,8 @@ def test_a_model_reads_a_text(minilm: str, heads: str, capsys: pytest.CaptureFix
     assert content["layers"] == np.repeat(np.arange(6), 12).tolist()
     assert content["about"]["model"] == "model (BertModel)"
     assert content["about"]["text"] == "text.txt"
+    assert content["text"]["tokens"][:5] == ["[CLS]", "names", "refer", "to", "objects"]
+    assert len(content["text"]["tokens"]) == 64
     assert "sqrt" in content["plan"] or "scale" in content["plan"]
     assert main(["diagnose", minilm, "--text", "text.txt", "--n", "32", "64", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]

@@ -39,7 +39,6 @@ BY_HEAD = [
     at.laws.Annealed(variance=[0.5, 4.0, 1.0]),
     at.laws.SwinV2(theta=[1.0, 9.0, -1.0], most=50),
     at.laws.SelectiveTemperature([0.01, 0.5, 0.0]),
-    at.laws.LogPower(power=0.7, base=100),
     at.laws.NoPETemperature([0.1, 0.3, -0.2], train_length=100),
 ]
 

@@ -382,7 +382,7 @@ def test_position_gives_n_to_the_laws_that_count_positions() -> None:
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [
-        ("base", {"log_n"}),
+        ("base", {"log_n", "log_power"}),
         ("n0", {"annealed", "entropy_invariant", "sparsity_invariant", "variance_invariant"}),
         ("length", {"grok_temperature", "ministral_temperature", "beam_temperature"}),
         ("train_length", {"log_n_from_training", "qwen_log_n", "nope_temperature", "longrope", "info_scale"}),
@@ -422,7 +422,7 @@ def test_channel_factors() -> None:
 
 def test_names_and_get() -> None:
     ours = "standard unscaled constant per_head mup layer_index disentangled_scale latent_scale log_n "
-    ours += "log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
+    ours += "log_power log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
     ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature "
     ours += "selective_temperature nope_temperature yarn mla_yarn longrope info_scale annealed "
     ours += "entropy_invariant sparsity_invariant variance_invariant retrieval "

@@ -128,7 +128,7 @@ def test_a_law_of_some_channels_has_no_entropy(run):
 
 def test_the_list_says_what_each_law_calls_its_length(run):
     text = run()
-    assert "base of log_n;" in text
+    assert "base of log_n, log_power;" in text
     assert "n0 of annealed, entropy_invariant, sparsity_invariant, variance_invariant." in text.replace(
         "\n", " "
     )

@@ -35,7 +35,10 @@ def minilm() -> at.Report:
     data = at.datasets.minilm_qk()
     places = zip(data.layers.tolist(), data.heads.tolist(), strict=True)
     about = {"model": "MiniLM <b>& others</b>", "text": "</script><script>alert(1)</script>"}
-    return at.report(data.query, data.key, lengths=[64, 256], labels=places, about=about, laws=["log_n"])
+    tokens = [*data.tokens[:4], "</script><b>x</b>", "\n", "", *data.tokens[7:256]]
+    text: dict[str, Any] = {"tokens": tokens, "spans": {"<i>title</i>": (1, 4), "rest": (4, 256)}}
+    options: dict[str, Any] = {"labels": places, "about": about, "laws": ["log_n"]}
+    return at.report(data.query, data.key, lengths=[64, 256], **options, **text)
 
 
 @pytest.fixture(scope="module")
@@ -378,6 +381,52 @@ def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
         assert not frame.is_visible()
 
 
+def weights(page: Any, part: str) -> list[float]:
+    return [float(text.split(" %")[0]) for text in page.locator(f".row-keys {part} li").all_inner_texts()]
+
+
+def test_the_text_shows_what_each_row_attends_to(browser: Any, folder: Path, minilm: at.Report) -> None:
+    text = minilm.text
+    assert text is not None
+    with opened(browser, folder / "minilm.html") as page:
+        page.locator("#maps [role=gridcell]").nth(3).click()
+        tokens = page.locator("#text [role=option]")
+        assert tokens.count() == 256
+        assert tokens.all_inner_texts()[4:7] == ["</script><b>x</b>", "\u21b5", "\u2205"]
+        assert page.locator("#text b").count() == 0
+        tokens.nth(20).hover()
+        said = page.locator(".row-keys p").first.inner_text()
+        nats = float(said.partition(": ")[2].split()[0])
+        assert said.startswith(f"Row 20 \u201c{text.tokens[20]}\u201d: ")
+        assert nats == pytest.approx(text.entropy[3, 20], abs=0.06)
+        np.testing.assert_allclose(weights(page, "ol"), 100 * text.top_weights[3, 20], atol=0.6)
+        np.testing.assert_allclose(weights(page, "ul"), 100 * text.span_weights[3, 20], atol=0.6)
+        marked = page.locator(".token.key").evaluate_all("all => all.map(each => Number(each.dataset.row))")
+        assert sorted(marked) == sorted(text.top_keys[3, 20])
+        colours = tokens.evaluate_all("all => all.map(each => each.style.background)")
+        assert colours[20] != colours[int(np.argmin(text.entropy[3]))]
+        assert page.locator(".row-keys").inner_text().count("<i>title</i>, tokens 1 to 3") == 1
+        page.mouse.move(0, 0)
+        assert page.locator(".row-keys p").first.inner_text().startswith("Row 0 ")  # where the keyboard is
+
+
+def test_the_text_is_read_by_keyboard(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "minilm.html") as page:
+        assert page.locator("#text [tabindex='0']").count() == 1
+        page.locator("#text [tabindex='0']").focus()
+        row = page.locator(".row-keys p").first
+        keys = (("ArrowRight", 1), ("PageDown", 21), ("ArrowLeft", 20), ("End", 255), ("ArrowDown", 255))
+        for key, there in keys:
+            page.keyboard.press(key)
+            assert row.inner_text().startswith(f"Row {there} "), key
+        assert page.locator("#text [aria-selected=true]").get_attribute("data-row") == "255"
+        assert page.locator("#text [tabindex='0']").count() == 1
+        page.locator("#maps [role=gridcell]").nth(2).click()
+        assert row.inner_text().startswith("Row 255 ")
+    with opened(browser, folder / "causal.html") as page:
+        assert not page.locator("#text").is_visible()
+
+
 def test_text_of_the_report_is_no_markup(browser: Any, folder: Path) -> None:
     with opened(browser, folder / "minilm.html") as page:
         assert "MiniLM <b>& others</b>" in page.locator("h1").inner_text()
@@ -397,6 +446,7 @@ def test_axe_finds_nothing(browser: Any, folder: Path, name: str, scheme: str) -
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size["width"]))
 def test_nothing_is_wider_than_the_window(browser: Any, folder: Path, size: dict[str, int]) -> None:
     with opened(browser, folder / "pair.html", viewport=size) as page:
+        assert page.locator("#text").is_visible()
         widths = page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
         assert max(widths) <= size["width"]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from attnscale._calibrate.fit import Length
 from attnscale._report.make import Group, report_of
 from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
+from attnscale._report.text import text_rows
 from attnscale.theory import expected_entropy
 
 LENGTHS = [32, 64, 128]
@@ -46,6 +48,75 @@ def test_entropy_under_each_law_is_that_of_attention_entropy(found: at.Report, h
             expected = at.attention_entropy(*(x[:, :n] for x in heads), scale=law)
             np.testing.assert_allclose(found.entropy[:, j, k], expected.mean(-1), atol=1e-5)
     np.testing.assert_allclose(found.effective_keys, np.exp(found.entropy[..., 0]))
+
+
+def decoded(text: Any, name: str, head: int, kind: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text[name][head]), kind)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_rows_of_the_text_are_those_of_attention(heads: Any, causal: Any, is_causal: bool) -> None:
+    q, k = (x[:, :100] for x in (causal if is_causal else heads)[:2])
+    tokens, spans = [f"t{i}" for i in range(100)], {"head": (0, 3), "tail": (90, 100)}
+    options: dict[str, Any] = {"lengths": [50, 100], "laws": ["log_n"], "is_causal": is_causal}
+    text = at.report(q, k, tokens=tokens, spans=spans, **options).text
+    assert text is not None
+    weights = at.attention_weights(q, k, is_causal=is_causal).astype(np.float64)
+    np.testing.assert_allclose(text.entropy, at.attention_entropy(q, k, is_causal=is_causal), atol=1e-6)
+    np.testing.assert_allclose(text.top_weights, -np.sort(-weights, -1)[..., :5], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(weights, text.top_keys, -1), text.top_weights, atol=1e-6)
+    parts = np.stack([weights[..., a:b].sum(-1) for a, b in spans.values()], -1)
+    np.testing.assert_allclose(text.span_weights, parts, atol=1e-6)
+    written = text.to_dict()
+    assert written["spans"][1] == {"name": "tail", "start": 90, "stop": 100}
+    np.testing.assert_array_equal(decoded(written, "top_keys", 1, "<u2").reshape(100, 5), text.top_keys[1])
+    nats = decoded(written, "entropy", 1, "u1") / 255 * np.log(100)
+    np.testing.assert_allclose(nats, text.entropy[1], atol=0.5 / 255 * np.log(100) + 1e-9)
+    shares = decoded(written, "top_weights", 1, "u1").reshape(100, 5) / 255
+    np.testing.assert_allclose(shares, text.top_weights[1], atol=0.5 / 255 + 1e-9)
+
+
+def test_heads_that_read_something_else_have_no_text(heads: Any) -> None:
+    q, k = heads
+    options = {"causal": None, "enable_gqa": False, "num_threads": None, "window": (5, 5)}
+    own = {n: Length(q[:1, :n], k[:1, :n], options) for n in (40, 64)}
+    other = {n: Length(q[:1, :n], k[:1, :30], {**options, "window": None}) for n in (40, 64)}
+    groups = [Group(other, [(0, 0)], "cross"), Group(own, [(1, 0)], "self")]
+    text = report_of(groups, ["log_n"], {}, tokens=["x"] * 64).text
+    assert text is not None
+    assert np.isnan(text.entropy[0]).all()
+    assert text.to_dict()["entropy"][0] is None
+    np.testing.assert_allclose(
+        text.entropy[1], at.attention_entropy(q[0, :64], k[0, :64], window=(5, 5)), atol=1e-6
+    )
+
+
+def test_the_text_of_many_heads_is_cut_to_keep_the_page_small() -> None:
+    q, k = np.random.default_rng(0).standard_normal((2, 144, 512, 8)).astype(np.float32)
+    options = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
+    text = text_rows([Length(q, k, options)], tuple(["word"] * 512), ())
+    assert len(text.tokens) == 227
+    assert len(json.dumps(text.to_dict())) < 750_000
+    np.testing.assert_array_equal(
+        text.entropy[3], at.attention_entropy(q[3], k[3], is_causal=True)[:227].astype(np.float64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"tokens": "text"}, TypeError, "tokens must be a sequence of str, got 'text'"),
+        ({"tokens": [1, 2]}, TypeError, "tokens must be a sequence of str"),
+        ({"tokens": ["a"] * 63}, ValueError, "tokens must be one for each of the 64 rows, got 63"),
+        ({"spans": {"a": (0, 1)}}, ValueError, "spans must come with tokens"),
+        ({"tokens": ["a"] * 64, "spans": {"a": (3, 65)}}, ValueError, r"stop <= 64, got \(3, 65\) for 'a'"),
+        ({"tokens": ["a"] * 64, "spans": {"a": (0, 4), "b": (3, 5)}}, ValueError, "overlap, got 'a' and 'b'"),
+        ({"tokens": ["a"] * 64, "spans": [(0, 4)]}, TypeError, "spans must map names"),
+    ],
+)
+def test_what_is_no_text_is_refused(heads: Any, given: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        at.report(*(x[:, :64] for x in heads), laws=["log_n"], **given)
 
 
 def test_causal_entropy_is_the_mean_of_the_last_eighth(causal: Any) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,14 @@ distributed = pytest.importorskip("dask.distributed")
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "cluster.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def block(word: str) -> str:
+    """The one block of the page that has this word."""
+    (found,) = [text for text in BLOCKS if word in text]
+    return str(found)
+
+
 LAW = at.laws.get("log_n")
 N, HEAD_DIM = 4096, 16
 
@@ -52,10 +62,31 @@ def merged(arrays: Any, scale: Any, chunk: int = N // 8) -> at.AttentionState:
 def test_cases_on_a_cluster(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
-    exec(BLOCKS[0].replace("tcp://scheduler:8786", address), names)
+    exec(block("tcp://").replace("tcp://scheduler:8786", address), names)
     assert (tmp_path / "runs" / "cluster").is_dir()
     here = at.sweep(names["mean_entropy"], names["grid"], rng=0, progress=False)
     assert here["value"].identical(names["table"]["value"])
+    # What dask-jobqueue starts is a cluster of dask: one of two processes stands for it.
+    asked: dict[str, Any] = {}
+
+    def cluster(**options: Any) -> Any:
+        asked.update(options)
+        return distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", types.SimpleNamespace(SLURMCluster=cluster))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(block("SLURMCluster"), names)
+    assert asked["n_workers"] == 8
+    assert here["value"].identical(names["table"]["value"])
+
+
+def test_parts_of_an_experiment_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(block("part=(k, 2)"), names)
+    whole = at.montecarlo.averaging_error([512, 4096], samples=500, rng=7)
+    np.testing.assert_array_equal(names["curve"].value, whole.value)
 
 
 @pytest.mark.slow
@@ -65,7 +96,7 @@ def test_a_long_sequence_on_a_cluster(address: str, arrays: Any, chunks: int) ->
     keys, values = (da.from_array(each, chunks=(2, chunks, HEAD_DIM)) for each in (key, value))
     names = {"query": query, "keys": keys, "values": values}
     with distributed.Client(address):
-        exec(BLOCKS[1], names)
+        exec(block("da.reduction"), names)
     state: Any = names["state"]
     whole = at.attention_statistics(query, key, value, scale=LAW.scale(key.shape[1], HEAD_DIM))
     np.testing.assert_allclose(state.entropy, whole.entropy, rtol=0, atol=1e-12)

@@ -86,7 +86,22 @@ def joblib_threads() -> Iterator[dict[str, Any]]:
         yield {"n_jobs": 2}
 
 
-RUNNERS = [processes, threads, backwards, joblib_processes, joblib_threads]
+@contextmanager
+def joblib_all_at_once() -> Iterator[dict[str, Any]]:
+    """A backend that has no results before the end, as that of Ray."""
+    from joblib import parallel_config
+    from joblib.parallel import BACKENDS, ThreadingBackend, register_parallel_backend
+
+    class Late(ThreadingBackend):
+        supports_return_generator = False
+
+    register_parallel_backend("late", Late)
+    with parallel_config("late"):
+        yield {"n_jobs": 2}
+    del BACKENDS["late"]
+
+
+RUNNERS = [processes, threads, backwards, joblib_processes, joblib_threads, joblib_all_at_once]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -77,12 +77,19 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
     import joblib
 
     waiting = {case.index: case for case in cases}
-    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    batches = [cases]
+    try:
+        parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    except ValueError:  # a backend that brings all results at the end, as Ray's: it gets some cases at a time
+        parallel = joblib.Parallel(n_jobs=n_jobs)
+        size = 4 * joblib.effective_n_jobs(n_jobs)
+        batches = [cases[start : start + size] for start in range(0, len(cases), size)]
     try:
         run = joblib.delayed(_Portable(task))
         with _growing_workers():
-            for index, outcome in parallel(run(case) for case in cases):
-                yield waiting.pop(index), outcome
+            for batch in batches:
+                for index, outcome in parallel(run(case) for case in batch):
+                    yield waiting.pop(index), outcome
     except Exception as error:  # a worker died, or the task cannot be pickled
         failure = _lost(error)
         for case in waiting.values():

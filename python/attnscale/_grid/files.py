@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ _FORMAT = 1  # of the JSON files of results
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[bool]:
     """Hold the lock of a file, which is made with its directory: False where another process holds it.
 
     Parameters
@@ -22,6 +23,8 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
     path : Path
     wait : bool
         Wait for the other process. A process that dies lets go.
+    shared : bool
+        Hold it together with others that share it, and with nobody else.
 
     Notes
     -----
@@ -31,10 +34,11 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
     import fcntl  # POSIX only, as is the whole package
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with path.open("a+") as stream:
         held = True
         try:
-            fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.lockf(stream, kind | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             held = not isinstance(error, (BlockingIOError, PermissionError))
         yield held
@@ -65,9 +69,10 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file as a whole: after a crash the file is the old one or the new one.
 
-    Where it cannot be written, nothing is left beside it.
+    Where it cannot be written, nothing is left beside it. Processes of several machines may replace the
+    same file at once: each writes a file of its own beside it first.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

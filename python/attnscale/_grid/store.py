@@ -2,7 +2,8 @@
 """The directory of a sweep: a file that says which sweep it is of, and one file for each finished case.
 
     DIR/attnscale-sweep.json    function, grid, constants, seed and versions (-train.json of an experiment)
-    DIR/lock                    held while a sweep writes here
+    DIR/lock                    held while a sweep writes here; parts of a sweep share it,
+    DIR/lock-2-of-8             and each holds its own
     DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
 
 A file appears under its name when it is whole and on the disk, so a process may be killed at any
@@ -15,7 +16,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,13 @@ from .case import Case
 from .describe import digest
 from .fields import Field, Fields
 from .files import locked, write_whole
+from .part import Part
 
 #: The format of the files. A store of another format is refused, not guessed at.
 FORMAT = 1
 _LOCK = "lock"
+#: What writes stores, and what the messages call the work that is stored.
+WRITERS = {"sweep": "sweep", "mc": "experiment", "train": "training"}
 
 
 class Store:
@@ -42,13 +46,11 @@ class Store:
         Made if it does not exist.
     writer : str, default "sweep"
         The command that writes here: the store of one is refused by another.
-    what : str, default "sweep"
-        What is stored, in the words of messages.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep", what: str = "sweep") -> None:
-        self._writer = writer
-        self._what = what
+    def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep") -> None:
+        self.writer = writer
+        self._what = WRITERS[writer]
         try:
             self.directory = Path(directory)
         except TypeError:
@@ -61,19 +63,26 @@ class Store:
 
     @property
     def _manifest(self) -> Path:
-        return self.directory / f"attnscale-{self._writer}.json"
+        return self.directory / f"attnscale-{self.writer}.json"
 
     @property
     def _mark(self) -> str:
-        return f"attnscale {self._writer}"
+        return f"attnscale {self.writer}"
 
     @contextmanager
-    def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep other processes from writing here, or `wait` for them; a process that dies lets go."""
+    def locked(self, part: Part | None = None, *, wait: bool = False) -> Iterator[None]:
+        """Keep other processes from writing here, or `wait` for them; a process that dies lets go.
+
+        Other parts may write at the same time, the same `part` in another process may not.
+        """
         self._refuse_other_programs()
         with ExitStack() as stack:
             try:
-                held = stack.enter_context(locked(self.directory / _LOCK, wait=wait))
+                lock = self.directory / _LOCK
+                held = stack.enter_context(locked(lock, wait=wait, shared=part is not None))
+                if held and part is not None:
+                    own = lock.with_name(f"{_LOCK}-{part.number}-of-{part.of}")
+                    held = stack.enter_context(locked(own, wait=wait))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise refusal(
@@ -82,10 +91,11 @@ class Store:
                     f"must be a folder that can be made and written, got {str(self)!r} ({why})",
                 ) from None
             if not held:
+                one = self._what if part is None else f"process for part {part}, or for the whole,"
                 raise refusal(
                     ValueError,
                     "store",
-                    f"must be used by one {self._what} at a time, another process writes {str(self)!r}",
+                    f"must be used by one {one} at a time, another process writes {str(self)!r}",
                 )
             yield
 
@@ -118,7 +128,9 @@ class Store:
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
         write_whole(self._manifest, text.encode())
 
-    def claim(self, identity: dict[str, Any], *, any_seed: bool = False) -> dict[str, Any]:
+    def claim(
+        self, identity: dict[str, Any], *, any_seed: bool = False, part: Part | None = None
+    ) -> dict[str, Any]:
         """Write the identity into a new directory, or check that a directory in use has the same one.
 
         Parameters
@@ -127,6 +139,8 @@ class Store:
             What identifies the sweep, as JSON can hold it.
         any_seed : bool
             The seed of a store in use counts, whatever the seed of `identity` is.
+        part : Part, optional
+            Who claims: parts may begin at the same moment, and must come with the same seed.
 
         Returns
         -------
@@ -135,8 +149,14 @@ class Store:
         """
         stored = self.read_manifest()
         if stored is None:
+            if any_seed and part is not None:
+                raise refusal(
+                    ValueError,
+                    "part",
+                    f"must come with a seed, rng, where the store has none: all parts use it, got {part}",
+                )
             self.write_manifest(identity)
-            return identity
+            stored = self.read_manifest() or identity  # of another part, if one was faster
         if any_seed and stored.get("seed") is not None:
             identity = {**identity, "seed": stored["seed"]}
         self.check_manifest(stored, identity)
@@ -146,18 +166,22 @@ class Store:
         """Refuse results of another sweep than `identity`."""
         for key, wanted in identity.items():
             seen = stored.get(key)
-            if digest(seen) != digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
+            if said := difference(key, seen, wanted):
                 raise refusal(
                     ValueError,
                     "store",
                     f"must be of this {self._what}, got {str(self)!r}, whose "
-                    f"{_difference(key, seen, wanted)}; choose another directory, or delete this one",
+                    f"{said}; choose another directory, or delete this one",
                 )
 
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
         """The results of those of the cases that are stored."""
         found = {case: self.read(case) for case in cases}
         return {case: fields for case, fields in found.items() if fields is not None}
+
+    def with_others(self, there: Mapping[Case, Fields], cases: Iterable[Case]) -> dict[Case, Fields]:
+        """What is `there`, and what other processes have stored meanwhile of the cases that are not."""
+        return {**there, **self.finished(case for case in cases if case not in there)}
 
     def read(self, case: Case) -> Fields | None:
         """The result of a case; None if its file is missing or damaged."""
@@ -177,13 +201,13 @@ class Store:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
 
     def _refuse_other_programs(self) -> None:
-        if not self.directory.exists() or (self._manifest).exists():
+        if not self.directory.exists():
             return
-        # A sweep that was killed at its start may have left these two files.
-        foreign = sorted(
-            {each.name for each in self.directory.iterdir()} - {_LOCK, f"{self._manifest.name}.tmp"}
-        )
-        if foreign:
+        # A sweep that was killed at its start, or other parts that start now, may have left these files.
+        own = (_LOCK, f"{self._manifest.name}.")
+        foreign = sorted(each.name for each in self.directory.iterdir() if not each.name.startswith(own))
+        # The manifest is looked for last: another part may write it, and then cases, at this moment.
+        if foreign and not self._manifest.exists():
             raise refusal(
                 ValueError,
                 "store",
@@ -192,8 +216,10 @@ class Store:
             )
 
 
-def _difference(key: str, seen: Any, wanted: Any) -> str:
-    """One difference between two identities in words, with the values where they are short."""
+def difference(key: str, seen: Any, wanted: Any) -> str:
+    """One difference between two identities in words, with the values where they are short; empty: none."""
+    if digest(seen) == digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
+        return ""
     if isinstance(seen, dict) and isinstance(wanted, dict):
         for name in {**seen, **wanted}:
             if (key, name) == ("function", "source") and digest(seen.get(name)) != digest(wanted.get(name)):
@@ -225,7 +251,7 @@ def to_bytes(fields: Fields, case: str) -> bytes:
 
 
 def from_bytes(content: bytes, case: str) -> Fields | None:
-    """What :func:`to_bytes` wrote for this case; None if a bit of it is wrong."""
+    """What :func:`to_bytes` wrote for this case, or one that begins so; None if a bit of it is wrong."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             text, checksum = stored["about"].tolist()
@@ -233,7 +259,7 @@ def from_bytes(content: bytes, case: str) -> Fields | None:
             arrays = {f"array_{i}": stored[f"array_{i}"] for i in range(len(about["names"]))}
     except Exception:  # a damaged archive fails in many ways, NotImplementedError and zlib.error among them
         return None
-    if checksum != _checksum(text, arrays) or about["case"] != case:
+    if checksum != _checksum(text, arrays) or not about["case"].startswith(case):
         return None
     return {
         name: Field(arrays[f"array_{i}"], None if dims is None else tuple(dims), attrs)

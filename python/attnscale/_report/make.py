@@ -17,6 +17,7 @@ from .._options import hinted
 from .._provenance import provenance
 from .measure import MULTIPLES, measure_heads
 from .result import Report
+from .text import read_spans, read_tokens, text_rows
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -48,6 +49,8 @@ def report(
     enable_gqa: bool = False,
     labels: Iterable[tuple[int, int]] | None = None,
     about: Mapping[str, str] | None = None,
+    tokens: Sequence[str] | None = None,
+    spans: Mapping[str, tuple[int, int]] | None = None,
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> Report:
@@ -73,6 +76,11 @@ def report(
         (layer, head) of each head. Default: all of layer 0.
     about : mapping of str to str, optional
         What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
+    tokens : sequence of str, shape (n,), optional
+        The text in pieces: the page then shows it, each token in the colour of the entropy of its row, with
+        the strongest keys of that row. The longest of the lengths must be n.
+    spans : mapping of str to (start, stop), optional
+        Parts of these tokens by their names; the page says how much weight a row gives to each.
 
     Returns
     -------
@@ -127,7 +135,7 @@ def report(
         "tokens": str(n_keys),
         "causal": "yes" if causal else "no",
     }
-    return report_of([Group(rows, places)], laws, told)
+    return report_of([Group(rows, places)], laws, told, tokens=tokens, spans=spans)
 
 
 def default_lengths(n_keys: int) -> list[int]:
@@ -152,10 +160,17 @@ def report_of(
     about: Mapping[str, str],
     plan: str = "",
     tell: Callable[[str], object] = lambda text: None,
+    *,
+    tokens: Sequence[str] | None = None,
+    spans: Mapping[str, tuple[int, int]] | None = None,
 ) -> Report:
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
+    words = read_tokens(tokens)
+    parts_of_text = read_spans(spans, words)
     listed = list(groups)
     lengths = sorted(listed[0].rows)
+    longest = [group.rows[lengths[-1]] for group in listed]
+    text = None if words is None else text_rows(longest, words, parts_of_text)
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))
     parts = []
@@ -177,6 +192,7 @@ def report_of(
         provenance=provenance(),
         modules=tuple(module for module, _ in named),
         groups=tuple(name for _, name in named),
+        text=text,
         **arrays,
     )
 

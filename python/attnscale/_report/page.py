@@ -13,7 +13,7 @@ from typing import Any
 from .._grid.files import write_whole
 
 #: In the order in which a browser runs them.
-_SCRIPTS = ("data", "svg", "map", "scatter", "head", "table", "export", "address", "main")
+_SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
 _HEIGHT = 900  # pixels of the frame in a notebook
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
 #: stops at equal distances, between which the page mixes: cividis (Nuñez, Anderton & Renslow 2018,

@@ -15,6 +15,7 @@ from .._checks import shown
 from .._tables.tabled import Labelled, Sheet, Tabled
 from .measure import OWN, growth_per_doubling
 from .page import Page
+from .text import TextRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,6 +111,9 @@ class Report(Page, Tabled):
     groups : tuple of str
         The part of the page that shows each head: towers of a model, self- and cross-attention. "" where all
         are one group.
+    text : TextRows or None
+        The rows along the text, where its tokens were given: ``tokens``, ``n_keys``, ``entropy``,
+        ``top_keys``, ``top_weights``, ``spans`` and ``span_weights``, at the longest length as the heads are.
     """
 
     layers: NDArray[np.int64]
@@ -139,6 +143,7 @@ class Report(Page, Tabled):
     provenance: Provenance
     modules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    text: TextRows | None = None
 
     @property
     def effective_keys(self) -> Array:
@@ -253,6 +258,7 @@ class Report(Page, Tabled):
             "heads": self.heads.tolist(),
             "modules": list(self.modules),
             "groups": list(self.groups),
+            "text": None if self.text is None else self.text.to_dict(),
             **arrays,
             "growth": _plain(self.growth),
             "summary": self.summary,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from .._core import __version__
 from .._io import InputError
-from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, sweep, theory, train
+from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, store, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, report, info)
+COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, store, audit, diagnose, report, info)
 
 _STATUSES = """\
 exit status:

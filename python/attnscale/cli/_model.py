@@ -53,6 +53,8 @@ class Reader:
     decoder : list of int
         What the decoder reads, in a model that has one.
     pixels : Tensor or None, shape (images, channels, height, width)
+    tokenizer : object or None
+        What made the tokens; None without a text.
     notes : list of str
         What a reader of the results should know.
     """
@@ -62,6 +64,7 @@ class Reader:
     padding: int = 0
     decoder: list[int] = field(default_factory=list)
     pixels: Any = None
+    tokenizer: Any = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -89,6 +92,10 @@ class Reader:
         limits = [(self.longest, f"the tokens of {', '.join(map(str, files))}")]
         limits += [] if self.positions is None else [(self.positions, "the positions of the model")]
         return min(limits)
+
+    def words(self, n: int) -> list[str]:
+        """The first n tokens of the first text, as the tokenizer writes each."""
+        return [self.tokenizer.decode([token]) for token in self.texts[0][:n]] if self.texts else []
 
     def run(self, n: int) -> None:
         """Run the model on the first n tokens of each text."""
@@ -159,6 +166,7 @@ def load(name: str, options: argparse.Namespace) -> Reader:
         )
     padding = getattr(tokenizer, "pad_token_id", None) or 0
     found = Reader(model, [*map(numbers, texts)], padding, numbers(for_decoder) if for_decoder else [])
+    found.tokenizer = tokenizer
     _see(found, name, images)
     return found
 

@@ -16,6 +16,8 @@ from .._io import InputError
 from ..laws._registry import with_length
 
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
+#: What --part is to the commands that share work.
+PART_HELP = "compute the K-th of N parts, counted from 1, into a store that the parts share"
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
 
@@ -113,6 +115,12 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--demo", "the shipped heads instead of FILE", kind=None),
     Option("--export", "only write files there that the other commands read", "DIR", written),
     Option("--text", "texts in UTF-8", "FILE", Path, several=True),
+    Option(
+        "--spans",
+        "parts of the text, from token START up to but not including STOP",
+        "NAME=START:STOP",
+        several=True,
+    ),
     Option("--decoder-text", "what the decoder of a model reads, behind its encoder", "FILE", Path),
     Option("--images", "what a model looks at", "FOLDER", Path),
     Option(
@@ -123,7 +131,7 @@ OPTIONS: Mapping[str, Option] = _table(
     ),
     Option("--device", "where models run, as PyTorch calls it: cpu (default), cuda, cuda:1, mps", "DEVICE"),
     Option("--dtype", "type of the model's numbers", choices=("float64", "float32", "float16", "bfloat16")),
-    Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
+    Option("--part", "one part: of a composite config, as encoder, or of the work, as 3/8", "PART"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
     Option("--against", "what differs in another config", "FILE", Path),
@@ -144,6 +152,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--registration", "train what this file registers; the result carries its hash", "FILE", Path),
     Option("--judge", "the verdict of a stored run, as full, or of a file of --keep", "RUN"),
     Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
+    Option("--to", "the store that takes all of it, new or of the same work", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
     Option("--list", "print the studies, or the models of STUDY, and leave", kind=None),

@@ -49,7 +49,8 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("config", type=Path, nargs="+", metavar="CONFIG")
-    for flag in ("--part", "--layer", "--at"):
+    add_option(parser, "--part", metavar="KEY", help="part of a composite config, as encoder or text_config")
+    for flag in ("--layer", "--at"):
         add_option(parser, flag)
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")

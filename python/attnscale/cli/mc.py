@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._grid.part import still_missing
 from .._grid.progress import announce_on_stderr
 from .._io import InputError, read_heads
 from .._spelling import as_number
@@ -17,7 +18,7 @@ from .._tables.tabled import nats_per
 from .._tables.text import error_cell, number_cell, to_text
 from ..montecarlo._experiment import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
-from ._options import OPTIONS, add_option, add_outputs, add_unit, read_law
+from ._options import OPTIONS, PART_HELP, add_option, add_outputs, add_unit, read_law
 from ._output import Answer, Drawing, bad_input
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
     add_option(parser, "--seed")
     add_option(parser, "--threads")
     add_option(parser, "--store")
+    add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     if any(each.unit == "nat" for each in declared.quantities.values()):
         add_unit(parser)
     add_outputs(parser, json="print JSON, every quantity included")
@@ -134,10 +136,10 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
     """Remarks on where the result is not what was asked for."""
-    remarks = []
+    remarks = still_missing(options.part, result.missing, len(result._tallies))
     drawn = int(np.max(result.samples))
     missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
-    if missed:
+    if missed and not result.missing:
         remarks.append(
             f"--target-error {as_number(options.target_error)} was not reached in {missed} of "
             f"{np.size(result.samples)} rows within {drawn} samples: --max-samples is the most that it draws"
@@ -151,7 +153,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the experiment, from the options that the caller gave."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
     given["announce"] = announce_on_stderr
-    for name in ("samples", "target_error", "max_samples", "store"):
+    for name in ("samples", "target_error", "max_samples", "store", "part"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     declared = DECLARATIONS[options.experiment]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._checks import shown
 from .._grid.progress import progress_line
 from .._io import InputError, read_heads
 from .._report.make import default_lengths, report
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
-a map of the heads, a scatter plot, each head against length, laws and random keys, and a slider that
-multiplies the scale. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of
-transformers, a directory, that reads --text. Towers of a model, and self- and cross-attention, are groups
-of the page. Two INPUTs are shown side by side, with what differs.
+a map of the heads, a scatter plot, each head against length, laws and random keys, a slider that multiplies
+the scale, and the text, where a model or an array "tokens" of a .npz file gives it, with the strongest keys
+of each row. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of transformers, a
+directory, that reads --text. Towers of a model, and self- and cross-attention, are groups of the page. Two
+INPUTs are shown side by side, with what differs.
 """
 _SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 #: To read laws before the lengths are known, of which the shortest is the training length.
@@ -42,6 +44,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_reading(parser, "what a model reads, one text in UTF-8")
+    add_option(parser, "--spans")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
@@ -135,6 +138,8 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
             is_causal=options.causal,
             enable_gqa=len(query) != len(key),
             labels=places if len(places) == len(heads.names) else None,
+            tokens=heads.tokens[: max(options.lengths or [query.shape[-2]])] or None,
+            spans=_spans(options),
             about={name: text for name, text in about.items() if text},
         )
 
@@ -177,10 +182,29 @@ def _record(
         about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": text}
         if reader.notes:
             about["note"] = "; ".join(reader.notes)
-        plan = plan_of(reader.model).text
+        tokens = reader.words(max(lengths))
+        reads_it = tokens and any(each.shape[-1] == len(tokens) for each in log["entropy"].values())
         return log.report(
-            laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
+            laws=options.laws,
+            about=about,
+            plan=plan_of(reader.model).text,
+            tokens=tokens if reads_it else None,
+            spans=_spans(options),
+            tell=lambda text: tell(f"report: {text}"),
         )
+
+
+def _spans(options: argparse.Namespace) -> dict[str, tuple[int, int]] | None:
+    """The parts of the text that ``--spans`` names."""
+    if options.spans is None:
+        return None
+    found = {}
+    for text in options.spans:
+        parts = re.fullmatch(r"(.+)=(\d+):(\d+)", text)
+        if parts is None:
+            raise InputError(f"--spans must be written NAME=START:STOP, got {shown(text)}")
+        found[parts[1]] = (int(parts[2]), int(parts[3]))
+    return found
 
 
 def _names(inputs: list[str]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -19,13 +20,14 @@ from numpy.typing import NDArray
 
 from .. import laws, plot
 from .._checks import meant, shown
+from .._grid.part import still_missing
 from .._io import InputError, check_is_file
 from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import error_cell, number_cell, to_text
 from ..sweep import SweepError, SweepInterrupted
 from ..sweep._plan import Kept, compute
-from ._options import add_option, add_outputs, add_unit, read_law
+from ._options import PART_HELP, add_option, add_outputs, add_unit, read_law
 from ._output import Answer, Drawing, Interrupted, bad_input, check_folder
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     add_option(parser, "--store")
+    add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     add_option(parser, "--n-jobs")
     add_unit(parser)
     add_outputs(parser)
@@ -119,6 +122,7 @@ def _compute(options: argparse.Namespace, wanted: _File, store: str | None) -> x
             constants=wanted.constants,
             n_jobs=1 if n_jobs is None else n_jobs,
             store=store,
+            part=options.part,
             rng=wanted.rng,
             # After Ctrl-C the last line spells the command with a store.
             kept=Kept("the table has them", ", and --store DIR keeps them", "{!r} keeps them"),
@@ -132,7 +136,10 @@ def _answer(
     rows = _flat_rows(table, axes) if options.csv is not None else []
     report = {**table.attrs, "rows": _nested_rows(table, axes)} if options.json else None
     drawing = Drawing(lambda ax: plot.sweep(table, ax=ax, unit=options.unit))
-    return Answer(table_text(table, axes, options.unit), rows, drawing=drawing, report=report, ends=ends)
+    total = math.prod(map(len, wanted.grid.values()))
+    remarks = [] if ends else still_missing(options.part, table.attrs["missing"], total)
+    text = table_text(table, axes, options.unit)
+    return Answer(text, rows, drawing=drawing, report=report, ends=ends, remarks=remarks)
 
 
 def _read_file(path: Path) -> _File:

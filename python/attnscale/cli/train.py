@@ -6,14 +6,16 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._checks import meant, shown
+from .._grid.part import still_missing
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from .._io import InputError
 from .._tables.text import counted, duration, to_text
-from ._options import add_option, add_outputs, add_unit
+from ._options import PART_HELP, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input, left_out
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--seeds", default=5)
     add_option(parser, "--store", help="keep finished models and checkpoints here")
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
+    add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     add_option(parser, "--set", default=[])
     add_option(parser, "--reduced")
     add_option(parser, "--register")
@@ -87,8 +90,15 @@ def run(options: argparse.Namespace) -> Answer:
         result.save(options.keep)
     text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
     drawing = _drawing(result)
+    total = math.prod(map(len, result.axes.values()))
+    missing = total - sum(each["models"] for each in result.provenance)
     return Answer(
-        text, result.rows(), drawing=drawing, report=_report(result), interrupted=result.interrupted
+        text,
+        result.rows(),
+        drawing=drawing,
+        report=_report(result),
+        remarks=[] if result.interrupted else still_missing(options.part, missing, total),
+        interrupted=result.interrupted,
     )
 
 
@@ -98,9 +108,9 @@ def _drawing(result: TrainingResult) -> Drawing:
 
 #: What is asked for instead of a training, and what would be silently without effect beside it.
 _MODES = {
-    "list": ("keep", "plot"),
-    "register": ("only", "registration", "keep", "plot", "csv"),
-    "judge": ("set", "reduced", "only", "registration", "store", "device", "dtype", "keep"),
+    "list": ("part", "keep", "plot"),
+    "register": ("only", "part", "registration", "keep", "plot", "csv"),
+    "judge": ("set", "reduced", "only", "part", "registration", "store", "device", "dtype", "keep"),
 }
 
 
@@ -125,6 +135,7 @@ def _train(study: Study, options: argparse.Namespace, show: Any) -> TrainingResu
         options.seeds,
         store=options.store,
         only=options.only,
+        part=options.part,
         registration=options.registration,
         n_jobs=options.n_jobs,
         num_threads=options.threads,

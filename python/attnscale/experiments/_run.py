@@ -25,6 +25,7 @@ from .._grid.describe import describe
 from .._grid.errors import Busy, Failure, SweepInterrupted
 from .._grid.fields import Field, Fields
 from .._grid.files import locked
+from .._grid.part import Part
 from .._grid.progress import MINUTE, Progress, Watch, check_progress
 from .._grid.store import Store
 from .._options import check_options
@@ -95,7 +96,7 @@ class UnitTask:
         fields[PROVENANCE] = Field(np.array(json.dumps(record)))
         fields[FACTS] = Field(np.array(json.dumps(training.facts)))
         if self.store is not None:
-            Store(self.store, "train", "training").write(case, fields)
+            Store(self.store, "train").write(case, fields)
         checkpoints.clear()
         return fields
 
@@ -120,7 +121,7 @@ class UnitTask:
         return {**kept, "torch": str(torch.__version__), "device": kind, "seconds": round(seconds, 1)}
 
     def _stored(self, case: Case) -> Fields | None:
-        return None if self.store is None else Store(self.store, "train", "training").read(case)
+        return None if self.store is None else Store(self.store, "train").read(case)
 
     def _watch_of(self, case: Case) -> Callable[[int], Watch] | None:
         """What each training of the unit, of so many steps, tells of its progress."""
@@ -174,6 +175,9 @@ class RunOptions(TypedDict, total=False):
     only : str or sequence of str, optional
         Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, those that
         any entry names. The result has all models that the store has.
+    part : str or pair of int, optional
+        "k/N" or (k, N): train only the k-th of N parts of these models, counted from 1, into a store that
+        the parts share. The part that ends last, and the same call without it, have the whole result.
     registration : path, optional
         File of :meth:`Study.register`, which must be of this design, these seeds and this code. The result
         carries its hash, and its verdicts count as registered. A store that was begun without it is refused.
@@ -196,6 +200,7 @@ class RunOptions(TypedDict, total=False):
 
     store: str | os.PathLike[str] | None
     only: str | Sequence[str] | None
+    part: str | tuple[int, int] | None
     registration: str | os.PathLike[str] | None
     n_jobs: int
     num_threads: int
@@ -208,6 +213,7 @@ class RunOptions(TypedDict, total=False):
 _DEFAULTS: dict[str, Any] = {
     "store": None,
     "only": None,
+    "part": None,
     "registration": None,
     "n_jobs": 1,
     "num_threads": 1,
@@ -224,10 +230,12 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     chosen = {**_DEFAULTS, **options}
     axes, cases = units(study, seeds)
     wanted = choose(cases, chosen["only"])
+    part = Part.read(chosen["part"], chosen["store"])
+    wanted = wanted if part is None else part.choose(wanted)
     hashed = ""
     if chosen["registration"] is not None:
         hashed = registered_hash(chosen["registration"], registration_of(study, axes["seed"]))
-    store = None if chosen["store"] is None else Store(chosen["store"], "train", "training")
+    store = None if chosen["store"] is None else Store(chosen["store"], "train")
     if store is not None:
         _open(store, study, hashed)
     threads = thread_count("num_threads", chosen["num_threads"])
@@ -244,9 +252,10 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
-        if not done.finished:
+        there = done.finished if store is None else store.with_others(done.finished, cases)
+        if not there:
             return None
-        found = _result(study, axes, done.finished, interrupted=done.interrupted)
+        found = _result(study, axes, there, interrupted=done.interrupted)
         return dataclasses.replace(found, registration=hashed)
 
     try:

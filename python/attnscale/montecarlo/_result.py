@@ -71,6 +71,8 @@ class ExperimentResult(Table):
         The standard error that was asked for; None if a number of samples was.
     provenance : Provenance
         Versions and seed.
+    missing : int
+        How many cases have fewer samples than were asked for: after Ctrl-C, or while other parts draw.
     """
 
     experiment: str
@@ -85,6 +87,7 @@ class ExperimentResult(Table):
     _betas: NDArray[np.float64] | None = field(repr=False)  # beta of the laws, of the shape of value
     _seed: np.random.SeedSequence = field(repr=False)
     _tallies: tuple[Tally, ...] = field(repr=False)
+    missing: int = 0
 
     @property
     def value(self) -> Any:

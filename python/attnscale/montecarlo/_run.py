@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from time import perf_counter
 from typing import Any, Literal, TypedDict
@@ -19,6 +19,7 @@ from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, Outcomes, complete
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
+from .._grid.part import Part
 from .._grid.progress import MINUTE, Progress, check_progress
 from .._grid.store import Store
 from .._options import check_options
@@ -64,6 +65,10 @@ class RunOptions(TypedDict, total=False):
         Directory that keeps each case as it is finished, and where an interrupted one was. A run of the
         same experiment with the same parameters goes on from what is there, with the seed of the store if
         ``rng`` is None.
+    part : str or pair of int, optional
+        "k/N" or (k, N): draw only the k-th of N parts of the cases, counted from 1, into a store that the
+        parts share. The result has what the store has of all cases, NaN where that is nothing: the part
+        that ends last, and the same call without it, have the whole, bit for bit.
     num_threads : int, optional
         At least 1; by default that of :func:`attnscale.get_num_threads`. Results do not depend on it.
     announce : callable, optional
@@ -77,6 +82,7 @@ class RunOptions(TypedDict, total=False):
     on_interrupt: Literal["return", "raise"]
     resume: ExperimentResult | None
     store: str | os.PathLike[str] | None
+    part: str | tuple[int, int] | None
     num_threads: int | None
     announce: Announce | None
 
@@ -125,6 +131,7 @@ def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> Ex
     choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))
     check_progress(chosen["progress"])
     check_announce(chosen["announce"])
+    part = Part.read(chosen["part"], chosen["store"])
     seed, tallies = _start(experiment, rng, chosen["resume"])
     axes = {axis.name: list(axis.labels) for axis in experiment.outer}
     if chosen["store"] is None:
@@ -133,15 +140,16 @@ def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> Ex
         return _Run(experiment, stopping, seed, cases, there).draw(chosen)
     if chosen["resume"] is not None:
         raise ValueError("store and resume exclude each other: a store goes on from what is in it")
-    store = Store(chosen["store"], "mc", "experiment")
-    with store.locked():
-        seed = _claim(store, experiment, seed, any_seed=rng is None)
-        cases = make_cases(axes, describe_axes(axes))
-        return _Run(experiment, stopping, seed, cases, store.finished(cases), store).draw(chosen)
+    store = Store(chosen["store"], "mc")
+    cases = make_cases(axes, describe_axes(axes))
+    wanted = cases if part is None else part.choose(cases)
+    with store.locked(part):
+        seed = _claim(store, experiment, seed, part, any_seed=rng is None)
+        return _Run(experiment, stopping, seed, cases, store.finished(wanted), store, wanted).draw(chosen)
 
 
 def _claim(
-    store: Store, experiment: Prepared, seed: np.random.SeedSequence, *, any_seed: bool
+    store: Store, experiment: Prepared, seed: np.random.SeedSequence, part: Part | None, *, any_seed: bool
 ) -> np.random.SeedSequence:
     """Check that the store is of this experiment, and return the seed that counts."""
     identity = {
@@ -150,12 +158,15 @@ def _claim(
         "parameters": experiment.parameters,
         "seed": seed_to_json(seed),
     }
-    return seed_from_json(store.claim(identity, any_seed=any_seed)["seed"])
+    return seed_from_json(store.claim(identity, any_seed=any_seed, part=part)["seed"])
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """An experiment with its seed, its cases in order, and the tallies that are there before it draws."""
+    """An experiment with its seed, its cases in order, and the tallies that are there before it draws.
+
+    Only the cases that are `wanted` are drawn, all by default.
+    """
 
     experiment: Prepared
     stopping: _Stopping
@@ -163,23 +174,31 @@ class _Run:
     cases: list[Case]
     before: Mapping[Case, Fields]
     store: Store | None = None
+    part: list[Case] | None = None
+
+    @property
+    def wanted(self) -> list[Case]:
+        return self.cases if self.part is None else self.part
 
     def draw(self, chosen: dict[str, Any]) -> ExperimentResult:
         """Draw what is missing; the result, also of an interrupted run unless that is to be raised."""
         if chosen["announce"] is not None:
             target, threads = self.stopping.target_error, chosen["num_threads"] or 0
-            tallies = self._tallies(self.before)
-            line = announcement(self.experiment, self.stopping.most_rows, target, tallies, threads)
+            tallies = self._tallies(self.before, self.wanted)
+            places = (self.cases.index(case) for case in self.wanted)
+            these = replace(self.experiment, cases=[self.experiment.cases[place] for place in places])
+            line = announcement(these, self.stopping.most_rows, target, tallies, threads)
             if line:
                 chosen["announce"](line)
         done = complete(
-            self._outcomes(self.cases),
-            self.cases,
+            self._outcomes(self.wanted),
+            self.wanted,
             self.before,
             progress=chosen["progress"],
             amount=Amount("sample", self._total(), self._samples),
         )
-        result = _result(self, tuple(self._tallies(done.finished)), interrupted=done.interrupted)
+        there = done.finished if self.store is None else self.store.with_others(done.finished, self.cases)
+        result = _result(self, tuple(self._tallies(there)), interrupted=done.interrupted)
         if done.interrupted:
             self._keep(done.finished)
             if chosen["on_interrupt"] == "raise":
@@ -226,7 +245,7 @@ class _Run:
         """The number of samples of all cases; None where a target error decides."""
         if self.stopping.target_error is not None:
             return None
-        return self.stopping.most_rows * self.experiment.declared.block * len(self.cases)
+        return self.stopping.most_rows * self.experiment.declared.block * len(self.wanted)
 
 
 def _read_stopping(experiment: Prepared, samples: Any, chosen: dict[str, Any]) -> _Stopping:
@@ -297,6 +316,10 @@ def _result(run: _Run, tallies: tuple[Tally, ...], *, interrupted: bool) -> Expe
         _betas=None if experiment.betas is None else experiment.betas.reshape(shape),
         _seed=run.seed,
         _tallies=tallies,
+        missing=sum(
+            run.stopping.goal(experiment, case, tally) > tally.rows
+            for case, tally in zip(experiment.cases, tallies, strict=True)
+        ),
     )
 
 

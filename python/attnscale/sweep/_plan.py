@@ -19,6 +19,7 @@ from .._grid.complete import Outcome, Runner, choose_runner, complete, missing
 from .._grid.describe import describe, function_name
 from .._grid.errors import Failure
 from .._grid.fields import Fields
+from .._grid.part import Part
 from .._grid.progress import Progress, check_progress
 from .._grid.store import Store
 from .._provenance import provenance
@@ -72,15 +73,22 @@ class Plan:
     identity: dict[str, Any]
     seed_is_given: bool
 
-    def resume(self, store: Store) -> Plan:
+    def resume(self, store: Store, part: Part | None) -> Plan:
         """The plan with the seed of the store, if it has one; a new store gets the identity of the sweep."""
-        identity = store.claim(self.identity, any_seed=self.seed is not None and not self.seed_is_given)
+        any_seed = self.seed is not None and not self.seed_is_given
+        identity = store.claim(self.identity, any_seed=any_seed, part=part)
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 
     def complete(
-        self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None, kept: Kept
+        self,
+        run: Runner,
+        wanted: list[Case],
+        store: Store | None,
+        progress: Progress,
+        num_threads: int | None,
+        kept: Kept,
     ) -> xarray.Dataset:
-        """Compute the cases that the store does not have; the Dataset of all cases."""
+        """Compute the wanted cases that the store does not have; the Dataset of all that are then there."""
         task = FunctionTask(
             self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
         )
@@ -91,20 +99,21 @@ class Plan:
                 store.write(case, outcome)
             return outcome
 
-        finished = {} if store is None else store.finished(self.cases)
-        outcomes = run(task, missing(self.cases, finished))
-        done = complete(outcomes, self.cases, finished, progress=progress, accept=accept)
+        finished = {} if store is None else store.finished(wanted)
+        outcomes = run(task, missing(wanted, finished))
+        done = complete(outcomes, wanted, finished, progress=progress, accept=accept)
         where = (kept.in_store.format(str(store)),) if store is not None else kept[:2]
         done.require(lambda: self._table(done.finished), "cases", *where)
-        table = self._table(done.finished)
+        table = self._table(done.finished if store is None else store.with_others(done.finished, self.cases))
         assert table is not None
         return table
 
     def _table(self, finished: Mapping[Case, Fields]) -> xarray.Dataset | None:
         in_order = {case: finished[case] for case in self.cases if case in finished}
         constants = ", ".join(f"{name}={short(value)}" for name, value in self.constants.items())
-        ran = {"function": function_name(self.function), "constants": constants}
+        ran: dict[str, Any] = {"function": function_name(self.function), "constants": constants}
         ran["parameters"] = json.dumps({name: as_json(value) for name, value in self.constants.items()})
+        ran["missing"] = len(self.cases) - len(in_order)
         return assemble(self.axes, in_order, ran | provenance(self.seed).to_dict())
 
 
@@ -116,6 +125,7 @@ def compute(
     n_jobs: int = 1,
     executor: Executor | None = None,
     store: str | os.PathLike[str] | None = None,
+    part: str | tuple[int, int] | None = None,
     progress: Progress = True,
     rng: Any = None,
     kept: Kept = Kept(),  # noqa: B008 - it cannot change
@@ -128,11 +138,13 @@ def compute(
     plan = make_plan(function, grid, constants, rng, stored=store is not None)
     run, num_threads = choose_runner(n_jobs, executor)
     check_progress(progress)
+    chosen = Part.read(part, store)
+    wanted = plan.cases if chosen is None else chosen.choose(plan.cases)
     if store is None:
-        return plan.complete(run, None, progress, num_threads, kept)
+        return plan.complete(run, wanted, None, progress, num_threads, kept)
     folder = Store(store)
-    with folder.locked():
-        return plan.resume(folder).complete(run, folder, progress, num_threads, kept)
+    with folder.locked(chosen):
+        return plan.resume(folder, chosen).complete(run, wanted, folder, progress, num_threads, kept)
 
 
 def make_plan(

@@ -26,6 +26,7 @@ def sweep(
     n_jobs: int = 1,
     executor: Executor | None = None,
     store: str | os.PathLike[str] | None = None,
+    part: str | tuple[int, int] | None = None,
     progress: Progress = True,
     rng: Any = None,
 ) -> xarray.Dataset:
@@ -49,6 +50,10 @@ def sweep(
     store : path, optional
         Directory that keeps each case as soon as it is finished. A sweep that finds its own cases
         there does not compute them again; a damaged file is computed again.
+    part : str or pair of int, optional
+        "k/N" or (k, N): compute only the k-th of N parts of the cases, counted from 1, for a store that the
+        parts share. The result has the cases that the store then has, NaN where there is none: the part that
+        ends last, and the same call without `part`, have all of them, bit for bit.
     progress : bool or callable, default True
         True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
         ``progress(finished, total)``, at the start and after every case.
@@ -63,7 +68,8 @@ def sweep(
     xarray.Dataset
         The parameters of the grid are its first axes. A plain number or array is the variable
         ``value``; unnamed axes are ``dim_0``, ``dim_1``, .... Arrays of different extents are filled
-        up with NaN. The attributes say what ran: function, constants, versions, seed.
+        up with NaN. The attributes say what ran: function, constants, versions, seed; and how many cases
+        are ``missing``.
 
     Raises
     ------
@@ -102,6 +108,7 @@ def sweep(
         n_jobs=n_jobs,
         executor=executor,
         store=store,
+        part=part,
         progress=progress,
         rng=rng,
     )

@@ -74,6 +74,7 @@ writeControls();
 startMaps();
 startScatter();
 startHead();
+startText();
 startTable();
 startAddress();
 tell();

@@ -290,35 +290,13 @@ def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
 # ---- transformers of diffusers -------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ProportionalAttention(Law):
-    """Lumina-Next: :class:`LogPower` of power 1/2, whose n the audit has as the number of tokens of a call.
-
-    Parameters
-    ----------
-    base_length : float
-        Number of tokens of an image of the size of training.
-    """
-
-    base_length: float
-    name: ClassVar[str] = "proportional_attention"
-    n_means: ClassVar[Any] = "query position + 1"
-    formula: ClassVar[str] = "sqrt(ln n / ln base_length) / sqrt(head_dim)"
-    source: ClassVar[str] = "Jin et al. 2023, arXiv 2306.08645; diffusers LuminaAttnProcessor2_0"
-    used_by: ClassVar[str] = "Lumina-Next"
-    remark: ClassVar[str] = "n is the number of tokens of the image, the same for all of its queries"
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.sqrt(np.log(n) / math.log(self.base_length))
-
-
 def proportional(layer: Layer, head_dim: int) -> Term:
     """Lumina-Next: proportional attention, which its pipeline switches on where nothing is said."""
     side = layer.keys.size("sample_size", default=128) * 8 // 16  # 8: pixels of a latent's side
     if side < 2:
         raise ConfigError(f"sample_size must be at least 4, got {layer.keys.get('sample_size')}")
     origin = layer.keys.origin("sample_size", layer.keys.get("sample_size", 128))
-    return _term(layer, ProportionalAttention(side**2), origin)
+    return _term(layer, LogPower(power=0.5, base=side**2), origin)
 
 
 def of_positions(name: str) -> Callable[[Layer, int], Term | None]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -326,6 +326,8 @@ class AttentionLog(Tabled):
         laws: Iterable[str | float | Law] | None = None,
         about: Mapping[str, str] | None = None,
         plan: str = "",
+        tokens: Sequence[str] | None = None,
+        spans: Mapping[str, tuple[int, int]] | None = None,
         tell: Callable[[str], object] = lambda text: None,
     ) -> Report:
         """A report of every head of every layer, which ``record(model, keep_heads=True)`` makes possible.
@@ -342,6 +344,8 @@ class AttentionLog(Tabled):
             What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
         plan : str, default ""
             What multiplies the scores of the model, for the page: ``attnscale.audit.resolve(...).explain()``.
+        tokens, spans
+            The text of the longest pass in pieces, and parts of it: as for :func:`attnscale.report`.
         tell : function of a str, optional
             Told what is being measured.
 
@@ -376,7 +380,7 @@ class AttentionLog(Tabled):
         told = {**(about or {}), "tokens": str(max(groups[0].rows)), "causal": said}
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
-        found = report_of(groups, wanted, told, plan, tell)
+        found = report_of(groups, wanted, told, plan, tell, tokens=tokens, spans=spans)
         if path is not None:
             found.save(path, overwrite=overwrite)
         return found

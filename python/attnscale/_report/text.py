@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The rows of the heads along the text: entropy, strongest keys, and the weight of spans of the context."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .._calibrate.fit import Length
+from .._checks import refusal, shown
+from ..attention import attention_entropy
+from ..matrix import attention_weights
+from ..spans import attention_spans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+#: The strongest keys that are kept of each row.
+TOP = 5
+# Rows of all heads together, which are about 0.7 MB of a page, and weights that are in memory at once.
+_MOST_ROWS, _FEWEST_TOKENS, _MOST_WEIGHTS = 1 << 15, 64, 1 << 26
+
+
+class Span(NamedTuple):
+    """A named part of the context: the tokens from `start` up to but not including `stop`."""
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """What the rows of the first tokens do at the longest length of a report, as the heads are.
+
+    Attributes
+    ----------
+    tokens : tuple of str
+        The tokens of these rows.
+    n_keys : int
+        How many keys there are; a row may see others than those of `tokens`.
+    entropy : ndarray, shape (n_heads, n_rows)
+        In nats; NaN for heads that do not attend from the text to itself.
+    top_keys : ndarray of int64, shape (n_heads, n_rows, 5)
+        The keys with the largest weights of each row, the largest first.
+    top_weights : ndarray, shape (n_heads, n_rows, 5)
+    spans : tuple of Span
+    span_weights : ndarray, shape (n_heads, n_rows, n_spans)
+    """
+
+    tokens: tuple[str, ...]
+    n_keys: int
+    entropy: Array
+    top_keys: NDArray[np.int64]
+    top_weights: Array
+    spans: tuple[Span, ...]
+    span_weights: Array
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the page gets: each head's numbers as bytes in base64; None for a head without a text."""
+        has_text = [bool(np.isfinite(rows).any()) for rows in self.entropy]
+        share = self.entropy / max(np.log(self.n_keys), 1e-6)
+        index = np.dtype("<u2" if self.n_keys <= 1 << 16 else "<u4")
+
+        def each(arrays: NDArray[Any]) -> list[str | None]:
+            return [
+                base64.b64encode(array.tobytes()).decode() if has else None
+                for array, has in zip(arrays, has_text, strict=True)
+            ]
+
+        return {
+            "tokens": list(self.tokens),
+            "n_keys": self.n_keys,
+            "entropy": each(_bytes_of(share)),
+            "index_bytes": index.itemsize,
+            "top_keys": each(self.top_keys.astype(index)),
+            "top_weights": each(_bytes_of(self.top_weights)),
+            "spans": [span._asdict() for span in self.spans],
+            "span_weights": each(_bytes_of(self.span_weights)),
+        }
+
+
+def _bytes_of(shares: Array) -> NDArray[np.uint8]:
+    """Numbers from 0 to 1 as 0 to 255; 0 for NaN."""
+    return np.asarray(np.rint(255 * np.nan_to_num(shares).clip(0, 1)), np.uint8)
+
+
+def read_tokens(tokens: Any) -> tuple[str, ...] | None:
+    """The value of ``tokens=``, a text in pieces."""
+    if tokens is None:
+        return None
+    given = tuple(tokens) if isinstance(tokens, (Sequence, np.ndarray)) else (None,)
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in given):
+        raise refusal(TypeError, "tokens", f"must be a sequence of str, got {shown(tokens)}")
+    return tuple(map(str, given))
+
+
+def read_spans(spans: Any, tokens: tuple[str, ...] | None) -> tuple[Span, ...]:
+    """The value of ``spans=``: parts of the text by their names, none in another."""
+    if spans is None:
+        return ()
+    if tokens is None:
+        raise refusal(
+            ValueError, "spans", f"must come with tokens, of which they are parts, got {shown(spans)}"
+        )
+    if not isinstance(spans, Mapping):
+        raise refusal(TypeError, "spans", f"must map names to (start, stop), got {shown(spans)}")
+    found = []
+    for name, given in spans.items():
+        try:
+            start, stop = (range(len(tokens) + 1).index(end) for end in given)
+        except (TypeError, ValueError):
+            start, stop = 0, 0
+        if start >= stop:
+            rule = f"must be (start, stop) with 0 <= start < stop <= {len(tokens)}"
+            raise refusal(ValueError, "spans", f"{rule}, got {shown(given)} for {shown(name)}")
+        found.append(Span(str(name), start, stop))
+    ordered = sorted(found, key=lambda span: span.start)
+    for one, other in pairwise(ordered):
+        if other.start < one.stop:
+            raise refusal(
+                ValueError, "spans", f"must not overlap, got {shown(one.name)} and {shown(other.name)}"
+            )
+    return tuple(found)
+
+
+def text_rows(parts: Sequence[Length], tokens: tuple[str, ...], spans: tuple[Span, ...]) -> TextRows:
+    """The rows of the text for heads in several parts, each at its longest length.
+
+    Only heads that attend from the text to itself have them. As many tokens are shown as keep the page small.
+    """
+    n = len(tokens)
+    reads = [part.query.shape[-2] == part.key.shape[-2] == n for part in parts]
+    if not any(reads):
+        seen = sorted({part.query.shape[-2] for part in parts})
+        counts = " or ".join(map(str, seen))
+        raise refusal(ValueError, "tokens", f"must be one for each of the {counts} rows, got {n}")
+    heads = [len(part.query) for part in parts]
+    rows = max(_MOST_ROWS // sum(heads), _FEWEST_TOKENS)
+    rows = max(min(n, rows, _MOST_WEIGHTS // (max(heads) * n)), 1)
+    found = [
+        _of_part(part, rows, spans) if has else _nothing(len(part.query), rows, len(spans))
+        for part, has in zip(parts, reads, strict=True)
+    ]
+    entropy, top_keys, top_weights, span_weights = (
+        np.concatenate(arrays) for arrays in zip(*found, strict=True)
+    )
+    return TextRows(tokens[:rows], n, entropy, top_keys, top_weights, spans, span_weights)
+
+
+def _nothing(heads: int, rows: int, spans: int) -> tuple[NDArray[Any], ...]:
+    return (
+        np.full((heads, rows), np.nan),
+        np.zeros((heads, rows, TOP), np.int64),
+        np.zeros((heads, rows, TOP)),
+        np.zeros((heads, rows, spans)),
+    )
+
+
+def _of_part(part: Length, rows: int, spans: tuple[Span, ...]) -> tuple[NDArray[Any], ...]:
+    first = _first_rows(part, rows)
+    given = (first.query, first.key)
+    entropy = attention_entropy(*given, **first.options).astype(np.float64)
+    top_keys, top_weights = top_keys_of(first, TOP)
+    of_key = np.full(first.key.shape[-2], -1)
+    for number, span in enumerate(spans):
+        of_key[span.start : span.stop] = number
+    weights = attention_spans(*given, ids=of_key, **first.options) if spans else np.empty((*entropy.shape, 0))
+    return entropy, top_keys, top_weights, np.asarray(weights, np.float64)
+
+
+def _first_rows(part: Length, rows: int) -> Length:
+    """The first rows, which see the keys that they see among all rows: both ends of the rows are aligned."""
+    options = dict(part.options)
+    if options["causal"] is not None:
+        options["causal"] = "top_left"
+    mask = options.get("attn_mask")
+    if mask is not None and mask.shape[-2] > 1:
+        options["attn_mask"] = mask[..., :rows, :]
+    return Length(part.query[..., :rows, :], part.key, options)
+
+
+def top_keys_of(rows: Length, k: int) -> tuple[NDArray[np.int64], Array]:
+    """The `k` keys with the largest weights of each row, the largest first, and these weights.
+
+    Shapes (heads, n_rows, k); where there are fewer keys the weights are 0.
+    """
+    weights = attention_weights(rows.query, rows.key, **rows.options)
+    weights = np.pad(weights, [*[(0, 0)] * (weights.ndim - 1), (0, max(k - weights.shape[-1], 0))])
+    largest = np.argpartition(-weights, k - 1, axis=-1)[..., :k]
+    values = np.take_along_axis(weights, largest, -1)
+    order = np.argsort(-values, axis=-1, kind="stable")
+    keys = np.take_along_axis(largest, order, -1)
+    return keys.astype(np.int64), np.take_along_axis(values, order, -1).astype(np.float64)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale store``: what is done with the folders in which commands keep their cases."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .._grid.merge import merge_stores
+from .._tables.text import counted
+from ._options import add_option, add_outputs
+from ._output import Answer, bad_input, check_folder
+
+_DESCRIPTION = """\
+Bring the stores that parts of a sweep, an experiment or a training wrote on several machines into one. Stores
+that were made otherwise are refused in a line that names the difference. Nothing is lost: of an
+experiment's case the one with more samples is kept, of a training that is not finished the newer state.
+The command that wrote them, with --store, then shows the whole result, and computes what is missing.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the parser of ``attnscale store`` and that of ``attnscale store merge``."""
+    parser = commands.add_parser("store", help="merge stores that were written on several machines")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    merge = actions.add_parser("merge", help="several stores into one", description=_DESCRIPTION)
+    merge.add_argument("stores", nargs="+", type=Path, metavar="DIR")
+    add_option(merge, "--to", required=True)
+    add_outputs(merge, csv=False, plot=False)
+    merge.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> Answer:
+    """Merge the stores, and say how many cases there are then."""
+    check_folder(f"--to {options.to}", options.to)
+    with bad_input():
+        merged = merge_stores(options.stores, options.to)
+    remarks = [f"{path}: damaged, and left out; the case is computed again" for path in merged.damaged]
+    text = f"{options.to}: {counted(merged.cases, 'case')} of {counted(len(options.stores), 'store')}"
+    report = {"store": str(options.to), "cases": merged.cases, "damaged": [*map(str, merged.damaged)]}
+    return Answer(text, report=report, remarks=remarks)

@@ -166,7 +166,7 @@ class LayerPlan:
 
     def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:
         """The multiplier of q . k at each position, on one kind of channels, before the soft-cap."""
-        start = self.base.law.scale(np.ones(positions.shape), self.head_dim, position=positions)
+        start = self.base.law.scale(positions + 1.0, self.head_dim, position=positions)
         before = [term for term in self.terms if self.softcap is None or not term.behind_cap]
         return self._times(np.asarray(start), filter(lambda term: term.acts_on(channels), before), positions)
 
@@ -177,7 +177,7 @@ class LayerPlan:
     def _times(
         self, start: NDArray[np.float64], terms: Iterable[Term], positions: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        ones = np.ones(positions.shape)
+        n = positions + 1.0  # for laws that count keys
         for term in terms:
-            start = start * term.law.multiplier(ones, self.head_dim, position=positions)
+            start = start * term.law.multiplier(n, self.head_dim, position=positions)
         return np.broadcast_to(start, positions.shape)

@@ -134,7 +134,7 @@ _QUERY = ".query_mlp.0.weight"
 _BY_TOKEN = re.compile(r"(attn_scale_(beta|gamma)_proj|sink_proj|query_mlp\.2)\.weight$")
 
 #: Names in attention that could belong to the scale, but for those of norms and of quantised weights.
-_SUSPICIOUS = re.compile(r"at(t|te)?n.*\.[^.]*(scal|temper|sink|tau|logn|log_n|ssmax)[^.]*$")
+_SUSPICIOUS = re.compile(r"(attn|atten|atn).*\.[^.]*(scal|temper|sink|tau|logn|log_n|ssmax)[^.]*$")
 _ELSEWHERE = re.compile(
     r"norm|((weight|input|output|act|[qkv])_scale(_inv|_2)?|scales|kv_scale)$|layer_scale"
 )

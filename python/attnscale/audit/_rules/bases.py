@@ -20,6 +20,7 @@ from ...laws import (
     Law,
     LayerIndex,
     Llama4Temperature,
+    LogPower,
     LongRoPE,
     MinistralTemperature,
     MLAYaRN,

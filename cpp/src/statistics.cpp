@@ -56,7 +56,7 @@ struct row_writer {
   void put(statistic which, double x) const { detail::put<T>(out[which], at, x); }
   /// Of what takes a division or a function: x() is called where it is wanted.
   template <class X>
-    requires std::is_invocable_v<X>
+  requires std::is_invocable_v<X>
   void put(statistic which, X&& x) const {
     if (wants(which)) put(which, double{x()});
   }

@@ -217,5 +217,7 @@ def test_an_original_length_beside_parameters_by_kind_is_not_read() -> None:
     keys = {"rope_scaling": {"type": "longrope", **lists}, "max_position_embeddings": 4096}
     beside = {**keys, "original_max_position_embeddings": 16}
     for kind, factor in (("llama", 3.0), ("dots3_note_text", 1.0)):
-        with_key, without = (multipliers(resolve(typed(kind, **sizes(), **given))) for given in (beside, keys))
+        with_key, without = (
+            multipliers(resolve(typed(kind, **sizes(), **given))) for given in (beside, keys)
+        )
         assert with_key == pytest.approx([factor * each for each in without])

@@ -81,8 +81,11 @@ def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[
         k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
     with np.errstate(invalid="ignore", over="ignore"):
         score: NDArray[np.float64] = q @ k.swapaxes(-1, -2)
-        rows = np.asarray(1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
-        score *= rows if rows.ndim == 0 else cut_rows(rows, cut, -1)[..., None]
+        if scale is None:
+            score /= math.sqrt(max(q.shape[-1], 1))
+        else:
+            rows = np.asarray(scale)
+            score *= rows if rows.ndim == 0 else cut_rows(rows, cut, -1)[..., None]
         if form.distance_scale is not None:
             score *= cut_rows(form.distance_scale, cut, -2)
         if form.softcap:

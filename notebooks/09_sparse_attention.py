@@ -209,21 +209,15 @@ with at.plot.style():
 
 
 # %%
-@at.laws.register("log_power")
-def log_power(n, head_dim, *, gamma=0.5, n0=512):
-    """(ln n / ln n0)^gamma / sqrt(head_dim)."""
-    return (np.log(n) / np.log(n0)) ** gamma / head_dim**0.5
-
-
 gammas = np.array([0, 0.25, 0.5, 0.75, 1])
 near = {"sparsemax": (0.6, 0.75), "entmax15": (0.8, 0.92)}  # on either side, for the second digit
-powers = [at.laws.get("log_power", gamma=gamma) for gamma in gammas.tolist()]
+powers = [at.laws.LogPower(power=gamma, base=512) for gamma in gammas.tolist()]
 ends = at.montecarlo.sparsity([64, 16384], law=powers, **options)
 ratio = ends.value[1] / ends.value[0]  # (gammas, normalizers)
 ratio_error = ratio * np.hypot(*(ends.standard_error / ends.value))
 kept = {}
 for rule, values in zip(BOTH, ratio.T, strict=True):
-    laws = [at.laws.get("log_power", gamma=gamma) for gamma in near[rule]]
+    laws = [at.laws.LogPower(power=gamma, base=512) for gamma in near[rule]]
     both = at.montecarlo.sparsity([64, 16384], law=laws, normalizer=rule, samples=10_000, rng=31)
     log_ratio = np.log(both.value[1] / both.value[0])
     log_error = np.hypot(*(both.standard_error / both.value)).max()

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._core import Call as CoreCall
 from .distance import PRODUCTS
-from .measures import cut_rows
+from .measures import cut_rows, keys_of_heads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any])
         form = call.form._replace(**tables)
     core = CoreCall(
         call.inputs.query[..., cut, None, :],
-        _keys_of_heads(call)[..., None, :, :],
+        keys_of_heads(call.inputs)[..., None, :, :],
         _alone(call.mask, cut, -2),
         _alone(call.intervals.begin, cut, -1),
         _alone(call.intervals.end, cut, -1),
@@ -47,14 +47,6 @@ def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any])
     found = np.empty((*call.inputs.leading, rows, 1, value.shape[-1]), value.dtype)
     core.attend(value, found, (), float(scale) if scale.ndim == 0 else _alone(scale, cut, -1), rule)
     return found[..., 0, :]
-
-
-def _keys_of_heads(call: Call) -> NDArray[Any]:
-    """The keys, with as many heads as the query where groups of its heads share one."""
-    key, leading = call.inputs.key, call.inputs.leading
-    if key.ndim < 3 or key.shape[-3] in (1, leading[-1]):
-        return key
-    return key.repeat(leading[-1] // key.shape[-3], axis=-3)
 
 
 def _alone(array: Any, cut: slice, axis: int) -> Any:

@@ -76,9 +76,7 @@ def rows_of_block(
 
 def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[np.float64]:
     """Scores of some queries before masks, (..., heads, rows, n_keys)."""
-    q, k = inputs.query[..., cut, :].astype(np.float64), inputs.key.astype(np.float64)
-    if q.ndim > 2 and k.ndim > 2 and k.shape[-3] not in (1, inputs.leading[-1]):
-        k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
+    q, k = inputs.query[..., cut, :].astype(np.float64), keys_of_heads(inputs).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         score: NDArray[np.float64] = q @ k.swapaxes(-1, -2)
         if scale is None:
@@ -91,6 +89,14 @@ def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[
         if form.softcap:
             score = form.softcap * np.tanh(score / form.softcap)
         return score if form.distance_bias is None else score + cut_rows(form.distance_bias, cut, -2)
+
+
+def keys_of_heads(inputs: Inputs) -> NDArray[Any]:
+    """The keys, with as many heads as the query where groups of its heads share one."""
+    key, leading = inputs.key, inputs.leading
+    if key.ndim < 3 or key.shape[-3] in (1, leading[-1]):
+        return key
+    return key.repeat(leading[-1] // key.shape[-3], axis=-3)
 
 
 def seen_in_block(inputs: Inputs, intervals: Intervals, mask: Any, cut: slice) -> NDArray[np.bool_]:

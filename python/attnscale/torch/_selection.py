@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import torch
@@ -14,7 +15,7 @@ from .._call.options import takes
 from .._checks import positive_int
 from .._options import hinted
 from ..selection import TopKeys, read_selected
-from ._arguments import WeightOptions, read_call
+from ._arguments import Arguments, WeightOptions, read_call
 from ._blocks import blocks_of
 from ._device import backend_of, without_autocast
 from ._scores import key_count, rows_of
@@ -70,9 +71,7 @@ def attention_mass(
     >>> loss = -at.torch.attention_mass(q, k, near, is_causal=True).log().mean()
     >>> loss.backward()
     """
-    call = read_call(query, key, None, options)
-    check_one_device(query.device, *call.tensors)
-    backend_of(query.device, options.get("backend"))
+    call = _read(query, key, options)
     n_keys, rows = key_count(call), call.row_extents[0]
     wanted = torch.from_numpy(read_selected(on_cpu(selected), rows, n_keys, block_size)).to(query.device)
     with without_autocast(query.device):
@@ -118,9 +117,7 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
     TopKeys(index=tensor([[[1, 2]]]), weight=tensor([[[0.6250, 0.2500]]]))
     """
     k = positive_int("k", k)
-    call = read_call(query, key, None, options)
-    check_one_device(query.device, *call.tensors)
-    backend_of(query.device, options.get("backend"))
+    call = _read(query, key, options)
     most = min(k, key_count(call))
     with without_autocast(query.device):
         block = blocks_of(call)
@@ -134,6 +131,14 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
 
         index, weight = (joined(parts, -2) for parts in block.in_blocks(strongest))
     return TopKeys(pad(index, (0, k - most), value=-1), pad(weight, (0, k - most)))
+
+
+def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:
+    """A call without values, whose weights PyTorch writes out whatever the backend."""
+    call = read_call(query, key, None, options)
+    check_one_device(query.device, *call.tensors)
+    backend_of(query.device, options.get("backend"))
+    return call
 
 
 def _members(part: Tensor, n_keys: int, block_size: int | None) -> Tensor:

@@ -201,7 +201,10 @@ def call_overhead(session: Session, name: str) -> list[Row]:
         "causal": (lambda: attention(q, k, v, is_causal=True, scale=0.25), 15e-6),
         "statistics": (lambda: attention_statistics(q, k, v), 15e-6),
         "entropy": (lambda: attention_entropy(q, k), 15e-6),
-        "law": (lambda: attention(q, k, v, is_causal=True, scale="log_n"), 100e-6),
+        "options": (
+            lambda: attention(q, k, v, scale="log_n", window=(4, 0), key_lengths=6),
+            6e-6,
+        ),
     }
     candidates = {candidate: action for candidate, (action, _) in ours.items()}
     measured = session.measure({**candidates, **_torch_fused(session, q[0], k[0], v[0])})

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Plain calls of attention: no options but a scale and is_causal, on arrays of one type whose
-// leading axes are the same. They are read here, because Python takes longer to read a call than
-// the core to compute a short one. Whatever is not plain is answered with None; Python reads it,
-// and has the messages for what is wrong.
+// Plain calls of attention: arrays of one type whose leading axes are the same, with a scale that
+// is a number or a law of a count, and what makes intervals of keys. They are read here, because
+// Python takes longer to read a call than the core to compute a short one. Whatever is not plain is
+// answered with None; Python reads it, and has the messages for what is wrong.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "attnscale/intervals.hpp"
+#include "attnscale/scale_law.hpp"
 #include "call.hpp"
 #include "tensors.hpp"
 
@@ -73,7 +78,12 @@ class option_names {
   }
 
   PyObject* const scale = interned("scale");
+  PyObject* const in_core = interned("_in_core");
   PyObject* const is_causal = interned("is_causal");
+  PyObject* const causal = interned("causal");
+  PyObject* const window = interned("window");
+  PyObject* const key_lengths = interned("key_lengths");
+  PyObject* const document_ids = interned("document_ids");
   PyObject* const enable_gqa = interned("enable_gqa");
   PyObject* const normalizer = interned("normalizer");
   PyObject* const layout = interned("layout");
@@ -93,43 +103,168 @@ inline bool is_text(py::handle object, const char* text) {
   return PyUnicode_Check(object.ptr()) && PyUnicode_CompareWithASCIIString(object.ptr(), text) == 0;
 }
 
+/// An integer of Python's own type between -2^60 and 2^60.
+inline std::optional<std::int64_t> small_integer(py::handle object) {
+  if (!PyLong_CheckExact(object.ptr())) return std::nullopt;
+  int overflow = 0;
+  const std::int64_t number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  constexpr std::int64_t most = std::int64_t{1} << 60;
+  return overflow || number < -most || number > most ? std::nullopt : std::optional(number);
+}
+
+/// Integers that an option may be: a number, or an array of 64 bits with a sign, of NumPy or
+/// another library on the CPU.
+class plain_integers {
+ public:
+  /// Whether they are plain. The array has to live until the call ends.
+  bool read(py::handle object) {
+    given_ = true;
+    if (const auto number = small_integer(object)) {
+      number_ = *number;
+      return true;
+    }
+    if (Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_)
+      return read_array(object);
+    const auto library = tensor_library::of(object);
+    const auto found = library ? library->read_integers(object) : std::nullopt;
+    if (found) array_ = *found;
+    return found.has_value();
+  }
+
+  /// They have to outlive it.
+  std::optional<integer_array> view() const {
+    if (!given_) return std::nullopt;
+    return array_ ? array_.integers() : integer_array{&number_};
+  }
+
+ private:
+  bool read_array(py::handle object) {
+    const auto array = py::reinterpret_borrow<py::array>(object);
+    const py::dtype dtype = array.dtype();
+    if (dtype.kind() != 'i' || dtype.itemsize() != 8 || dtype.byteorder() != '=' ||
+        !is_aligned(array))
+      return false;
+    array_ = numpy_array(array, 0, elements::known);
+    return true;
+  }
+
+  bool given_ = false;
+  std::int64_t number_ = 0;
+  strided_array array_;
+};
+
 /// The options of a plain call.
 class plain_options {
  public:
   /// As the keywords of a call of Python; none where one of them is not plain, or not known.
   static std::optional<plain_options> read(const py::dict& options) {
-    plain_options found;
+    std::optional<plain_options> found(std::in_place);
     for (const auto& [name, value] : options)
-      if (!found.read(name, value)) return std::nullopt;
+      if (!found->read(name, value)) return std::nullopt;
+    if (found->is_causal_ && !found->align(causal_alignment::top_left)) return std::nullopt;
     return found;
   }
 
   double scale(std::int64_t head_dim) const {
     return scale_.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
   }
-  bool is_causal() const { return is_causal_; }
+  const std::optional<scale_law>& law() const { return law_; }
+
+  bool hides_keys() const { return hides_keys_; }
+  key_intervals intervals(std::int64_t n_queries, std::int64_t n_keys,
+                          std::span<const std::int64_t> batch) const {
+    return key_intervals(
+        {n_queries, n_keys, batch, causal_, offset_, window_, lengths_.view(), documents_.view()});
+  }
 
  private:
   /// Whether the option is plain.
   bool read(py::handle name, py::handle value) {
     const option_names& names = option_names::get();
     if (value.is_none()) return name.ptr() == names.scale || names.is_optional(name);
-    if (name.ptr() == names.scale) {
-      if (!PyFloat_Check(value.ptr())) return false;
-      scale_ = PyFloat_AS_DOUBLE(value.ptr());
-      return std::isfinite(*scale_);
-    }
+    if (name.ptr() == names.scale) return read_scale(value);
     if (name.ptr() == names.is_causal) {
       is_causal_ = value.ptr() == Py_True;
       return PyBool_Check(value.ptr()) != 0;
     }
+    if (name.ptr() == names.causal) return read_causal(value);
+    if (name.ptr() == names.window) return read_window(value);
+    if (name.ptr() == names.key_lengths) return hides_keys_ = lengths_.read(value);
+    if (name.ptr() == names.document_ids) return hides_keys_ = documents_.read(value);
     return (name.ptr() == names.enable_gqa && value.ptr() == Py_False) ||
            (name.ptr() == names.normalizer && is_text(value, "softmax")) ||
            (name.ptr() == names.layout && is_text(value, "bhsd"));
   }
 
+  bool read_scale(py::handle value) {
+    if (PyFloat_Check(value.ptr())) {
+      scale_ = PyFloat_AS_DOUBLE(value.ptr());
+      return std::isfinite(*scale_);
+    }
+    if (PyUnicode_Check(value.ptr())) return read_law(value);
+    // A law says how the core spells it.
+    const auto spelling = py::reinterpret_steal<py::object>(
+        PyObject_GetAttr(value.ptr(), option_names::get().in_core));
+    if (!spelling) PyErr_Clear();
+    return spelling && PyUnicode_Check(spelling.ptr()) && read_law(spelling);
+  }
+
+  /// Laws of the core that give each row one scale, known before any score is.
+  bool read_law(py::handle text) {
+    Py_ssize_t length = 0;
+    const char* const letters = PyUnicode_AsUTF8AndSize(text.ptr(), &length);
+    if (!letters) throw py::error_already_set();
+    law_ = law_of({letters, static_cast<std::size_t>(length)});
+    return law_ && law_->counts() && !law_->acts_on_some_channels();
+  }
+  /// None if the core knows none. The calls of a model have one law, whose text is read once.
+  static std::optional<scale_law> law_of(std::string_view text) {
+    thread_local std::string last_text;
+    thread_local std::optional<scale_law> last;
+    if (last && text == last_text) return last;
+    try {
+      last = scale_law::parse(text);
+    } catch (const std::invalid_argument&) {
+      return std::nullopt;
+    }
+    last_text = text;
+    return last;
+  }
+
+  bool read_causal(py::handle value) {
+    if (is_text(value, "top_left")) return align(causal_alignment::top_left);
+    if (is_text(value, "bottom_right")) return align(causal_alignment::bottom_right);
+    const auto offset = small_integer(value);
+    offset_ = offset.value_or(0);
+    return offset && align(causal_alignment::offset);
+  }
+  /// Whether no other alignment was given.
+  bool align(causal_alignment causal) {
+    hides_keys_ = true;
+    return (causal_ == causal_alignment::none ? causal_ = causal : causal_) == causal;
+  }
+
+  bool read_window(py::handle value) {
+    if (!PyTuple_CheckExact(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2) return false;
+    hides_keys_ = true;
+    std::int64_t* const sides[] = {&window_.left, &window_.right};
+    for (py::ssize_t side = 0; side < 2; ++side) {
+      const py::handle extent = PyTuple_GET_ITEM(value.ptr(), side);
+      if (extent.is_none()) continue;
+      const auto keys = small_integer(extent);
+      if (!keys || *keys < 0) return false;
+      *sides[side] = *keys;
+    }
+    return true;
+  }
+
   std::optional<double> scale_{};  // none: 1/sqrt(head_dim)
-  bool is_causal_ = false;
+  std::optional<scale_law> law_{};
+  bool is_causal_ = false, hides_keys_ = false;
+  causal_alignment causal_ = causal_alignment::none;
+  std::int64_t offset_ = 0;
+  key_window window_{};
+  plain_integers lengths_, documents_;
 };
 
 /// Query, key and value that need no preparation, with the options of a call.
@@ -149,12 +284,13 @@ class plain_arrays : public call_arrays {
     if (!are_plain_) return;
     if (query.layout().type == element_type::float64) compute = element_type::float64;
     leading = query.leading();
-    number_ = options.scale(query.extent(1));
-    scale = {&number_, element_type::float64, sizeof number_, {}, {}, 1};
-    if (!options.is_causal()) return;
-    end_.assign(static_cast<std::size_t>(n_queries()), n_keys());
-    std::iota(end_.begin(), end_.begin() + std::min(n_queries(), n_keys()), 1);
-    end = {end_.data(), element_type::float64, sizeof(std::int64_t), {n_queries()}, {1}, 1};
+    scale_.numbers = {options.scale(query.extent(1))};
+    try {
+      if (options.hides_keys() || options.law()) read_rows(options);
+    } catch (const std::invalid_argument&) {
+      are_plain_ = false;
+    }
+    scale = {scale_, 1};
   }
 
   /// False if one of them is not plain.
@@ -181,9 +317,21 @@ class plain_arrays : public call_arrays {
            std::equal(query.shape().begin(), query.shape().end() - 2, other.shape().begin());
   }
 
+  void read_rows(const plain_options& options) {
+    const std::span batch(leading.begin(), leading.empty() ? leading.end() : leading.end() - 1);
+    intervals_ = options.intervals(n_queries(), n_keys(), batch);
+    if (intervals_.begin()) begin = {*intervals_.begin(), 1};
+    if (intervals_.end()) end = {*intervals_.end(), 1};
+    if (!options.law()) return;
+    scale_ = law_scales(*options.law(), intervals_, nullptr, query.extent(1));
+    const auto& numbers = scale_.numbers;
+    are_plain_ =
+        std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
+  }
+
   bool are_plain_ = false;
-  double number_ = 0;              // the scale
-  std::vector<std::int64_t> end_;  // behind which key each query of a causal call ends
+  key_intervals intervals_;
+  row_array<double> scale_;
 };
 
 /// A new array (..., n, dim), as the core sees it.

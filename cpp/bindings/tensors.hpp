@@ -40,10 +40,20 @@ class tensor_library {
     dlpack::tensor lent;
     if (functions_->lend(object.ptr(), &lent) != 0) throw py::error_already_set();
     const auto type = element_type_of(lent.type);
-    if (!type || lent.device != dlpack::cpu || lent.type.lanes != 1) return std::nullopt;
-    return strided_array(static_cast<char*>(lent.data) + lent.byte_offset, *type,
-                         lent.type.bits / 8, extents(lent.shape, lent.shape + lent.n_axes),
-                         extents(lent.strides, lent.strides + lent.n_axes), 2);
+    if (!type || !is_read(lent)) return std::nullopt;
+    return view(lent, *type, 2);
+  }
+
+  /// The same of integers of 64 bits with a sign, none of whose axes are the core's.
+  std::optional<strided_array> read_integers(py::handle object) const {
+    dlpack::tensor lent;
+    if (functions_->lend(object.ptr(), &lent) != 0) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    if (lent.type.code != dlpack::integer || lent.type.bits != 64 || !is_read(lent))
+      return std::nullopt;
+    return view(lent, element_type::float64, 0);
   }
 
   new_result make(extents shape, element_type type) const {
@@ -66,6 +76,18 @@ class tensor_library {
 
  private:
   explicit tensor_library(const dlpack::functions* functions) : functions_(functions) {}
+
+  static bool is_read(const dlpack::tensor& lent) {
+    return lent.device == dlpack::cpu && lent.type.lanes == 1;
+  }
+  static strided_array view(const dlpack::tensor& lent, element_type type, int inner) {
+    return {static_cast<char*>(lent.data) + lent.byte_offset,
+            type,
+            lent.type.bits / 8,
+            extents(lent.shape, lent.shape + lent.n_axes),
+            extents(lent.strides, lent.strides + lent.n_axes),
+            inner};
+  }
 
   static std::optional<element_type> element_type_of(dlpack::data_type type) {
     if (type.code == dlpack::brain_floating && type.bits == 16) return element_type::bfloat16;

@@ -64,6 +64,46 @@ def test_numbers_are_those_of_a_call_with_threads(
     assert plain == [True, False, True, True]
 
 
+#: Of a call of 2 x 3 heads with 5 queries and 7 keys.
+ROWS: dict[str, dict[str, Any]] = {
+    "a window": {"window": (2, 1)},
+    "an open side": {"causal": "top_left", "is_causal": True, "window": (2, None)},
+    "an offset": {"causal": -2},
+    "aligned at the end, lengths": {"causal": "bottom_right", "key_lengths": np.array([4, 0])},
+    "one length": {"key_lengths": 3, "window": (1, 1)},
+    "documents": {"document_ids": np.array([4, 4, 4, 7, 7, 9, 9]), "is_causal": True},
+    "documents of each text": {"document_ids": np.arange(14).reshape(2, 7) // 3, "window": (1, 1)},
+    "a law": {"scale": at.laws.LogN(base=16), "is_causal": True},
+    "a law of positions": {"scale": "llama4_temperature(floor=2)", "causal": 1},
+    "a law of no count": {"scale": "mup"},
+    "a law, lengths and a window": {
+        "scale": "ssmax(s=0.3, b=0.1)",
+        "key_lengths": np.array([4, 6]),
+        "window": (3, 0),
+    },
+    "a law and documents": {"scale": "log_n", "document_ids": np.array([0, 0, 0, 1, 1, 2, 2])},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_and_laws_are_those_of_a_call_with_threads(plain: list[bool], dtype: str, name: str) -> None:
+    query, key = random(2, 3, 5, 8, dtype=dtype), random(2, 3, 7, 8, dtype=dtype)
+    value, call = random(2, 3, 7, 4, dtype=dtype), ROWS[name]
+    found = at.attention_statistics(query, key, value, statistics=STATISTICS, **call)
+    wanted = at.attention_statistics(query, key, value, statistics=STATISTICS, num_threads=1, **call)
+    for each in ("output", *STATISTICS):
+        np.testing.assert_array_equal(getattr(found, each), getattr(wanted, each))
+    assert plain == [True, False]
+    if "scale" not in call:
+        grad = random(2, 3, 5, 4, dtype=dtype)
+        mine = at.attention_gradients(query, key, value, grad, **call)
+        theirs = at.attention_gradients(query, key, value, grad, num_threads=1, **call)
+        for each in ("query", "key", "value"):
+            np.testing.assert_array_equal(getattr(mine, each), getattr(theirs, each))
+        assert plain == [True, False, True, False]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("n_keys", [3, 9])
@@ -103,10 +143,18 @@ def test_strides_of_a_view_are_followed(plain: list[bool]) -> None:
 UNALIGNED = np.zeros(4 * 32 + 1, np.uint8)[1:].view("float32").reshape(4, 8)
 
 NOT_PLAIN: dict[str, Any] = {
-    "a scale that is a law": {"scale": "log_n"},
+    "a multiple of a law": {"scale": "2 * log_n"},
+    "a law with a number a head": {"scale": at.laws.SSMax(s=(0.3,))},
+    "a law of what is measured": {"scale": "critical_scale"},
+    "a law of the distance": {"scale": "scale_invariant"},
+    "a law of Python": {"scale": at.laws.EntropyInvariant(8)},
     "a whole scale": {"scale": 1},
+    "an array of scales": {"scale": np.ones(4)},
     "is_causal of NumPy": {"is_causal": np.True_},
-    "a window": {"window": (1, 0)},
+    "a window that is a list": {"window": [1, 0]},
+    "a side of NumPy": {"window": (np.int64(1), 0)},
+    "lengths of 32 bits": {"query": random(1, 1, 4, 8), "key_lengths": np.array([3], np.int32)}
+    | {name: random(1, 1, 4, 8) for name in ("key", "value")},
     "another normalizer": {"normalizer": "sparsemax"},
     "a soft-cap": {"softcap": 3.0},
     "an output": {"out": np.empty((4, 8), np.float32)},
@@ -136,5 +184,15 @@ def test_what_is_wrong_is_said_as_ever() -> None:
         at.attention(x, x[:, :7], x)
     with pytest.raises(ValueError, match="same number of keys, got 4 and 3"):
         at.attention(x, x, x[:3])
+    with pytest.raises(ValueError, match="key_lengths must be between 0 and the number of keys, 4, got 5"):
+        at.attention(x, x, x, key_lengths=5)
+    with pytest.raises(ValueError, match="is_causal=True means causal"):
+        at.attention(x, x, x, is_causal=True, causal=1)
+    with pytest.raises(ValueError, match="window left must be at least 0"):
+        at.attention(x, x, x, window=(-1, 0))
+    with pytest.raises(ValueError, match="log_m"):
+        at.attention(x, x, x, scale="log_m")
+    with pytest.raises(ValueError, match="acts on the rotated channels only"):
+        at.attention(x, x, x, scale="yarn(factor=16)")
     with pytest.raises(ValueError, match="the shape of the output"):
         at.attention_gradients(x, x, x, x[:3])

@@ -275,7 +275,7 @@ def test_without_torch(brief, monkeypatch):
 def test_bench_json_is_complete(brief, capsys):
     assert main(["--repeat", "2", "--threads", "1", "--json", "--only", "short", "overhead"]) == 0
     report = json.loads(capsys.readouterr().out)
-    tiny = ["overhead", "overhead_causal", "overhead_statistics", "overhead_entropy", "overhead_law"]
+    tiny = ["overhead", "overhead_causal", "overhead_statistics", "overhead_entropy", "overhead_options"]
     assert [row["name"] for row in report["rows"]] == ["short", *tiny]
     assert report["rows"][0]["gflops"] > 0
     assert report["rows"][0]["share"] > 0

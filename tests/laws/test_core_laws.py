@@ -25,7 +25,7 @@ ELSEWHERE = {
 #: The examples with one number a parameter, as C++ reads them, and spellings that are not the shortest.
 SPELLINGS = [
     *("constant(value=0.3)", "0.125", "constant(value=-2)"),
-    *(law.spelling for law in EXAMPLES if isinstance(law, ClosedForm) and law.is_one_law),
+    *(law.spelling for law in EXAMPLES if isinstance(law, ClosedForm) and law._in_core),
 ]
 SPELLINGS = [each for each in SPELLINGS if "channels" not in each]
 

@@ -77,15 +77,22 @@ def test_numbers_are_those_of_a_call_with_threads(dtype: Any, is_causal: bool, n
     assert torch.equal(at.torch.attention(query, key, value, is_causal=is_causal, scale=0.7), wanted.output)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_gradients_are_those_of_a_call_with_threads(is_causal: bool) -> None:
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {},
+        {"is_causal": True},
+        {"window": (2, 0), "key_lengths": np.array([4, 7]), "scale": at.laws.LogN(base=16)},
+        {"causal": "bottom_right", "key_lengths": torch.tensor([5, 7]), "scale": "log_n"},
+    ],
+    ids=["none", "causal", "lengths of NumPy", "lengths of PyTorch"],
+)
+def test_gradients_are_those_of_a_call_with_threads(rows: dict[str, Any]) -> None:
     tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
     grad = random(1, 1, 5, 1).expand(2, 3, 5, 8)
 
     def gradients(**options: Any) -> Any:
-        return torch.autograd.grad(
-            at.torch.attention(*tensors, is_causal=is_causal, **options), tensors, grad
-        )
+        return torch.autograd.grad(at.torch.attention(*tensors, **rows, **options), tensors, grad)
 
     found = gradients()
     for ours, theirs in zip(found, gradients(num_threads=1), strict=True):

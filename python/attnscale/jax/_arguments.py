@@ -177,7 +177,7 @@ def read_call(
     call = TracedCall(q, k, v, {**given, **stand_ins, "scale": law or known("scale", scale, 1)})
     call.traced = tuple(name for name, x in masks.items() if is_traced(x))
     call.asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
-    call.of_core = isinstance(law, ClosedForm) and law.is_one_law
+    call.of_core = isinstance(law, ClosedForm) and law._in_core is not None
     call.read()
     spelling = ""
     if law is not None and call.of_core and call.counts is not None and law.meaning.is_used:

@@ -9,7 +9,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -424,10 +424,10 @@ def _listed(value: Any) -> Any:
 class ClosedForm(Law):
     """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
 
-    @property
-    def is_one_law(self) -> bool:
-        """Whether no parameter is one number a head, so that the core reads the law's spelling."""
-        return not any(isinstance(each, tuple) for each in self._numbers())
+    @cached_property
+    def _in_core(self) -> str | None:
+        """The spelling that the core reads; None: a parameter is one number a head."""
+        return None if any(isinstance(each, tuple) for each in self._numbers()) else self.spelling
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return law_values(self.name, self._numbers(), n, head_dim, False)

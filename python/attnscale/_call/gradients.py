@@ -141,7 +141,7 @@ def _differentiate(
         into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
     if rule is not None and rule.kind == "sigmoid" and "bias" in wanted:
         into["bias"] = bias = np.zeros(call.row_shape)
-    if rule is not None and rule.kind == "entmax" and "alpha" in wanted:
+    if getattr(normalizer, "alpha", None) is not None and "alpha" in wanted:
         into["alpha"] = alpha = np.zeros(call.row_shape)
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, scales, rule)
     if not np.isfinite(scale).all():  # also 0 for a query that holds a NaN and sees no key

@@ -54,37 +54,76 @@ inline double slope_of(double p, double alpha) {
   if (alpha == 1) return p;
   return alpha == 1.5 ? __builtin_sqrt(p) : __builtin_pow(p, 2 - alpha);
 }
+inline vec<double> slope_of(vec<double> p, double alpha) {
+  if (alpha == 2) return broadcast(1.0);
+  if (alpha == 1) return p;
+  if (alpha == 1.5) return xsimd::sqrt(p);
+  double lanes[width<double>];
+  store(lanes, p);
+  for (double& lane : lanes) lane = __builtin_pow(lane, 2 - alpha);
+  return load(lanes);
+}
+
+/// The mean of x - from weighted by the slopes u of p, of one key at least.
+template <class T>
+inline double mean_by_slope(const double* p, double alpha, int64_t count, double from, const T* x) {
+  constexpr int w = width<double>;
+  vec<double> totals = broadcast(0.0), sums = totals;
+  int64_t i = 0;
+  for (; i + w <= count; i += w) {
+    const vec<double> u = slope_of(load(p + i), alpha);
+    totals = totals + u;
+    sums = fma(u, load_widened(x + i) - broadcast(from), sums);
+  }
+  double total[w], sum[w];
+  store(total, totals), store(sum, sums);
+  for (int lane = 1; lane < w; ++lane) total[0] += total[lane], sum[0] += sum[lane];
+  for (; i < count; ++i) {
+    const double u = slope_of(p[i], alpha);
+    total[0] += u;
+    sum[0] += u * (static_cast<double>(x[i]) - from);
+  }
+  return sum[0] / total[0];
+}
+
+/// The gradient of alpha from those of the weights p, of which `from + mean` is taken: with h = -p
+/// ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) / (alpha - 1)
+/// (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h).
+template <class T>
+inline double gradient_of_alpha(const double* p, double alpha, int64_t count, double from,
+                                double mean, const T* x) {
+  double of_weight = 0, of_entropy = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double above = p[i] * (static_cast<double>(x[i]) - from - mean);
+    of_weight += above;
+    of_entropy -= __builtin_log(p[i]) * above;
+  }
+  const double step = 1 / (alpha - 1);
+  return step * (step * of_weight + of_entropy);
+}
 
 /// x <- gradients of the scores of a row from those of its weights: u (x - mean of x weighted by
-/// u), where u is the weight itself for top-k. Returns the gradient of alpha where it is wanted:
-/// with h = -p ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) /
-/// (alpha - 1) (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h). For
-/// alpha > 2 the least weight has the largest u, by any factor: x is taken from there, so that the
-/// mean loses nothing of the others.
+/// u), where u is the weight itself for top-k. Returns the gradient of alpha where it is wanted.
+/// For alpha > 2 the least weight has the largest u, by any factor: x is taken from there, so that
+/// the mean loses nothing of the others.
 template <class T>
 inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
+  if (count == 0) return 0;
   const double alpha = b.alpha;
   int64_t least = 0;
   for (int64_t i = 1; i < count && alpha > 2; ++i)
     if (p[i] < p[least]) least = i;
-  const double from = count > 0 ? static_cast<double>(x[least]) : 0;
-  double total = 0, weighted = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double u = slope_of(p[i], alpha);
-    total += u;
-    weighted += u * (static_cast<double>(x[i]) - from);
-  }
-  const double mean = count > 0 ? weighted / total : 0;
-  double of_weight = 0, of_entropy = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double above = static_cast<double>(x[i]) - from - mean;
-    x[i] = static_cast<T>(slope_of(p[i], alpha) * above);
-    if (!b.d_alpha) continue;
-    of_weight += p[i] * above;
-    of_entropy -= p[i] * __builtin_log(p[i]) * above;
-  }
-  const double step = 1 / (alpha - 1);
-  return b.d_alpha ? step * (step * of_weight + of_entropy) : 0;
+  const auto from = static_cast<double>(x[least]);
+  const double mean = mean_by_slope(p, alpha, count, from, x);
+  const double of_alpha = b.d_alpha ? gradient_of_alpha(p, alpha, count, from, mean, x) : 0;
+  constexpr int w = width<double>;
+  int64_t i = 0;
+  for (; i + w <= count; i += w)
+    store_narrowed(x + i, slope_of(load(p + i), alpha) *
+                              (load_widened(x + i) - broadcast(from) - broadcast(mean)));
+  for (; i < count; ++i)
+    x[i] = static_cast<T>(slope_of(p[i], alpha) * (static_cast<double>(x[i]) - from - mean));
+  return of_alpha;
 }
 
 /// out[c ... c + M * width) += sum over i of weight(i) times the row that begins at row(i).

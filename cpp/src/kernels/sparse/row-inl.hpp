@@ -41,8 +41,8 @@ struct weighed_row {
   double log_sum;  ///< of top-k: ln sum exp(score - top)
 };
 
-/// Statistics and support of row r for those who asked. The entropy takes a logarithm for each key:
-/// it is 0 where wanted_moments does not ask for it.
+/// The support of row r and its largest score for who asked for them, else its statistics. The
+/// entropy takes a logarithm for each key: it is 0 where wanted_moments does not ask for it.
 template <class T>
 inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) {
   const auto& [list, weight, top, nan, log_sum] = row;
@@ -51,6 +51,7 @@ inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) 
   row_report& out = *b.report;
   out.top[r] = nan ? missing : empty ? -limits<double>::infinity : top * nats;
   out.lse[r] = out.top[r] + log_sum;
+  if (b.support) return b.support->take(b.support->state, r, list.key, weight, list.count);
   double first = 0, second = 0, squares = 0, entropy = 0, largest = 0;
   int64_t argmax = -1;
   for (int64_t i = 0; i < list.count; ++i) {
@@ -71,7 +72,6 @@ inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) 
   out.entropy[r] = entropy > 0 ? entropy : missing;
   out.concentration[r] = empty ? missing : squares;
   out.max_weight[r] = empty ? missing : largest;
-  if (b.support) b.support->take(b.support->state, r, list.key, weight, list.count);
 }
 
 /// The weighted values of one row. A long sum is blocked: recent is added to total now and then.

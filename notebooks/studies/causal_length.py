@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,8 @@ from attnscale.experiments import (
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .data.corpus import split_and_encode
-from .data.held_out import HeldOut, corpus_facts, held_out_texts, streams_of
+from .data.corpus import package_of, split_and_encode
+from .data.held_out import corpus_facts, held_out_texts, streams_of, texts_by_package
 from .data.prose import DOCSTRINGS, prose_files
 from .models.attention import Trained
 from .models.causal import POSITIONS, SCALES, CausalModel, in_short_windows, row_factor
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 #: Ways to read a model: in windows of the training length or an eighth of it; whole texts, as it was trained
-#: or under a law that is put in; the same with clipped distances.
+#: or under a law that is put in; the same with clipped distances. "x 1.3" after "windows", or in place of a
+#: law, is 1.3 times the trained scale.
 READINGS = (
     "windows / 8",
     "windows",
@@ -47,11 +49,25 @@ READINGS = (
     "clipped log_n",
     "clipped yarn",
 )
+_READING = re.compile(
+    r"(?:(windows)(?: / (8))?|(clipped)? ?(log_n|yarn|root_log)?(?:as trained)?)(?: ?x ([\d.]+))?"
+)
 _PUT_IN = ("log_n", "yarn")
+#: Works of seven different authors or projects, on different things.
+_PACKAGES = (
+    "anarchism",
+    "debian-policy",
+    "exim4-doc-html",
+    "gnu-standards",
+    "installation-guide-amd64",
+    "mh-book",
+    "png-definitive-guide",
+)
+_SHARPENED = (0.85, 1.15, 1.3, 1.5)  # of the trained scale, in windows: the control of what a law gives
+_CONSTANT = 1.3  # put into whole texts beside laws
 _ROTARY = ("rotary", "plain rotary")
 _PARTS = 20  # of the training; the mean loss of each is kept
 _FIRST = 16  # rows of up to so many keys are one group; the groups after it double
-_WINDOWS = {"windows": 1, "windows / 8": 8}  # by what the training length is divided
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,9 @@ class CausalLength(Trained, Study):
     every way, so what a model loses on whole texts and not in windows comes from the length alone: without
     positions from the number of keys.
 
+    ``CausalLength.by_package()`` is the run "packages": texts of packages that are held out whole, and models
+    without positions.
+
     Variables: nll and entropy by reading and number of keys, late (the nll of the second half of
     the texts), slope, loss.
 
@@ -77,8 +96,9 @@ class CausalLength(Trained, Study):
         Sizes of the model, which is normalised before each part.
     positions : tuple of {"none", "alibi", "rotary", "plain rotary"}
         The last is a usual transformer; all others have a short convolution and smeared keys.
-    trained : tuple of {"standard", "log_n", "ssmax"}
-        Scales of the training: 1/sqrt(d); log n over the log of the training length; s log n, s learned.
+    trained : tuple of {"standard", "log_n", "ssmax", "root_log"}
+        Scales of the training: 1/sqrt(d); log n over the log of the training length; s log n, s learned;
+        sqrt(1 + ln n) over that of the training length.
     train_length, batch, steps : int
         Tokens of a text, texts of a step, steps.
     learning_rate : float
@@ -91,6 +111,11 @@ class CausalLength(Trained, Study):
     shared : int
         A run of so many tokens that stands in a file of the training too, or in another held-out file, is
         part of no text that is read.
+    packages : tuple of str
+        Packages, folders of ``usr/share/doc`` or ``usr/share``, that are held out with all their files, in
+        place of every tenth file; of each as many texts are read.
+    readings : tuple of str
+        Ways to read a model.
     attention, device, dtype
         As of ``Trained`` in models/attention.py.
     """
@@ -107,7 +132,7 @@ class CausalLength(Trained, Study):
     heads: int = 4
     vocabulary: int = 512
     positions: tuple[str, ...] = POSITIONS
-    trained: tuple[str, ...] = SCALES
+    trained: tuple[str, ...] = ("standard", "log_n", "ssmax")
     train_length: int = 256
     batch: int = 4
     steps: int = 2500
@@ -116,6 +141,10 @@ class CausalLength(Trained, Study):
     windows: int = 32
     clip: int = 128
     shared: int = 32
+    packages: tuple[str, ...] = ()
+    readings: tuple[str, ...] = READINGS
+
+    cluster = staticmethod(package_of)
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "batch", "steps", "windows", "clip", "shared"):
@@ -134,7 +163,25 @@ class CausalLength(Trained, Study):
                 f"length must be train_length={self.train_length} times a power of two, "
                 f"got {shown(self.length)}"
             )
+        for reading in self.readings:
+            _parts(reading)
+        if self.packages and self.windows % len(self.packages):
+            raise ValueError(
+                f"windows must be a multiple of {len(self.packages)} packages, got {self.windows}"
+            )
         super().__post_init__()
+
+    @classmethod
+    def by_package(cls) -> CausalLength:
+        """The run "packages": 35 texts of seven packages that are held out whole, without positions."""
+        sharpened = tuple(f"windows x {each:g}" for each in _SHARPENED)
+        return cls(
+            positions=("none",),
+            trained=("standard", "log_n", "root_log"),
+            windows=35,
+            packages=_PACKAGES,
+            readings=("windows", *sharpened, "as trained", "log_n", "root_log", f"x {_CONSTANT:g}"),
+        )
 
     @classmethod
     def reduced(cls) -> CausalLength:
@@ -163,15 +210,17 @@ class CausalLength(Trained, Study):
 
     def variables(self) -> dict[str, Variable]:
         """The variables that are measured of each model, by way of reading and number of keys."""
-        reading, groups = {"reading": READINGS}, {"n": self.groups}
+        reading, groups = {"reading": self.readings}, {"n": self.groups}
         text = {"text": tuple(range(self.windows))}
         heads = {"layer": tuple(range(self.layers)), "head": tuple(range(self.heads))}
         rows = "the rows with more than half of n keys, and up to n"
+        package = "place of the text's package among packages, which are the clusters"
         return {
             "nll": Variable({**reading, **groups}, "nat", f"loss of a token of held-out files, over {rows}"),
             "late": Variable(reading, "nat", "the same of the second half of a text"),
             "late_by_text": Variable({**reading, **text}, "nat", "late of each text"),
             "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
+            **({"text_cluster": Variable(text, "", package)} if self.packages else {}),
             "entropy": Variable({**reading, **groups}, "nat", f"mean over heads and layers, over {rows}"),
             "slope": Variable(heads, "", "SSMax's s times the log of the training length"),
             "loss": training_loss(ends_of_parts(self.steps, _PARTS)),
@@ -181,7 +230,12 @@ class CausalLength(Trained, Study):
         """Train one model, and read long texts in every way."""
         streams = training.cached("prose", partial(_streams, self))
         training.note(**corpus_facts(streams))
-        held_out = held_out_texts(streams, self.length + 1, self.windows)
+        clusters = None
+        if self.packages:
+            each = self.windows // len(self.packages)
+            held_out, clusters = texts_by_package(streams, self.length + 1, self.packages, each)
+        else:
+            held_out = held_out_texts(streams, self.length + 1, self.windows)
         vocabulary = int(max(streams["train"].max(), streams["held_out"].max())) + 1
         sizes = (vocabulary, self.layers, self.width, self.heads)
         kind = {"train_length": self.train_length, "implementation": self.attention, **cell}
@@ -197,30 +251,34 @@ class CausalLength(Trained, Study):
 
         warmup = min(100, self.steps // 10)
         history = training.fit(model, loss, steps=self.steps, learning_rate=self.learning_rate, warmup=warmup)
-        found = _read(self, cell, model.eval(), held_out, training.device)
+        found = _read(self, cell, model.eval(), torch.from_numpy(held_out.tokens).to(training.device))
         found["loss"][:] = history.mean_losses(_PARTS)
+        found["text_file"][:] = held_out.files
+        if clusters is not None:
+            found["text_cluster"][:] = clusters
         return found
 
     def criterion(self) -> Criterion:
         """What dilution, positions and laws do to the loss in the second half of long texts."""
+        if self.packages:
+            return Criterion(_of_packages())
         return Criterion((*_of_length(), *_of_laws(), *_of_clipping()))
 
 
 def _streams(study: CausalLength) -> dict[str, NDArray[Any]]:
-    return streams_of(split_and_encode(prose_files(study.corpus), study.vocabulary), study.shared)
+    corpus = split_and_encode(prose_files(study.corpus), study.vocabulary, study.packages)
+    return streams_of(corpus, study.shared)
 
 
 def _read(
-    study: CausalLength, cell: dict[str, Any], model: CausalModel, texts: HeldOut, device: torch.device
+    study: CausalLength, cell: dict[str, Any], model: CausalModel, tokens: Tensor
 ) -> dict[str, NDArray[np.float64]]:
     """All measurements of a model but those of its training; NaN where there is no such reading."""
     found = {name: np.full(each.shape, np.nan) for name, each in study.variables().items()}
-    found["text_file"][:] = texts.files
     if cell["trained"] == "ssmax":
         found["slope"][:] = (model.slopes.detach() * np.log(study.train_length)).cpu().numpy()
     starts = (0, *study.groups[:-1])
-    tokens = torch.from_numpy(texts.tokens).to(device)
-    for i, reading in enumerate(READINGS):
+    for i, reading in enumerate(study.readings):
         if not _applies(reading, cell):
             continue
         parts = [_read_text(study, model, reading, text) for text in tokens]
@@ -234,14 +292,19 @@ def _read(
 
 def _applies(reading: str, cell: dict[str, Any]) -> bool:
     """Only rotary distances can be clipped, and a law is put into models that were trained without one."""
-    clipped, law = _parts(reading)
+    _, clipped, law, _ = _parts(reading)
     return (not clipped or "rotary" in cell["positions"]) and (not law or cell["trained"] == "standard")
 
 
-def _parts(reading: str) -> tuple[bool, str]:
-    """Whether distances are clipped, and the law that is put in."""
-    law = reading.removeprefix("clipped").strip()
-    return reading.startswith("clipped"), law if law in _PUT_IN else ""
+def _parts(reading: str) -> tuple[int, bool, str, float]:
+    """By what a window divides the training length, 0 for whole texts; whether distances are clipped; the law
+    that is put in; and the multiple of the trained scale.
+    """
+    found = _READING.fullmatch(reading)
+    if found is None:
+        raise ValueError(f"readings must be like those of READINGS, or 'windows x 1.3', got {shown(reading)}")
+    windows, part, clipped, law, multiple = found.groups()
+    return int(part or 1) if windows else 0, bool(clipped), law or "", float(multiple or 1)
 
 
 def _read_text(
@@ -249,12 +312,13 @@ def _read_text(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The loss of each token of one text, and the mean entropy of its row."""
     found: tuple[Tensor, Tensor]
-    if reading in _WINDOWS:
-        found = in_short_windows(model, text, study.train_length // _WINDOWS[reading])
+    part, clipped, law, multiple = _parts(reading)
+    if part:
+        found = in_short_windows(model, text, study.train_length // part, multiple)
     else:
-        clipped, law = _parts(reading)
         head_dim = study.width // study.heads
         factor = row_factor(law, study.length, study.train_length, head_dim) if law else None
+        factor = np.full(study.length, multiple) if multiple != 1 else factor
         clip = study.clip if clipped else None
         losses, entropies = model.losses(text[None], factor=factor, clip=clip)
         found = losses[0], entropies[0]
@@ -285,8 +349,8 @@ def _of_laws() -> tuple[Claim, ...]:
     put_in = tuple(_late(f"1/sqrt(d) less {law}, none", ("as trained", law), "none") for law in _PUT_IN)
     place = {"positions": "none", "reading": "as trained"}
     trained = tuple(
-        difference(f"trained under 1/sqrt(d) less {law}, none", "late", {"trained": (SCALES[0], law)}, place)
-        for law in SCALES[1:]
+        difference(f"trained under 1/sqrt(d) less {law}, none", "late", {"trained": ("standard", law)}, place)
+        for law in ("log_n", "ssmax")
     )
     return (
         Claim("put into a model without positions, a law lowers the loss", put_in, needs="any"),
@@ -307,6 +371,45 @@ def _of_clipping() -> tuple[Claim, ...]:
     return (
         Claim("with rotary positions, clipped distances gain more than any law", more),
         Claim("where distances are clipped, a law still lowers the loss", both, needs="any"),
+    )
+
+
+def _of_packages() -> tuple[Claim, ...]:
+    """What laws give without positions, trained or put in, beside what any sharper scale gives in windows."""
+
+    def trained(law: str, reading: str) -> Contrast:
+        place = {"positions": "none", "reading": reading}
+        name = f"trained under 1/sqrt(d) less {law}, {reading}"
+        return difference(name, "late", {"trained": ("standard", law)}, place)
+
+    whole, windows = (trained("log_n", each) for each in ("as trained", "windows"))
+    put_in = _late("1/sqrt(d) less log n put in", ("as trained", "log_n"), "none")
+    constant = f"x {_CONSTANT:g}"
+    sharper = tuple(
+        put_in.less(
+            _late("", ("windows", f"windows x {each:g}"), "none"),
+            f"{put_in.name}, less what x {each:g} gives in windows",
+        )
+        for each in _SHARPENED
+        if each > 1
+    )
+    return (
+        Claim("trained under log n, whole texts of unseen packages have a lower loss", (whole,)),
+        Claim(
+            "it is more than windows of the training length gain",
+            (whole.less(windows, "the first less the same in windows"),),
+        ),
+        Claim("trained under sqrt(1 + ln n), they have a lower loss", (trained("root_log", "as trained"),)),
+        Claim("log n put in lowers the loss", (put_in,)),
+        Claim(
+            "log n put in lowers it more than one constant does",
+            (_late(f"{constant} less log n put in", (constant, "log_n"), "none"),),
+        ),
+        Claim("log n put in gives more on whole texts than any sharper scale in windows", sharper),
+        Claim(
+            "without positions the loss rises beyond the training length",
+            (_late("whole texts less windows", ("as trained", "windows"), "none"),),
+        ),
     )
 
 

@@ -63,7 +63,20 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
     return split_and_encode(source_files(most_bytes), vocabulary)
 
 
-def split_and_encode(files: Sequence[tuple[str, bytes]], vocabulary: int) -> Corpus:
+def package_of(name: str) -> str:
+    """The package of Python's library, or of Debian, whose file it is.
+
+    Examples
+    --------
+    >>> package_of("json/decoder.py"), package_of("usr/share/doc/mh-book/html/xmh/senmai.html")
+    ('json', 'mh-book')
+    """
+    return name.removeprefix("usr/share/").removeprefix("doc/").split("/")[0]
+
+
+def split_and_encode(
+    files: Sequence[tuple[str, bytes]], vocabulary: int, packages: Sequence[str] = ()
+) -> Corpus:
     """Every tenth file held out, the others to train on, in tokens that are learned from these others.
 
     Parameters
@@ -72,15 +85,20 @@ def split_and_encode(files: Sequence[tuple[str, bytes]], vocabulary: int) -> Cor
         Names and texts of the files, in an order that has nothing to do with what they are about.
     vocabulary : int
         As of :func:`library_source`.
+    packages : sequence of str
+        Packages that are held out with all their files, in place of every tenth file.
 
     Raises
     ------
     ImportError
         The package tokenizers is not installed.
     """
+    held_out = [
+        package_of(name) in packages if packages else i % _HELD_OUT == 0 for i, (name, _) in enumerate(files)
+    ]
     parts = {
-        "held_out": [each for i, each in enumerate(files) if i % _HELD_OUT == 0],
-        "train": [each for i, each in enumerate(files) if i % _HELD_OUT],
+        name: [each for each, out in zip(files, held_out, strict=True) if out == (name == "held_out")]
+        for name in ("held_out", "train")
     }
     texts = {name: [each.decode("utf-8", "replace") for _, each in part] for name, part in parts.items()}
     tokenizer = _train_bpe(texts["train"], vocabulary)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .corpus import FILE, Corpus, library_source
+from .corpus import FILE, Corpus, library_source, package_of
 
 
 class HeldOut(NamedTuple):
@@ -113,6 +113,29 @@ def held_out_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> H
         raise ValueError(f"windows must be at most {len(starts)} of {n} tokens here, got {count}")
     chosen = np.arange(count) * len(starts) // count
     return _cut(streams, n, starts[chosen], files[chosen])
+
+
+def texts_by_package(
+    streams: Mapping[str, NDArray[Any]], n: int, packages: Sequence[str], count: int
+) -> tuple[HeldOut, NDArray[np.int64]]:
+    """Of each package `count` texts as of :func:`held_out_texts`, and the places of the texts' packages.
+
+    Raises
+    ------
+    ValueError
+        A package has fewer texts than `count`.
+    """
+    starts, files = _fresh(streams, n)
+    names = corpus_facts(streams)["source"]["held_out"]["names"]
+    of_file = np.array([packages.index(package_of(each)) for each in names])[files]
+    own = [np.flatnonzero(of_file == i) for i in range(len(packages))]
+    for package, texts in zip(packages, own, strict=True):
+        if len(texts) < count:
+            raise ValueError(
+                f"windows must be at most {len(texts)} of {n} tokens for {package!r}, got {count}"
+            )
+    chosen = np.concatenate([texts[np.arange(count) * len(texts) // count] for texts in own])
+    return _cut(streams, n, starts[chosen], files[chosen]), of_file[chosen]
 
 
 def other_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int, others: int) -> HeldOut:

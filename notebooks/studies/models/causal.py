@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from attnscale import laws
 from attnscale.torch import Learned, attention
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -22,8 +22,8 @@ from .transformer import Transformer, rotate
 #: Positions of a model; "plain rotary" is a usual transformer, without what helps the others to learn.
 POSITIONS = ("none", "alibi", "rotary", "plain rotary")
 #: Scales that a model is trained under: 1/sqrt(d); log n over the log of the training length; SSMax, whose
-#: slope is learned for each head.
-SCALES = ("standard", "log_n", "ssmax")
+#: slope is learned for each head; sqrt(1 + ln n) over that of the training length.
+SCALES = ("standard", "log_n", "ssmax", "root_log")
 _TAPS = 4  # tokens that a layer's convolution sees: its own, and three before
 _TAP = 0.3  # standard deviation of its first weights
 
@@ -163,6 +163,8 @@ class CausalModel(Transformer):
     def _scale(self, layer: int) -> Any:
         if self.trained == "ssmax":
             return Learned("ssmax", s=self.slopes[layer])
+        if self.trained == "root_log":
+            return f"{root_log(1, self.train_length)!r} * variance_invariant(n0=1)"
         return "standard" if self.trained == "standard" else f"log_n(base={self.train_length})"
 
     @torch.no_grad()
@@ -210,22 +212,30 @@ def _with_near(x: Tensor, taps: Tensor) -> Tensor:
     return x
 
 
-def in_short_windows(model: CausalModel, text: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def in_short_windows(
+    model: CausalModel, text: Tensor, n: int, multiple: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """What :meth:`CausalModel.losses` gives of a text that is read in windows of n tokens, each (tokens,).
 
     A window begins every n / 2 tokens, and what counts is its second half (of the first one, all): a token
-    beyond the first n / 2 has between n / 2 and n keys.
+    beyond the first n / 2 has between n / 2 and n keys. The trained scale is multiplied by ``multiple``.
     """
     half = n // 2
-    windows = text.unfold(0, n + 1, half)
-    return tuple(torch.cat((each[0, :half], each[:, half:].flatten())) for each in model.losses(windows))
+    read = model.losses(text.unfold(0, n + 1, half), factor=np.full(n, multiple))
+    return tuple(torch.cat((each[0, :half], each[:, half:].flatten())) for each in read)
+
+
+def root_log(n: ArrayLike, n0: int) -> Any:
+    """sqrt(1 + ln n) over its value at n0."""
+    return np.sqrt((1 + np.log(n)) / (1 + math.log(n0)))
 
 
 def row_factor(law: str, n: int, train_length: int, head_dim: int) -> NDArray[np.float64]:
     """The multiple of the trained scale of each causal row of 1 ... n keys, for a law that is put in later.
 
-    It is 1 up to the training length. Beyond it, "log_n" is ln i / ln L, and "yarn" is YaRN's factor for an
-    extension by i / L, which grows along the text as with dynamic scaling.
+    It is 1 up to the training length. Beyond it, "log_n" is ln i / ln L, "root_log" is sqrt(1 + ln i) over
+    its value at L, and "yarn" is YaRN's factor for an extension by i / L, which grows along the text as with
+    dynamic scaling.
 
     Examples
     --------
@@ -236,5 +246,7 @@ def row_factor(law: str, n: int, train_length: int, head_dim: int) -> NDArray[np
     if law == "log_n":
         law_of_row = laws.LogNFromTraining(train_length)
         return np.asarray(law_of_row.multiplier(rows, head_dim))
+    if law == "root_log":
+        return np.asarray(np.maximum(1, root_log(rows, train_length)))
     factors = np.maximum(1, rows / train_length)
     return np.array([float(laws.YaRN(float(s), channels="all").multiplier(1, head_dim)) for s in factors])

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Unpack
 
+import numpy as np
+
 from .._checks import choose, shown
-from ._design import Design
+from ._design import Design, Variable
 from ._registration import write_registration
 from ._result import TrainingResult
 from ._run import RunOptions, read_seeds, run
@@ -119,6 +121,15 @@ class Study(Design):
         """
         return write_registration(path, self, read_seeds(seeds))
 
+    @staticmethod
+    def cluster(name: str) -> str:
+        """The cluster of texts that a held-out file is of, such as a package or a book: here the file itself.
+
+        Texts of one cluster are not independent, so that errors are those of drawing whole clusters. A result
+        that has the file of each text, but not its cluster, gets that from the names of the files.
+        """
+        return name
+
     @classmethod
     def stored(cls, run: str = "full") -> TrainingResult:
         """The result of a run that is kept in the folder ``runs`` beside the study's file.
@@ -161,8 +172,21 @@ class Study(Design):
                 f"result must be one of {cls.name} as it is, got {sorted(unknown)} among its fields"
             )
         study = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in result.parameters.items()})
-        criterion = result.criterion or study.criterion()
-        return replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
+        criterion = result.criterion or replace(study.criterion(), degrees="seeds")
+        result = replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
+        names = result.facts.get("source", {}).get("held_out", {}).get("names", ())
+        if not names or "text_file" not in result.arrays or "text_cluster" in result.arrays:
+            return result
+        clusters = [cls.cluster(each) for each in names]
+        first = np.array([*map(clusters.index, clusters), np.nan])
+        files = np.nan_to_num(result.arrays["text_file"], nan=len(names)).astype(np.int64)
+        coords = result.variables["text_file"].coords
+        added = Variable(coords, "", "the first held-out file of the text's package or book")
+        return replace(
+            result,
+            variables={**result.variables, "text_cluster": added},
+            arrays={**result.arrays, "text_cluster": first[files]},
+        )
 
 
 # ---- in a file, or by its name among those of a clone of the repository --------------------------

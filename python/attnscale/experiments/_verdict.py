@@ -117,10 +117,18 @@ class Criterion:
     claims : tuple of Claim
     rate : float
         Largest probability that any interval of the experiment misses its true value.
+    degrees : {"satterthwaite", "seeds"}
+        Degrees of freedom of the intervals. "satterthwaite": those of an error that comes from seeds and from
+        clusters of texts, see :func:`judge`. "seeds": the seeds less one, and files in place of clusters, as
+        in criteria that were written before the other way was there.
     """
 
     claims: tuple[Claim, ...]
     rate: float = 0.05
+    degrees: str = "satterthwaite"
+
+    def __post_init__(self) -> None:
+        choose("degrees", self.degrees, ("satterthwaite", "seeds"))
 
     @property
     def contrasts(self) -> int:
@@ -133,8 +141,11 @@ class Criterion:
         return "; or ".join(each.sentence for each in self.claims)
 
     def to_dict(self) -> dict[str, Any]:
-        """The criterion in types that JSON has."""
-        return asdict(self)
+        """The criterion in types that JSON has; old ones, of "seeds", are written as they were."""
+        found = asdict(self)
+        if self.degrees == "seeds":
+            del found["degrees"]
+        return found
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
@@ -143,7 +154,7 @@ class Criterion:
             Claim(each["text"], tuple(map(_contrast, each["contrasts"])), each["needs"])
             for each in stored["claims"]
         )
-        return cls(claims, stored["rate"])
+        return cls(claims, stored["rate"], stored.get("degrees", "seeds"))
 
 
 def _contrast(stored: Mapping[str, Any]) -> Contrast:
@@ -259,6 +270,11 @@ class Finding:
         The smallest difference above the margin that 80 of 100 such runs would have shown, at this error.
     seeds : int
         Number of seeds that have the measurement.
+    degrees : float
+        Degrees of freedom of the interval.
+    by_cluster : tuple of (float, float, float) or None
+        Low end, high end and degrees of freedom of the interval with errors by cluster, beside a criterion
+        that has the seeds' degrees; None where it is the criterion's own.
     outcome : {"shown", "refuted", "undecided"}
         Shown if the interval is above the margin, refuted if it is below.
     note : str
@@ -276,6 +292,8 @@ class Finding:
     p: float = math.nan
     visible: float = math.nan
     seeds: int = 0
+    degrees: float = math.nan
+    by_cluster: tuple[float, float, float] | None = None
     outcome: str = "undecided"
     note: str = ""
     variable: str = ""
@@ -357,7 +375,7 @@ class Verdict:
             parts += ["", said, _table(claim.findings)]
         count = sum(len(each.findings) for each in self.claims)
         closing = (
-            f"The intervals ({count}) are of t over the seeds and hold at once with probability "
+            f"The intervals ({count}) are of t with df degrees of freedom and hold at once with probability "
             f"{1 - self.rate:g}; visible: the least difference above the margin that {POWER:.0%} of such "
             "runs would show."
         )
@@ -375,9 +393,16 @@ def judge(
     """Judge the claims of a criterion by a table of measurements.
 
     Each contrast is computed for each seed, which makes it paired. Its interval is the mean ± t times the
-    standard error, where t is the quantile for the number of seeds less one, at the criterion's rate shared
+    standard error, where t is the quantile at the criterion's rate shared
     equally among all contrasts (Bonferroni). Where the table has the variable of each text, the standard
-    error is a bootstrap over seeds and files, see :func:`crossed_error`.
+    error is a bootstrap over seeds and clusters of texts, see :func:`crossed_error`: those that the variable
+    ``text_cluster`` numbers, or else the files of ``text_file``. The degrees of freedom are then those of
+    Satterthwaite (1946, Biometrics Bulletin 2, 110),
+
+        df = (v_s + v_c)^2 / (v_s^2 / (S - 1) + v_c^2 / (K - 1)),
+
+    where v_s and v_c are the squared errors from S seeds and from clusters, and K = (sum n)^2 / sum n^2 is
+    the effective number of clusters of n texts each.
 
     Parameters
     ----------
@@ -431,26 +456,34 @@ def _judged(contrast: Contrast, table: Measured, criterion: Criterion) -> Findin
         return Finding(name, least, value, seeds=seeds, note=f"{seeds} of {planned} seeds are there")
     if seeds < 2:
         return Finding(name, least, value, seeds=seeds, note="one seed has no error")
-    error = _error(contrast, table, by_seed)
-    if not error > 0:
-        note = "no spread over the seeds, as at a floor or a ceiling: nothing can be told"
-        return Finding(name, least, value, error, seeds=seeds, note=note)
-    return _tested(name, least, value, error, seeds, criterion)
+    texts = _texts(contrast, table, criterion.degrees)
+    found = Finding(name, least, value, seeds=seeds)
+    if texts is None or criterion.degrees == "satterthwaite":
+        return _tested(found, *_error(by_seed, texts), criterion)
+    old = _tested(found, crossed_error(*texts), seeds - 1, criterion)
+    new = _tested(found, *_error(by_seed, _texts(contrast, table, "satterthwaite")), criterion)
+    return replace(old, by_cluster=(new.low, new.high, new.degrees))
 
 
-def _tested(name: str, least: float, value: float, error: float, seeds: int, criterion: Criterion) -> Finding:
-    """The finding for a mean with its standard error."""
+def _tested(found: Finding, error: float, free: float, criterion: Criterion) -> Finding:
+    """The finding for a mean with its standard error and its degrees of freedom."""
     from scipy import stats  # at first use, as everywhere: it takes long to import
 
-    free, count = seeds - 1, criterion.contrasts
+    if not error > 0:
+        note = "no spread over the seeds, as at a floor or a ceiling: nothing can be told"
+        return replace(found, error=error, note=note)
+    value, least, count = found.value, found.least, criterion.contrasts
     quantile = float(stats.t.isf(criterion.rate / count / 2, free))
     low, high = value - quantile * error, value + quantile * error
     p = min(1.0, count * 2 * float(stats.t.sf(abs(value - least) / error, free)))
     outcome = "shown" if low > least else "refuted" if high < least else "undecided"
-    return Finding(name, least, value, error, low, high, p, error * _reach(quantile, free), seeds, outcome)
+    visible = error * _reach(quantile, free)
+    return replace(
+        found, error=error, low=low, high=high, p=p, visible=visible, degrees=free, outcome=outcome
+    )
 
 
-def _reach(quantile: float, free: int) -> float:
+def _reach(quantile: float, free: float) -> float:
     """The true difference, in standard errors, that is above the quantile of t in 80 of 100 runs."""
     from scipy import optimize, stats
 
@@ -466,33 +499,63 @@ def _combined(contrast: Contrast, variable: str, table: Measured) -> NDArray[np.
     return np.asarray(sum(parts), np.float64)
 
 
-def _error(contrast: Contrast, table: Measured, by_seed: NDArray[np.float64]) -> float:
-    """The standard error of the mean over the seeds, and over files where the texts' numbers are there."""
+def _texts(
+    contrast: Contrast, table: Measured, degrees: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The contrast of each seed and text, and the texts' clusters, or files; None where it has no texts."""
     by_text = f"{contrast.variable}_by_text"
-    if by_text in table.arrays:
-        files = table.arrays["text_file"]
-        files = files.reshape(-1, files.shape[-1])
-        first = files[np.isfinite(files).all(-1)][0]  # all models read the same texts
-        return crossed_error(_combined(contrast, by_text, table), first)
-    return float(by_seed.std(ddof=1) / math.sqrt(len(by_seed)))
+    if by_text not in table.arrays:
+        return None
+    clustered = degrees == "satterthwaite" and "text_cluster" in table.arrays
+    ids = table.arrays["text_cluster" if clustered else "text_file"]
+    ids = ids.reshape(-1, ids.shape[-1])
+    first = ids[np.isfinite(ids).all(-1)][0]  # all models read the same texts
+    return _combined(contrast, by_text, table), first
+
+
+def _error(
+    by_seed: NDArray[np.float64], texts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+) -> tuple[float, float]:
+    """The standard error of the mean, and its degrees of freedom, as :func:`judge` says."""
+    seeds = len(by_seed)
+    if texts is None:
+        return float(by_seed.std(ddof=1) / math.sqrt(seeds)), seeds - 1
+    values, ids = texts
+    _, where, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    error = crossed_error(values, ids)
+    if not error > 0:
+        return error, math.nan
+    away = np.bincount(where, values.mean(0) - values.mean()) / len(ids)
+    of_clusters = len(sizes) / (len(sizes) - 1) * np.square(away).sum()
+    parts = np.array([by_seed.var(ddof=1) / seeds, of_clusters])
+    free = np.array([seeds, len(ids) ** 2 / np.square(sizes).sum()]) - 1
+    return error, float(parts.sum() ** 2 / np.sum(parts**2 / free))
 
 
 def _table(findings: tuple[Finding, ...]) -> str:
-    header = ("difference", "of", "margin", "mean", "error", "interval", "p", "visible", "seeds", "verdict")
-    return to_text(header, [_row(each) for each in findings])
+    beside = ("by cluster",) if any(each.by_cluster for each in findings) else ()
+    header = ("difference", "of", "margin", "mean", "error", "interval", "df", "p", "visible", "seeds")
+    return to_text((*header, *beside, "verdict"), [_row(each, beside) for each in findings])
 
 
-def _row(found: Finding) -> tuple[str, ...]:
-    interval = "-" if math.isnan(found.low) else f"{found.low:.3g} to {found.high:.3g}"
+def _interval(low: float, high: float) -> str:
+    return "-" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
+
+
+def _row(found: Finding, beside: tuple[str, ...]) -> tuple[str, ...]:
+    low, high, free = found.by_cluster or (math.nan,) * 3
+    cluster = "-" if math.isnan(low) else f"{_interval(low, high)} (df {free:.2g})"
     return (
         found.name,
         f"{found.variable} ({found.unit})" if found.unit else found.variable,
         f"{found.least:g}",
         number_cell(found.value, ".3g"),
         error_cell(found.error, ".2g"),
-        interval,
+        _interval(found.low, found.high),
+        number_cell(found.degrees, ".2g"),
         number_cell(found.p, ".2g"),
         number_cell(found.visible, ".2g"),
         str(found.seeds),
+        *(cluster for _ in beside),
         f"{found.outcome}{f': {found.note}' if found.note else ''}",
     )

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from .data.corpus import package_of
 from .data.held_out import corpus_facts, corpus_streams, held_out_texts
 from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
@@ -91,6 +92,8 @@ class Hybrids(Trained, Study):
     windows: int = 256
     shared: int = 32
     most_bytes: int | None = None
+
+    cluster = staticmethod(package_of)
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows", "shared"):

@@ -21,6 +21,7 @@ from attnscale.experiments import (
 )
 from numpy.typing import NDArray
 
+from .data.corpus import package_of
 from .data.held_out import corpus_facts, corpus_streams, held_out_texts, other_texts
 from .models.at_lengths import BY_HEAD, READINGS, read_at_lengths
 from .models.attention import Trained
@@ -99,6 +100,8 @@ class LengthGeneralization(Trained, Study):
     calibration_windows: int = 4
     shared: int = 32
     most_bytes: int | None = None
+
+    cluster = staticmethod(package_of)
 
     def __post_init__(self) -> None:
         for name in (

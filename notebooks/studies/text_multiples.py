@@ -12,6 +12,7 @@ from attnscale._checks import positive_int, shown
 from attnscale.experiments import Claim, Criterion, Study, Training, Variable, ends_of_parts, training_loss
 from numpy.typing import NDArray
 
+from .data.corpus import package_of
 from .data.held_out import corpus_facts, corpus_streams, one_text_a_file
 from .models.at_lengths import READINGS
 from .models.attention import Trained
@@ -87,6 +88,8 @@ class TextMultiples(Trained, Study):
     constants: tuple[float, ...] = (1.15, 1.3)
     shared: int = 32
     most_bytes: int | None = None
+
+    cluster = staticmethod(package_of)
 
     def __post_init__(self) -> None:
         sizes = ("layers", "width", "heads", "train_length", "batch", "steps", "masked", "files", "clip")

@@ -73,9 +73,16 @@ def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> st
                 ValueError,
                 "registration",
                 f"must be of this run, got {str(path)!r}, whose {name} "
-                f"{_difference(stored.get(name), wanted)}",
+                f"{_difference(stored.get(name), wanted)}; {_repeat(stored)}",
             )
     return str(written)
+
+
+def _repeat(stored: dict[str, Any]) -> str:
+    """From where a registered run can be repeated."""
+    if commit := stored.get("commit"):
+        return f"it was written at commit {commit}, which can repeat its run"
+    return 'the page "How we judge" names the commits of registrations without one'
 
 
 def _difference(seen: Any, wanted: Any) -> str:

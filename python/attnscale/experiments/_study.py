@@ -174,8 +174,11 @@ class Study(Design):
         study = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in result.parameters.items()})
         criterion = result.criterion or replace(study.criterion(), degrees="seeds")
         result = replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
-        names = result.facts.get("source", {}).get("held_out", {}).get("names", ())
-        if not names or "text_file" not in result.arrays or "text_cluster" in result.arrays:
+        try:
+            names = result.facts["source"]["held_out"]["names"]
+        except (KeyError, TypeError):  # no texts, or a run that is older than these names
+            return result
+        if "text_file" not in result.arrays or "text_cluster" in result.arrays:
             return result
         clusters = [cls.cluster(each) for each in names]
         first = np.array([*map(clusters.index, clusters), np.nan])

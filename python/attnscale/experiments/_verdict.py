@@ -178,7 +178,7 @@ def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
     ----------
     values : array_like, shape (seeds, texts)
     files : array_like of int, shape (texts,)
-        Ids of the files that the texts are of.
+        Ids of the files, or of larger clusters such as books, that the texts are of.
 
     Returns
     -------

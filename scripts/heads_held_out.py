@@ -167,16 +167,32 @@ def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def tried(heads: Heads) -> dict[str, Any]:
-    """All that is stored of a model."""
-    own = law_misses(heads)
+def misses(heads: Heads) -> dict[str, Any]:
+    """What each prediction misses of each head on each text that judges, as lists of rounded numbers."""
+    return {
+        "laws": _listed(law_misses(heads)),
+        "spectrum": {rows: _listed(found) for rows, found in spectrum_misses(heads).items()},
+    }
+
+
+def _listed(found: dict[str, np.ndarray]) -> dict[str, list[list[float | None]]]:
+    """Arrays of shape (texts, heads) in types that JSON has; None where a head has no prediction."""
+    return {
+        name: [[None if np.isnan(x) else round(float(x), DIGITS) for x in text] for text in values]
+        for name, values in found.items()
+    }
+
+
+def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
+    """The errors of all predictions, and of differences of some, of what :func:`misses` gave of a model."""
+    own = {name: np.array(each, np.float64) for name, each in missed["laws"].items()}
+    spectra = {
+        rows: {name: np.array(each, np.float64) for name, each in found.items()}
+        for rows, found in missed["spectrum"].items()
+    }
     constants = [name for name in own if name.startswith(("log n times", "annealed times"))]
     others = [LOG, "annealed", *constants]
-    spectra = spectrum_misses(heads)
     return {
-        "heads": heads.key.shape[1],
-        "fitted": len(heads.of(fit=True).key),
-        "judged": len(heads.of(fit=False).key),
         "laws": _errors(own),
         "own law less": {other: _numbers(at.held_out_error(own[OWN], less=own[other])) for other in others},
         "spectrum": {name: _errors(each) for name, each in spectra.items()},
@@ -188,6 +204,12 @@ def tried(heads: Heads) -> dict[str, Any]:
             for name, each in spectra.items()
         },
     }
+
+
+def sizes(heads: Heads) -> dict[str, int]:
+    """The numbers of heads, and of the texts that fit and that judge."""
+    parts = {"fitted": heads.of(fit=True), "judged": heads.of(fit=False)}
+    return {"heads": heads.key.shape[1], **{name: len(each.key) for name, each in parts.items()}}
 
 
 def _errors(misses: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -207,7 +229,7 @@ def _numbers(found: at.HeldOutError) -> dict[str, float]:
 
 
 def tables(models: dict[str, Any]) -> dict[str, str]:
-    """The tables of the pages, by the names of their files, of what :func:`tried` gave of each model."""
+    """The tables of the pages, by the names of their files, of what is stored of each model."""
     with_heads = {f"{name}, {each['heads']} heads": each for name, each in models.items()}
     return {
         "heads-laws.md": _table("from", with_heads, "laws", _cell),

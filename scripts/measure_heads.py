@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from heads_held_out import Heads, tables, tried
+from heads_held_out import Heads, errors_of, misses, sizes, tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_measured"
 #: Folders that are not installed everywhere, and those of tables that a program wrote.
@@ -140,10 +140,10 @@ def _heads(arrays: Iterable[np.ndarray]) -> np.ndarray:
     return found.reshape(len(found), -1, *found.shape[-2:])
 
 
-def measured(model: str) -> tuple[str, dict[str, Any]]:
-    """The name of a model, and all that is stored of it."""
+def measured(model: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The name of a model, its facts, and what each prediction misses of each head on each text."""
     heads = minilm() if model == "minilm" else causal(Path(model))
-    return heads.name, {"python": platform.python_version(), **heads.facts, **tried(heads)}
+    return heads.name, {"python": platform.python_version(), **heads.facts, **sizes(heads)}, misses(heads)
 
 
 def main() -> int:
@@ -152,12 +152,15 @@ def main() -> int:
     parser.add_argument("models", nargs="*", help="minilm, and files of weights of train_causal.py")
     parser.add_argument("--output", type=Path, default=FOLDER, help="the folder of the files")
     options = parser.parse_args()
-    path = options.output / "heads.json"
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path, missed = (options.output / name for name in ("heads.json", "heads-misses.json"))
+    stored, every = (
+        json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (path, missed)
+    )
     for model in options.models:
-        name, found = measured(model)
-        stored = dict(sorted({**stored, name: found}.items()))
+        name, facts, every[name] = measured(model)
+        stored = dict(sorted({**stored, name: {**facts, **errors_of(every[name])}}.items()))
         path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        missed.write_text(json.dumps(every, separators=(",", ":")) + "\n", encoding="utf-8")
     for name, text in tables(stored).items():
         (options.output / name).write_text(text, encoding="utf-8")
     return 0

@@ -40,6 +40,16 @@ def test_the_tables_are_those_of_the_stored_numbers(scripts: Any, stored: dict[s
         assert (MEASURED / name).read_text(encoding="utf-8") == text, name
 
 
+def test_the_stored_errors_are_those_of_the_stored_misses(scripts: Any, stored: dict[str, Any]) -> None:
+    """What is missed of each head on each text is kept, so that A13 and A14 can be recomputed."""
+    every = json.loads((MEASURED / "heads-misses.json").read_text(encoding="utf-8"))
+    assert "MiniLM" in every
+    for name, missed in every.items():
+        assert np.shape(missed["laws"]["annealed"]) == (stored[name]["judged"], stored[name]["heads"])
+        for part, found in scripts[1].errors_of(missed).items():
+            assert found == stored[name][part], part
+
+
 def said(found: dict[str, float]) -> str:
     return f"{found['value']:.2f} ± {found['error']:.2f}"
 
@@ -143,8 +153,9 @@ def test_rows_are_those_of_attention(scripts: Any, is_causal: bool) -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_what_holds_by_construction_is_found(scripts: Any, is_causal: bool) -> None:
     """Of normal queries and keys the spectrum predicts the entropy, and a head's variance its law."""
-    found = scripts[1].tried(normal_heads(scripts, is_causal=is_causal))
-    assert (found["heads"], found["fitted"], found["judged"]) == (3, 3, 3)
+    heads = normal_heads(scripts, is_causal=is_causal)
+    found = scripts[1].errors_of(scripts[1].misses(heads))
+    assert scripts[1].sizes(heads) == {"heads": 3, "fitted": 3, "judged": 3}
     for each in found["spectrum"].values():
         assert each[scripts[1].SPECTRUM]["value"] < 0.12 < 0.2 < each["independent keys"]["value"]
     assert found["laws"][scripts[1].OWN]["value"] < 0.3 < found["laws"][scripts[1].LOG]["value"]

@@ -30,6 +30,7 @@ TABLES = {
     "run-causal-late.md": ("causal_late", "causal_length", "full"),
     "run-causal-by-length.md": ("causal_by_length", "causal_length", "full"),
     "run-causal-entropy.md": ("causal_entropy", "causal_length", "full"),
+    "run-causal-by-book.md": ("causal_by_book", "causal_length", "full"),
     "run-context.md": ("contexts", "context", "full"),
     "run-context-lengths.md": ("contexts_at_all_lengths", "context", "lengths"),
     "run-needle.md": ("needles", "length_tasks", "full"),
@@ -109,6 +110,34 @@ def causal_entropy(run):
             found = run.select("entropy", positions=positions, trained=law, reading="as trained")
             rows.append((positions, TRAINED[law], *(shown(e, ".2f") for e in found[:, -len(lengths) :].T)))
     return table(("positions", "trained", *(f"n = {n}" for n in lengths)), rows)
+
+
+def causal_by_book(run):
+    """What laws give late in long texts of each book, and what whole texts add, without positions."""
+    from studies.data.corpus import package_of
+
+    names = run.facts["source"]["held_out"]["names"]
+    books = run.select("text_cluster", positions="none", trained="standard", seed=run.axes["seed"][0])
+
+    def late(trained, reading):
+        return run.select("late_by_text", positions="none", trained=trained, reading=reading)
+
+    plain = late("standard", "as trained")
+    given = (
+        plain - late("log_n", "as trained"),
+        plain - late("standard", "log_n"),
+        plain - late("standard", "windows"),
+    )
+    rows = [
+        (
+            package_of(names[int(book)]),
+            int((books == book).sum()),
+            *(shown(each[:, books == book].mean(1), "+.3f") for each in given),
+        )
+        for book in np.unique(books)
+    ]
+    titles = ("trained under log n, gain", "log n put in, gain", "whole texts less windows")
+    return table(("book", "texts", *titles), sorted(rows, key=lambda row: -row[1]))
 
 
 def paired(run):

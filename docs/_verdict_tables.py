@@ -63,16 +63,28 @@ def _run(run, verdict):
 
 def contrasts(found):
     """A row for each contrast of each run."""
-    rows = [
-        "| run | difference | of | margin | mean ± error | interval | p | visible | seeds | verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+    findings = [
+        (run, one) for run, verdict in found.items() for claim in verdict.claims for one in claim.findings
     ]
-    for run, verdict in found.items():
-        rows += [_row(run, finding) for claim in verdict.claims for finding in claim.findings]
-    return "\n".join(rows)
+    beside = ("by cluster",) if any(one.by_cluster for _, one in findings) else ()
+    head = (
+        "run",
+        "difference",
+        "of",
+        "margin",
+        "mean ± error",
+        "interval",
+        "p",
+        "visible",
+        "seeds",
+        *beside,
+        "verdict",
+    )
+    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*rows, *(_row(run, one, beside) for run, one in findings)])
 
 
-def _row(run, found):
+def _row(run, found, beside):
     value = "" if math.isnan(found.value) else f"{found.value:+.2g}"
     if math.isnan(found.low):
         numbers = (value, "", "", "")
@@ -81,4 +93,10 @@ def _row(run, found):
         numbers = (f"{value} ± {found.error:.1g}", interval, f"{found.p:.1g}", f"{found.visible:.2g}")
     outcome = f"{found.outcome}{f': {found.note}' if found.note else ''}"
     of = f"{found.variable} ({found.unit})" if found.unit else found.variable
-    return f"| {' | '.join((run, found.name, of, f'{found.least:g}', *numbers, str(found.seeds), outcome))} |"
+    if beside and found.by_cluster:
+        low, high, degrees = found.by_cluster
+        beside = (f"{low:+.2g} to {high:+.2g} (df {degrees:.2g})",)
+    elif beside:
+        beside = ("",)
+    cells = (run, found.name, of, f"{found.least:g}", *numbers, str(found.seeds), *beside, outcome)
+    return f"| {' | '.join(cells)} |"

@@ -16,6 +16,7 @@ pytest.importorskip("tokenizers")
 from attnscale import SweepError  # noqa: E402
 from studies import stored  # noqa: E402
 from studies.causal_length import CausalLength  # noqa: E402
+from studies.data.corpus import package_of  # noqa: E402
 from studies.data.prose import PACKAGES, prose_files  # noqa: E402
 from studies.models.causal import (  # noqa: E402
     POSITIONS,
@@ -197,6 +198,62 @@ def test_every_reading_that_there_is_is_measured(corpus, tmp_path):
     assert len(ours.facts["source"]["train"]["sha256"]) == 64
 
 
+BY_PACKAGE = ("one", "two")
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """Three packages, one of them in usr/share, of sentences that stand in one place only."""
+    rng = random.Random(0)
+    for i, place in enumerate(("doc/one", "doc/two/html", "three")):
+        folder = tmp_path / "prose" / "usr" / "share" / place
+        folder.mkdir(parents=True)
+        for j in range(4):
+            text = "\n\n".join(sentence(rng) for _ in range(60))
+            (folder / f"{i}{j}.txt").write_text(text)
+    return str(tmp_path / "prose")
+
+
+def test_whole_packages_are_held_out_and_are_the_clusters(packages, tmp_path):
+    study = replace(
+        CausalLength.by_package(),
+        **{name: getattr(SMALL, name) for name in ("vocabulary", "width", "heads", "steps", "batch")},
+        **{name: getattr(SMALL, name) for name in ("train_length", "length")},
+        corpus=packages,
+        packages=BY_PACKAGE,
+        windows=4,
+    )
+    found = study.run(seeds=2, progress=False, store=tmp_path / "store")
+    source = found.facts["source"]
+    assert source["train"]["files"] == 4
+    held_out = source["held_out"]["names"]
+    assert {package_of(name) for name in held_out} == {*BY_PACKAGE}
+    files, clusters = (found.arrays[name][0, 0, 0] for name in ("text_file", "text_cluster"))
+    assert clusters.tolist() == [0, 0, 1, 1]
+    assert [package_of(held_out[int(each)]) for each in files] == ["one", "one", "two", "two"]
+    windows, same = (found.select("late", reading=each) for each in ("windows", "windows x 1.3"))
+    assert (windows != same).all()
+    judged = [each for claim in found.verdict().claims for each in claim.findings]
+    assert len(judged) == 9
+    assert all(1 <= each.degrees <= 2 and each.by_cluster is None for each in judged)
+    with pytest.raises(SweepError, match=r"windows must be at most .* of 129 tokens for 'one', got 50"):
+        replace(study, windows=100).run(seeds=1, progress=False)
+
+
+def test_the_roots_of_the_logarithm_that_models_are_trained_under_and_read_under():
+    one = model(trained="root_log")
+    rows = one._rows(0, 64, None)[0].double() * 4  # the head has 16 components
+    wanted = torch.arange(1, 65).log().add(1).div(1 + math.log(32)).sqrt()
+    torch.testing.assert_close(rows, wanted.double(), rtol=1e-6, atol=0)
+    factor = row_factor("root_log", 64, 32, 16)
+    np.testing.assert_allclose(factor, np.maximum(1, wanted.numpy()), rtol=1e-6)
+    tokens = text(65)
+    sharper, _ = one.losses(tokens[None, :17], factor=np.full(16, 1.3))
+    torch.testing.assert_close(
+        in_short_windows(one, tokens, 16, 1.3)[0][:16], sharper[0], rtol=1e-4, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -204,6 +261,8 @@ def test_every_reading_that_there_is_is_measured(corpus, tmp_path):
         ({"length": 64}, "length must be train_length=64 times a power of two, got 64"),
         ({"width": 30}, "width must be a multiple of 2 \\* heads, got 30 and 2"),
         ({"positions": ("learned",)}, "positions must be"),
+        ({"packages": BY_PACKAGE, "windows": 3}, "windows must be a multiple of 2 packages, got 3"),
+        ({"readings": ("windows / 4",)}, "readings must be like .* got 'windows / 4'"),
     ],
 )
 def test_bad_fields_are_named(changes, said):

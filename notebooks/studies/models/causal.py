@@ -164,7 +164,7 @@ class CausalModel(Transformer):
         if self.trained == "ssmax":
             return Learned("ssmax", s=self.slopes[layer])
         if self.trained == "root_log":
-            return f"{root_log(1, self.train_length)!r} * variance_invariant(n0=1)"
+            return f"{float(root_log(1, self.train_length))!r} * variance_invariant(n0=1)"
         return "standard" if self.trained == "standard" else f"log_n(base={self.train_length})"
 
     @torch.no_grad()

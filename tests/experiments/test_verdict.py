@@ -171,6 +171,10 @@ def test_degrees_of_freedom_are_those_of_seeds_and_of_clusters():
         assert found.high - found.value == pytest.approx(quantile * found.error)
     both = judge(criterion(), of_texts(of_books + of_seeds, text_cluster=books)).claims[0].findings[0]
     assert 3 < both.degrees < 3 + 4
+    large = np.repeat(np.arange(2.0), (31, 1))  # 1.07 clusters
+    few = judge(criterion(), of_texts(large + np.zeros((5, 1)), text_cluster=large)).claims[0].findings[0]
+    assert few.degrees == 1
+    assert few.outcome == "undecided"
 
 
 def test_an_old_criterion_keeps_its_intervals_and_has_those_by_cluster_beside_them():

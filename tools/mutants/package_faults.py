@@ -166,6 +166,13 @@ _TORCH = (
         "",
         pytest("tests/experiments/test_frame.py", k="killed_in_the_middle"),
     ),
+    Fault(
+        "few large clusters of texts count as as many of equal size",
+        f"{_PACKAGE}/experiments/_verdict.py",
+        "len(ids) ** 2 / np.square(sizes).sum()",
+        "len(sizes)",
+        pytest("tests/experiments/test_verdict.py", k="degrees_of_freedom"),
+    ),
 )
 
 _PAGES = (

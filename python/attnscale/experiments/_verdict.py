@@ -402,7 +402,7 @@ def judge(
         df = (v_s + v_c)^2 / (v_s^2 / (S - 1) + v_c^2 / (K - 1)),
 
     where v_s and v_c are the squared errors from S seeds and from clusters, and K = (sum n)^2 / sum n^2 is
-    the effective number of clusters of n texts each.
+    the effective number of clusters of n texts each; K - 1 counts as 1 where it is less.
 
     Parameters
     ----------
@@ -528,7 +528,7 @@ def _error(
     away = np.bincount(where, values.mean(0) - values.mean()) / len(ids)
     of_clusters = len(sizes) / (len(sizes) - 1) * np.square(away).sum()
     parts = np.array([by_seed.var(ddof=1) / seeds, of_clusters])
-    free = np.array([seeds, len(ids) ** 2 / np.square(sizes).sum()]) - 1
+    free = np.array([seeds - 1, max(1.0, len(ids) ** 2 / np.square(sizes).sum() - 1)])
     return error, float(parts.sum() ** 2 / np.sum(parts**2 / free))
 
 

@@ -75,6 +75,7 @@ def test_a_registered_run_carries_its_hash(capsys, tmp_path):
         status, _, err = train(capsys, *own, *other, "--registration", plan)
         assert (status, err.count("\n")) == (2, 1)
         assert f"--registration must be of this run, got '{plan}', whose {said}" in err
+        assert "commit" in err  # from which the run can be repeated
     plan.write_text(json.dumps({**json.loads(plan.read_text()), "rate": 0.5}))
     assert "which has another hash" in train(capsys, *own, "--registration", plan)[2]
 

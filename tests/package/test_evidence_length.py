@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pages import page
+from scipy import stats
 from stored_runs import EVIDENCE, cells, p_value, pair, run, there
 from studies.models.best_multiples import best_multiples
 
@@ -124,6 +125,11 @@ def test_causal_models_of_prose():
     assert f"Of that {windows.mean():.3f} are there in windows already" in text
     files = kept.select("text_file", positions="none", trained="standard")[0]
     assert (len(set(files)), len(files)) == (16, 32)
+    name = "trained under 1/sqrt(d) less log_n, none"
+    low, high, degrees = found[name].by_cluster
+    error = (high - low) / 2 / stats.t.isf(0.05 / 20 / 2, degrees)
+    assert pair(found[name].value, error, ".3f") in text
+    assert low < 0
     for trained, grown in (("standard", "2.63"), ("log_n", "1.67")):
         entropy = kept.select("entropy", reading="as trained", positions="none", trained=trained).mean(0)
         assert f"{entropy[-1] - entropy[4]:.2f}" == grown

@@ -81,8 +81,10 @@ def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> st
 def _repeat(stored: dict[str, Any]) -> str:
     """From where a registered run can be repeated."""
     if commit := stored.get("commit"):
-        return f"it was written at commit {commit}, which can repeat its run"
-    return 'the page "How we judge" names the commits of registrations without one'
+        return f"its run can be repeated from commit {commit}"
+    return (
+        'it names no commit; the page "How we judge" has those of the oldest runs of attnscale\'s own studies'
+    )
 
 
 def _difference(seen: Any, wanted: Any) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 
 from ._call.alone import attend_alone
 from ._call.call import Call
-from ._call.measures import blocks_of_rows, cut_rows, seen_in_block
+from ._call.measures import blocks_of_rows, seen_in_block
 from ._call.options import takes
 from ._call.rows import read_integers
 from ._call.types import RowOptions
 from ._call.weights import normalizer_of
 from ._checks import fit_to
-from ._homes import apply_at_home
+from ._homes import apply_at_home, is_tensor
 from ._options import hinted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class HeadKinds(NamedTuple):
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
-            means: list[Any] = [x if x is None else apply_at_home(_mean, x) for x in self]
+            means: list[Any] = [x if x is None else _mean(x) for x in self]
         return HeadKinds(*means)
 
 
@@ -118,15 +118,15 @@ def head_kinds(
     call = Call(query, key, None, options).read()
     normalizer = normalizer_of(options)
     rule = None if normalizer is None else normalizer._rule(call)
-    place, n_keys = _Places.of(call, tokens), call.inputs.key.shape[-2]
-    n_kinds = 3 if tokens is None else 4
+    place, n_keys = Places.of(call, tokens), call.inputs.key.shape[-2]
+    key_index, n_kinds = np.arange(n_keys), 3 if tokens is None else 4
     wide = call.inputs.dtype == np.float64
     found = np.empty((*call.row_shape, n_kinds + 2), np.float64 if wide else np.float32)
     some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
-    lead = np.broadcast_shapes(place.of_rows(slice(0, 1), n_keys)[1].shape[:-2], some.shape[:-2])
+    lead = np.broadcast_shapes(place.of_rows(slice(0, 1), key_index)[0][-1].shape[:-2], some.shape[:-2])
     for cut in blocks_of_rows((*lead, call.row_shape[-1]), n_keys * found.shape[-1]):
-        kinds, distance = place.of_rows(cut, n_keys)
-        value = np.stack((*kinds, distance), dtype=found.dtype)
+        kinds, distance = place.of_rows(cut, key_index)
+        value = np.stack(np.broadcast_arrays(*kinds, True, distance), dtype=found.dtype)
         found[..., cut, :] = attend_alone(call, rule, cut, np.moveaxis(value, 0, -1))
         seen = seen_in_block(call.inputs, call.intervals, call.mask, cut)
         for i, kind in enumerate(kinds):
@@ -140,27 +140,31 @@ def head_kinds(
     return HeadKinds(*results)
 
 
-def _mean(rows: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(np.nanmean(rows, axis=-1))
+def _mean(rows: Any) -> Any:
+    """The means of rows but for NaN; those of a tensor have gradients."""
+    if is_tensor(rows):
+        return rows.nanmean(-1)
+    return apply_at_home(lambda x: np.asarray(np.nanmean(x, axis=-1)), rows)
 
 
-class _Places(NamedTuple):
-    """Where queries stand among the keys. Arrays of queries broadcast to (..., heads, n_queries)."""
+class Places(NamedTuple):
+    """Where queries stand among the keys; arrays or tensors, each of queries (..., heads, n_queries)."""
 
-    own: NDArray[np.int64]  # the key that the query is aligned with
-    first: NDArray[np.int64]  # the first key of its document
-    known: NDArray[np.bool_]  # whether there is a key where the query stands
-    token: NDArray[np.int64] | None  # of that key
-    tokens: NDArray[np.int64] | None  # of all keys, (..., heads, n_keys)
+    own: Any  # the key that the query is aligned with
+    first: Any  # the first key of its document
+    known: Any  # whether there is a key where the query stands
+    token: Any = None  # of that key
+    before: Any = None  # the token in front of each key, (..., heads, 1, n_keys); of the first it is any
 
     @staticmethod
-    def of(call: Call, tokens: Any) -> _Places:
+    def of(call: Call, tokens: Any) -> Places:
+        """The places of a call that has been read, and its tokens, which may be None."""
         own, origin = call.intervals.aligned(), call.intervals.origin
         n_keys = call.inputs.key.shape[-2]
-        known = (own >= 0) & (own < n_keys)
         first = np.zeros(1, np.int64) if origin is None else origin
+        places = Places(*np.broadcast_arrays(own, first, (own >= 0) & (own < n_keys)))
         if tokens is None:
-            return _Places(own, first, known, None, None)
+            return places
         if call.names is not None:
             tokens = call.names.place_option("tokens", tokens, ("keys",))
         shape = (*call.inputs.leading[:-1], n_keys)
@@ -170,22 +174,18 @@ class _Places(NamedTuple):
         lead = np.broadcast_shapes(of_keys.shape[:-1], own.shape[:-1])
         padded = np.zeros((*lead, n_keys + 1), np.int64)
         padded[..., :n_keys] = of_keys
-        index = np.broadcast_to(np.where(known, own, n_keys), (*lead, own.shape[-1]))
-        return _Places(own, first, known, np.take_along_axis(padded, index, -1), of_keys)
+        index = np.broadcast_to(np.where(places.known, own, n_keys), (*lead, own.shape[-1]))
+        before = np.roll(of_keys, 1, -1)[..., None, :]
+        return places._replace(token=np.take_along_axis(padded, index, -1), before=before)
 
-    def of_rows(self, cut: slice, n_keys: int) -> tuple[list[NDArray[np.bool_]], NDArray[np.int64]]:
-        """Which keys of some rows are of each kind, the last of which is any key, and their distances.
+    def of_rows(self, cut: slice, key: Any) -> tuple[list[Any], Any]:
+        """Which keys of some rows are of each kind, and distances; all broadcast to (..., rows, n_keys).
 
-        Each array is (..., rows, n_keys).
+        The key is 0 ... n_keys - 1, an array or a tensor as the places are.
         """
-        key = np.arange(n_keys)
-        own, first, known = (cut_rows(x, cut, -1)[..., None] for x in (self.own, self.first, self.known))
+        own, first, known = (x[..., cut][..., None] for x in self[:3])
         kinds = [key == own - 1, key == own, key == first]
-        if self.tokens is not None and self.token is not None:
-            same = self.tokens[..., None, :] == cut_rows(self.token, cut, -1)[..., None]
-            before = same & known & (key >= first) & (key < own)
-            follows = np.zeros_like(before)
-            follows[..., 1:] = before[..., :-1]
-            kinds.append(follows)
-        *found, distance = np.broadcast_arrays(*kinds, True, np.abs(own - key))
-        return found, distance
+        if self.token is not None:
+            same = self.before == self.token[..., cut][..., None]
+            kinds.append(same & known & (key > first) & (key <= own))
+        return kinds, abs(own - key)

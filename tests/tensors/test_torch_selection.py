@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mass of a selection and strongest keys on tensors: the values are those on arrays, with gradients."""
+"""Mass of a selection, strongest keys and kinds of heads on tensors: the values on arrays, with gradients."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.conformance.backends import in_blocks  # noqa: E402
 pytestmark = pytest.mark.torch
 
 N, M = 9, 14
+TOKENS = np.random.default_rng(4).integers(0, 4, (2, M))
 RULES = (
     "softmax_1",
     "sink(logits=[0.5, 1])",
@@ -63,6 +64,13 @@ def test_values_are_those_on_arrays(around: Any) -> None:
                 torch.testing.assert_close(mass, arrays.to(mass.dtype), **close)
                 torch.testing.assert_close(top.weight, wanted.weight.to(mass.dtype), **close)
                 assert torch.equal(top.index, wanted.index)
+                kinds = at.torch.head_kinds(q, k, torch.from_numpy(TOKENS), **tensors(options))
+                on_arrays = at.head_kinds(q.double(), k.double(), TOKENS, **options)
+                for rows, numbers in zip(kinds, on_arrays, strict=True):
+                    assert rows.dtype == mass.dtype
+                    unit = {"rtol": 2e-6, "atol": close["atol"]} if rows is kinds.distance else close
+                    torch.testing.assert_close(rows, numbers.to(rows.dtype), equal_nan=True, **unit)
+                assert at.torch.head_kinds(q, k, **tensors(options)).induction is None
 
 
 @pytest.mark.parametrize("around", [nullcontext, in_blocks], ids=["a block", "blocks"])
@@ -75,13 +83,19 @@ def test_gradients_of_queries_keys_scales_masks_and_sinks(around: Any) -> None:
 
     def mass(q: Any, k: Any, scale: Any, mask: Any, sink: Any) -> Any:
         given = {"scale": scale, "attn_mask": mask, "normalizer": at.torch.Sink(sink), "causal": 3}
-        return at.torch.attention_mass(q, k, selection()[0], **given), at.torch.top_keys(
-            q, k, 3, **given
-        ).weight
+        top = at.torch.top_keys(q, k, 3, **given)
+        return at.torch.attention_mass(q, k, selection()[0], **given), top.weight
+
+    def kinds(q: Any, k: Any, scale: Any, mask: Any, sink: Any) -> Any:
+        given = {"scale": scale, "attn_mask": mask, "normalizer": at.torch.Sink(sink), "causal": 3}
+        rows = at.torch.head_kinds(q, k, TOKENS[0], **given)
+        assert not torch.isnan(rows.distance).any()
+        return *(x.nan_to_num() for x in rows), *rows.per_head()
 
     with around():
         leaves = [x.requires_grad_() for x in (q, k, scale, mask, sink)]
         assert torch.autograd.gradcheck(mass, leaves)
+        assert torch.autograd.gradcheck(kinds, leaves)
 
 
 def test_every_shape_of_a_selection() -> None:
@@ -114,6 +128,21 @@ def test_of_equal_scores_the_lower_key_and_places_without_a_key() -> None:
     assert at.torch.attention_mass(q, k[:, :0], [-1]).tolist() == [[0, 0]]
 
 
+def test_rows_without_a_key_of_a_kind_have_no_gradient() -> None:
+    """The first row has no previous key, and the second sees nothing at all."""
+    q, k = torch.ones(2, 1, 4, 2).requires_grad_()
+    mask = torch.tensor([[1], [0], [1], [1]], dtype=torch.bool)
+    kinds = at.torch.head_kinds(q, k, [3, 3, 3, 3], is_causal=True, attn_mask=mask)
+    nan = torch.nan
+    torch.testing.assert_close(kinds.previous, torch.tensor([[nan, nan, 1 / 3, 1 / 4]]), equal_nan=True)
+    torch.testing.assert_close(kinds.distance, torch.tensor([[0, nan, 1, 1.5]]), equal_nan=True)
+    torch.testing.assert_close(kinds.per_head().previous, torch.tensor([7 / 24]))
+    gradients = torch.autograd.grad([x.sum() for x in kinds.per_head()], (q, k))
+    assert all(torch.isfinite(x).all() for x in gradients)
+    none = at.torch.head_kinds(q, k[:, :0], torch.zeros(0, dtype=torch.int64))
+    assert all(torch.isnan(x).all() and x.shape == (1, 4) for x in none)
+
+
 @rows_are_lost
 def test_a_nan_reaches_the_rows_that_see_it() -> None:
     q, k = torch.zeros(1, 4, 2), torch.zeros(1, 4, 2)
@@ -125,6 +154,8 @@ def test_a_nan_reaches_the_rows_that_see_it() -> None:
     assert torch.isnan(weight[0, 2:]).all()
     assert index.tolist() == [[[0, -1], [0, 1], [-1, -1], [-1, -1]]]
     assert torch.equal(mass[0, :2], torch.tensor([1, 0.5]))
+    kinds = at.torch.head_kinds(q, k, [0, 0, 0, 0], is_causal=True)
+    assert all(torch.isnan(x[0, 2:]).all() and not torch.isnan(x[0, 1]) for x in kinds)
 
 
 def test_what_is_refused() -> None:
@@ -137,6 +168,8 @@ def test_what_is_refused() -> None:
         at.torch.top_keys(q, k, 1, backend="triton")
     with pytest.raises(ValueError, match="k must be at least 1"):
         at.torch.top_keys(q, k, 0)
+    with pytest.raises(TypeError, match="tokens must be integers, got float32"):
+        at.torch.head_kinds(q, k, torch.zeros(4))
 
 
 @pytest.mark.filterwarnings("default")
@@ -152,8 +185,9 @@ def test_on_another_device() -> None:
         (gradient,) = torch.autograd.grad(mass.square().sum(), leaf)
         top, equal = (at.torch.top_keys(leaf.detach(), place(x), 4, causal=3) for x in (k, tied))
         recall = top.recall(place(torch.from_numpy(selection())))
-        results = mass.detach(), gradient, top.index, top.weight, equal.index, recall
+        kinds = at.torch.head_kinds(leaf.detach(), place(k), place(torch.from_numpy(TOKENS)))
+        results = mass.detach(), gradient, top.index, top.weight, equal.index, recall, *kinds
         assert {x.device for x in results} == {leaf.device}
         found.append([x.cpu() for x in results])
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, other, equal_nan=True)

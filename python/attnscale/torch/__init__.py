@@ -32,7 +32,7 @@ from ._functional import attention, attention_entropy, attention_spans, attentio
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._lse import identify_lse
 from ._models.tally import Alarm
-from ._selection import attention_mass, top_keys
+from ._selection import attention_mass, head_kinds, top_keys
 from ._variants import cosformer_attention, efficient_attention, linear_attention, performer_attention, ssd
 from .nn._replace import replace_attention
 
@@ -62,6 +62,7 @@ __all__ = [
     "cosformer_attention",
     "differential_attention",
     "efficient_attention",
+    "head_kinds",
     "identify_lse",
     "linear_attention",
     "nn",

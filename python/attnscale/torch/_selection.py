@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a selection of keys keeps, and the strongest keys of each row, of tensors on any device."""
+"""What a selection of keys keeps, the strongest keys of each row and kinds of heads, on any device."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import math
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .._call.call import Call
 from .._call.options import takes
 from .._checks import positive_int
 from .._options import hinted
+from ..heads import HeadKinds, Places
 from ..selection import TopKeys, read_selected
 from ._arguments import Arguments, WeightOptions, read_call
 from ._blocks import blocks_of
 from ._device import backend_of, without_autocast
 from ._scores import key_count, rows_of
 from ._tensors import check_one_device, joined, on_cpu
+
+#: The options that say where a query stands among the keys.
+_PLACING = ("is_causal", "causal", "window", "key_lengths", "document_ids", "enable_gqa", "layout")
 
 
 @hinted
@@ -131,6 +137,68 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
 
         index, weight = (joined(parts, -2) for parts in block.in_blocks(strongest))
     return TopKeys(pad(index, (0, k - most), value=-1), pad(weight, (0, k - most)))
+
+
+@hinted
+@takes(WeightOptions)
+def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack[WeightOptions]) -> HeadKinds:
+    """:func:`attnscale.head_kinds` on tensors: how much each row reads of the previous key, the first, ...
+
+    Parameters
+    ----------
+    query, key : Tensor
+        As for :func:`attention`.
+    tokens : Tensor or array_like of int, shape (..., n_keys), optional
+        As for :func:`attnscale.head_kinds`.
+    {names}
+        As for :func:`attention_mass`.
+
+    Returns
+    -------
+    attnscale.HeadKinds
+        ``previous, itself, first, induction, distance``, each a tensor (..., heads, n_queries), and by
+        ``per_head()`` (..., heads); differentiable in all but tokens. A row that sees no such key is NaN and
+        has no gradient.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention` and :func:`attnscale.head_kinds`.
+
+    Notes
+    -----
+    Memory is that of :func:`attention_mass`.
+
+    Examples
+    --------
+    An aim to make the first head one of the previous token:
+
+    >>> import attnscale as at, torch
+    >>> q, k = torch.randn(2, 8, 32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    >>> loss = -at.torch.head_kinds(q, k, is_causal=True).per_head().previous[0].log()
+    >>> loss.backward()
+    """
+    call = _read(query, key, options)
+    device = query.device
+    given = {name: on_cpu(x) for name, x in options.items() if name in _PLACING}
+    q, k = (np.broadcast_to(np.float32(0), x.shape) for x in (call.query, call.key))
+    places = Places.of(Call(q, k, None, given).read(), on_cpu(tokens))
+    places = Places(*(None if x is None else torch.tensor(x, device=device) for x in places))
+    key_index = torch.arange(key_count(call), device=device)
+    with without_autocast(device):
+        block = blocks_of(call)
+
+        def rows(start: int, stop: int) -> tuple[Tensor, ...]:
+            scores, weights = block.weights(start, stop)
+            seen = scores.detach() != -math.inf  # NaN, too
+            kinds, distance = places.of_rows(slice(start, stop), key_index)
+            found = [(weights * kind).sum(-1).where((kind & seen).any(-1), math.nan) for kind in kinds]
+            total, away = weights.sum(-1), (weights * distance).sum(-1)
+            return *found, (away / total.where(total != 0, 1)).where(total != 0, math.nan)
+
+        previous, itself, first, *more = (joined(parts, -1) for parts in block.in_blocks(rows))
+    induction = None if tokens is None else more[0]
+    return HeadKinds(previous, itself, first, induction, more[-1])  # type: ignore[arg-type]
 
 
 def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:

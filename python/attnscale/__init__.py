@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from . import experiments as experiments
     from . import jax as jax
     from . import torch as torch
+    from ._report.headvis import export_headvis
     from ._report.make import report
     from ._report.result import Report, ReportPair
     from .calibrator import LawCalibrator
@@ -90,6 +91,7 @@ __all__ = [
     "convert_lse",
     "datasets",
     "entropy_curve",
+    "export_headvis",
     "get_num_threads",
     "head_kinds",
     "held_out_error",
@@ -158,6 +160,7 @@ _ELSEWHERE = {
     "convert_lse": "lse",
     "identify_lse": "lse",
     "entropy_curve": "curve",
+    "export_headvis": "_report.headvis",
     "head_kinds": "heads",
     "held_out_error": "held_out",
     "merge_states": "state",

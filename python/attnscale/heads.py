@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -18,6 +19,7 @@ from ._call.weights import normalizer_of
 from ._checks import fit_to
 from ._homes import apply_at_home, is_tensor
 from ._options import hinted
+from .selection import type_of_sums
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -116,18 +118,10 @@ def head_kinds(
     array([[0. , 0.5, 1. , 1.5]])
     """
     call = Call(query, key, None, options).read()
-    normalizer = normalizer_of(options)
-    rule = None if normalizer is None else normalizer._rule(call)
-    place, n_keys = Places.of(call, tokens), call.inputs.key.shape[-2]
-    key_index, n_kinds = np.arange(n_keys), 3 if tokens is None else 4
-    wide = call.inputs.dtype == np.float64
-    found = np.empty((*call.row_shape, n_kinds + 2), np.float64 if wide else np.float32)
-    some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
-    lead = np.broadcast_shapes(place.of_rows(slice(0, 1), key_index)[0][-1].shape[:-2], some.shape[:-2])
-    for cut in blocks_of_rows((*lead, call.row_shape[-1]), n_keys * found.shape[-1]):
-        kinds, distance = place.of_rows(cut, key_index)
-        value = np.stack(np.broadcast_arrays(*kinds, True, distance), dtype=found.dtype)
-        found[..., cut, :] = attend_alone(call, rule, cut, np.moveaxis(value, 0, -1))
+    place, n_kinds = Places.of(call, tokens), 3 if tokens is None else 4
+    found = np.empty((*call.row_shape, n_kinds + 2), type_of_sums(call))
+    for cut, kinds, sums in _sums(call, place, n_kinds + 2, lambda kinds, distance: [*kinds, True, distance]):
+        found[..., cut, :] = sums
         seen = seen_in_block(call.inputs, call.intervals, call.mask, cut)
         for i, kind in enumerate(kinds):
             np.copyto(found[..., cut, i], np.nan, where=~(kind & seen).any(-1))
@@ -138,6 +132,38 @@ def head_kinds(
     named = zip(HeadKinds._fields, rows, strict=True)
     results: list[Any] = [x if x is None else call.rows(x, name) for name, x in named]
     return HeadKinds(*results)
+
+
+def weight_by_distance(call: Call) -> NDArray[np.float64]:
+    """Sums of the weights of all rows of each head, (..., heads, bins), of a call that has been read.
+
+    The bins are the distances 0, 1, 2 and 3, 4 to 7, ...; the last one has all that are farther.
+    """
+    n_bins = (max(call.row_shape[-1], call.inputs.key.shape[-2], 1) - 1).bit_length() + 1
+    found = np.zeros((*call.row_shape[:-1], n_bins))
+
+    def in_bins(_: Any, distance: Any) -> list[Any]:
+        binary_digits = np.minimum(np.frexp(distance)[1], n_bins - 1)
+        return [binary_digits == i for i in range(n_bins)]
+
+    for _, _, sums in _sums(call, Places.of(call, None), n_bins, in_bins):
+        found += sums.sum(-2, dtype=np.float64)
+    return found
+
+
+def _sums(
+    call: Call, place: Places, count: int, numbers: Callable[[list[Any], Any], Any]
+) -> Iterator[tuple[slice, list[Any], NDArray[Any]]]:
+    """Blocks of rows: which they are, kinds of their keys, sums of weights times `count` numbers of keys."""
+    normalizer = normalizer_of(call.options)
+    rule = None if normalizer is None else normalizer._rule(call)
+    key = np.arange(call.inputs.key.shape[-2])
+    some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
+    lead = np.broadcast_shapes(place.of_rows(slice(0, 1), key)[0][-1].shape[:-2], some.shape[:-2])
+    for cut in blocks_of_rows((*lead, call.row_shape[-1]), len(key) * count):
+        kinds, distance = place.of_rows(cut, key)
+        value = np.stack(np.broadcast_arrays(*numbers(kinds, distance)), -1, dtype=type_of_sums(call))
+        yield cut, kinds, attend_alone(call, rule, cut, value)
 
 
 def _mean(rows: Any) -> Any:

@@ -85,7 +85,7 @@ def attention_mass(
     wanted = read_selected(selected, call.row_shape, n_keys, block_size)
     normalizer = normalizer_of(options)
     rule = None if normalizer is None else normalizer._rule(call)
-    found = np.empty((*call.row_shape, 1), _type_of(call))
+    found = np.empty((*call.row_shape, 1), type_of_sums(call))
     if wanted.shape[-2] == 1:  # all rows have one value, and attention is what it always is
         value = members(wanted, slice(None), n_keys, block_size)[..., 0, :, None].astype(found.dtype)
         call.core.attend(value, found, (), call.scale, rule)
@@ -193,7 +193,7 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOpti
     normalizer = normalizer_of(options)
     rule = None if normalizer is None else normalizer._rule(call)
     index = np.full((*call.row_shape, k), -1, np.int64)
-    weight = np.zeros(index.shape, _type_of(call))
+    weight = np.zeros(index.shape, type_of_sums(call))
     n_keys = call.inputs.key.shape[-2]
     most = min(k, n_keys)
     for cut in blocks_of_rows(call.row_shape, n_keys):
@@ -267,7 +267,8 @@ def _recall(index: NDArray[np.int64], selected: Any, block_size: int | None) -> 
 # ---- the strongest keys ------------------------------------------------------------------------------
 
 
-def _type_of(call: Call) -> type[np.floating[Any]]:
+def type_of_sums(call: Call) -> type[np.floating[Any]]:
+    """The type of sums of weights: float64 for float64 input, else float32."""
     return np.float64 if call.inputs.dtype == np.float64 else np.float32
 
 

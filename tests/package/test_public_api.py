@@ -50,6 +50,7 @@ NAMES = [
     "convert_lse",
     "datasets",
     "entropy_curve",
+    "export_headvis",
     "get_num_threads",
     "head_kinds",
     "held_out_error",
@@ -109,6 +110,8 @@ SIGNATURES = {
     "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', dims=None, num_threads=None, progress=False",
     "held_out_error": "misses, *, less=None",
+    "export_headvis": "directory, query, key, tokens, *, model_name='model', overwrite=False, "
+    f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "report": "query, key, *, lengths=None, laws=None, is_causal=False, enable_gqa=False, labels=None, "
     "about=None, tokens=None, spans=None, layout='bhsd', num_threads=None",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
@@ -190,8 +193,8 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
 
 
 def test_every_numeric_function_has_its_twin() -> None:
-    # A report puts the others together; what is done with an lse is NumPy as it is.
-    for name in SIGNATURES.keys() - {"report", "identify_lse", "convert_lse"}:
+    # Reports and files put the others together; what is done with an lse is NumPy as it is.
+    for name in SIGNATURES.keys() - {"report", "export_headvis", "identify_lse", "convert_lse"}:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name

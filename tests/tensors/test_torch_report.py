@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,39 @@ def test_kinds_of_heads_are_sums_of_the_weights_of_the_model(name: str) -> None:
 
 
 def test_kinds_of_heads_need_one_whole_text_that_was_kept() -> None:
-    with pytest.raises(ValueError, match=r"kinds of heads need self-attention, of record\(model, keep_heads"):
+    with pytest.raises(
+        ValueError, match=r"head_kinds and HeadVis need self-attention, of record\(model, keep_"
+    ):
         recorded(build("Bert"), keep_heads=False).head_kinds()
     with pytest.raises(ValueError, match="one text, got a batch of 2"):
         recorded(build("Bert"), batch=2).head_kinds()
+
+
+def test_headvis_shows_the_weights_of_the_model(tmp_path: Path) -> None:
+    """Two texts, one of them with padding; the files hold the strongest weights that the model had."""
+    model = build("Bert")
+    model.set_attn_implementation("eager")
+    texts, kept = [torch.arange(20).repeat(2), torch.arange(30).flip(0)], torch.arange(30) >= 5
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        p = [
+            model(input_ids=text[None], attention_mask=mask[None].long(), output_attentions=True).attentions
+            for text, mask in zip(texts, (torch.ones(40), kept), strict=True)
+        ]
+    words = [[f"t{token}" for token in text.tolist()] for text in (texts[0], texts[1][kept])]
+    folder = log.to_headvis(tmp_path / "data", words, model_name="small")
+    assert json.loads((folder / "config.json").read_text())["n_layers"] == 2
+    for layer, head in ((0, 0), (1, 3)):
+        found = json.loads((folder / "heads" / f"L{layer}H{head}.json").read_text())["sequences"]
+        assert sorted(each["sequence_id"] for each in found) == [0, 1]
+        for each in found:
+            number, n = each["sequence_id"], each["seq_len"]
+            assert each["tokens"] == words[number]
+            w = p[number][layer][0, head].double().numpy()[-n:, -n:].ravel()
+            np.testing.assert_allclose(each["attention_values"], w[each["attention_indices"]], atol=6e-5)
+    with pytest.raises(ValueError, match="tokens must be one for each query and each key of a text, got 40"):
+        log.to_headvis(tmp_path / "other", [words[0], words[0]])
+    with pytest.raises(ValueError, match="tokens must be one sequence for each of one or more texts"):
+        log.to_headvis(tmp_path / "other", words[:1])
+    with pytest.raises(ValueError, match="HeadVis need self-attention"):
+        recorded(build("Bert"), keep_heads=False).to_headvis(tmp_path / "other", words)
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]

@@ -198,7 +198,7 @@ def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack
 
         previous, itself, first, *more = (joined(parts, -1) for parts in block.in_blocks(rows))
     induction = None if tokens is None else more[0]
-    return HeadKinds(previous, itself, first, induction, more[-1])  # type: ignore[arg-type]
+    return HeadKinds(previous, itself, first, induction, more[-1])
 
 
 def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:

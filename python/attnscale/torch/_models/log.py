@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._checks import choose, shown
+from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from ..._calibrate.fit import Length
     from ..._report.result import Report
     from ...laws import Law
     from .calls import Call
@@ -404,14 +406,56 @@ class AttentionLog(Tabled):
             As :func:`attnscale.head_kinds`; if queries and keys were not kept, or the pass was not one whole
             text.
         """
+        return ByName(
+            (name, head_kinds(each.query, each.key, tokens, **each.options))
+            for name, each in self._whole_texts(self._last()).items()
+        )
+
+    def to_headvis(
+        self,
+        directory: str | Path,
+        tokens: Iterable[Sequence[str]],
+        *,
+        model_name: str = "model",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the files that HeadVis shows, if ``record(model, keep_heads=True)`` kept queries and keys.
+
+        Parameters
+        ----------
+        directory, model_name, overwrite
+            As for :func:`attnscale.export_headvis`.
+        tokens : iterable of sequence of str
+            Of each pass, which is one text, its tokens without padding.
+
+        Returns
+        -------
+        Path
+            The folder, with the heads of self-attention; the numbers of layers are those of ``layers``.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As :func:`attnscale.export_headvis`; if queries and keys were not kept, or a pass was not one
+            whole text.
+        """
+        kept = [self._whole_texts(one) for one in self._passes]
+        if len({tuple(each) for each in kept}) > 1:
+            raise ValueError("texts of HeadVis need passes through the same layers")
+        numbers = dict(zip(self.modules, self.layers, strict=True))
+        layers = [
+            Layer(numbers[name], [each[name] for each in kept]) for name in self._whole_texts(self._last())
+        ]
+        return write_headvis(directory, layers, tokens, model_name, overwrite=overwrite)
+
+    def _whole_texts(self, one: Mapping[str, Logged]) -> dict[str, Length]:
+        """The rows of self-attention in one pass, by module."""
+        kept = {name: each.kept for name, each in one.items() if each.kind == "self"}
         calls = self.calls
-        kept = {name: each.kept for name, each in self._last().items() if each.kind == "self"}
         rows = {name: whole_text(name, each, calls) for name, each in kept.items() if each is not None}
         if not rows:
-            raise ValueError("kinds of heads need self-attention, of record(model, keep_heads=True)")
-        return ByName(
-            (name, head_kinds(each.query, each.key, tokens, **each.options)) for name, each in rows.items()
-        )
+            raise ValueError("head_kinds and HeadVis need self-attention, of record(model, keep_heads=True)")
+        return rows
 
     def _last(self) -> dict[str, Logged]:
         if not self._passes:

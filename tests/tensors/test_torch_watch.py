@@ -253,6 +253,29 @@ def test_other_softmaxes_are_no_attention() -> None:
     assert not calls
 
 
+class OverDepth(nn.Module):
+    """A learned query with the axes of batch and heads attends to what earlier layers said of each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(32))
+
+    def forward(self, x: Any) -> Any:
+        query = self.query.view(1, 32).expand(*x.shape[:2], 1, 32)
+        return plain(query, x, x)
+
+
+def test_a_learned_query_of_each_token_attends() -> None:
+    x = torch.randn(2, 12, 3, 32)
+    model = OverDepth()
+    (call,), _ = watched(model, x)
+    wanted = (x @ model.query).detach() * SCALE
+    rows = call.statistics(["lse", "entropy"])
+    torch.testing.assert_close(rows["lse"][..., 0], wanted.logsumexp(-1))
+    weights = wanted.softmax(-1)
+    torch.testing.assert_close(rows["entropy"][..., 0], torch.special.entr(weights).sum(-1))
+
+
 class Looking(Model):
     """Patches of an image ask words, whose mask is none of patches; where they lie is no memory."""
 

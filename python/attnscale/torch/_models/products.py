@@ -210,9 +210,12 @@ def _is_last_axis(args: tuple[Any, ...], kwargs: dict[str, Any], ndim: int) -> b
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], width: int) -> Scores | None:
-    """The note of a product, None where it can be no scores: of a parameter, or of one row of numbers."""
+    """The note of a product, None where it can be no scores: of a parameter, or of one row of numbers.
+
+    A parameter that has got the axes of batch and heads is a query that was learned, and makes scores.
+    """
     tensors = [*_tensors((*args, *kwargs.values()))]
-    if len(tensors) < 2 or any(_is_parameter(x) or x.ndim < 2 for x in tensors[-2:]):
+    if len(tensors) < 2 or any(x.ndim < 2 or (_is_parameter(x) and x.ndim < 4) for x in tensors[-2:]):
         return None
     query, key = (x.detach() for x in tensors[-2:])
     if name == "einsum":

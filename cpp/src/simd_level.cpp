@@ -91,6 +91,8 @@ constexpr level levels[] = {
     {&detail::emulated_amx_bf16_kernels, always, never},
 #endif
     {&detail::neon_kernels, always, always}};
+#elif defined(__wasm__)
+constexpr level levels[] = {{&detail::wasm_kernels, always, always}};
 #else
 constexpr level levels[] = {{&detail::baseline_kernels, always, always}};
 #endif

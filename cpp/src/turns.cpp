@@ -5,8 +5,11 @@
 #include <chrono>
 #include <cstddef>
 #include <numeric>
-#include <thread>
 #include <unordered_map>
+
+#if !defined(__wasm__)
+#include <thread>
+#endif
 
 namespace attnscale::detail {
 namespace {
@@ -43,7 +46,8 @@ void join_equal(const gradient_problem& problem, joined_heads& joined, Find find
 }
 
 /// Who waits for longer waits for a thread that has no core: it leaves its own to that one.
-void rest_for_a_moment(std::int64_t round) {
+void rest_for_a_moment([[maybe_unused]] std::int64_t round) {
+#if !defined(__wasm__)  // where one thread alone takes the blocks in order, and never waits
   if (round % 64 == 63 && round > 4096)
     return std::this_thread::sleep_for(std::chrono::microseconds(20));
   if (round % 64 == 63) return std::this_thread::yield();
@@ -51,6 +55,7 @@ void rest_for_a_moment(std::int64_t round) {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#endif
 #endif
 }
 

@@ -160,6 +160,9 @@ struct level_kernels {
 #elif defined(__aarch64__)
 #define ATTNSCALE_FOR_LEVELS(f) f(neon)
 #define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)
+#elif defined(__wasm__)
+#define ATTNSCALE_FOR_LEVELS(f) f(wasm)
+#define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)
 #else
 #define ATTNSCALE_FOR_LEVELS(f) f(baseline)
 #define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)

@@ -26,7 +26,7 @@ using attnscale::detail::point_set;
 using attnscale::detail::ratio_sums;
 
 inline matrix rows_of(const float* data, int64_t dim, int64_t component) {
-  return {data + component, {element_type::float32, dim, 1}};
+  return {data + component, {element_type::float32, static_cast<ptrdiff_t>(dim), 1}};
 }
 
 struct distance_workspace {

@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__wasm_simd128__) && !defined(__EMSCRIPTEN__)
+// xsimd looks for Emscripten where it needs the instructions alone.
+#define __EMSCRIPTEN__
+#include <xsimd/config/xsimd_config.hpp>
+#undef __EMSCRIPTEN__
+#endif
 #include <xsimd/xsimd.hpp>
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -42,6 +48,9 @@
 #elif defined(__aarch64__)
 #define ATTNSCALE_LEVEL neon
 #define ATTNSCALE_ARCH xsimd::neon64
+#elif defined(__wasm_simd128__)
+#define ATTNSCALE_LEVEL wasm
+#define ATTNSCALE_ARCH xsimd::wasm
 #else
 #error "attnscale has no SIMD level for this architecture"
 #endif
@@ -104,6 +113,8 @@ ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
 #include "kernels/simd/avx2.hpp"
 #elif defined(__SSE2__)
 #include "kernels/simd/sse2.hpp"
+#elif defined(__wasm_simd128__)
+#include "kernels/simd/wasm.hpp"
 #else
 #include "kernels/simd/neon.hpp"
 #endif

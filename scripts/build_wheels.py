@@ -4,6 +4,7 @@
     python scripts/build_wheels.py dist            # all of them, into dist
     python scripts/build_wheels.py dist --again    # and once more elsewhere, without ccache: the same bytes?
 
+They have the WebAssembly module, which scripts/build_wasm.py has built before and the source archive has not.
 Run by the Python of build/wheel-tools (`make wheels` fills it: scripts/wheel-tools.txt): the wheels are for
 it. Its headers serve for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not
 the target's.
@@ -22,7 +23,7 @@ import tarfile
 from importlib.metadata import files, version
 from pathlib import Path
 
-from zig_targets import ROOT, WHEELS, Target, cmake_defines, write_compiler
+from zig_targets import ROOT, WASM_MODULE, WHEELS, Target, cmake_defines, write_compiler
 
 
 def main() -> None:
@@ -120,6 +121,7 @@ def build_wheel(
     suffix = target.ext_suffix(sys.version_info[:2])
     defines |= {"Python_INCLUDE_DIR": str(headers), "PYTHON_MODULE_EXTENSION": suffix}
     defines |= {"PYTHON_MODULE_DEBUG_POSTFIX": "", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
+    defines["ATTNSCALE_WASM_MODULE"] = str(WASM_MODULE)
     # Files of an archive have its time, whenever they were changed: ninja would take old objects for new.
     shutil.rmtree(work / target.triple, ignore_errors=True)
     interpreter = f"cp{sys.version_info[0]}{sys.version_info[1]}"

@@ -43,6 +43,8 @@ PORTS = (
     Target("x86_64-windows-gnu", "Windows", "AMD64"),
 )
 WASM = Target("wasm32-wasi", "WASI", "wasm32")
+#: Beside the files of JavaScript that read it; git ignores it.
+WASM_MODULE = ROOT / "python" / "attnscale" / "_wasm" / "attnscale.wasm.gz"
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:

@@ -33,11 +33,14 @@ bool is_name(std::string_view text) {
 }  // namespace
 
 std::string as_literal(double number) {
-  char text[64];
   const bool whole = number == std::floor(number) && std::fabs(number) < 0x1p53;
-  const auto end = whole ? std::to_chars(text, text + sizeof text, static_cast<long long>(number))
-                         : std::to_chars(text, text + sizeof text, number);
-  return {text, end.ptr};
+  if (whole) return std::to_string(static_cast<long long>(number));
+#if defined(__wasm__)
+  return text_of(number);  // the tables of to_chars have 130 kB
+#else
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+#endif
 }
 
 spelled_call read_call(std::string_view given) {

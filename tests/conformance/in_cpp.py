@@ -41,19 +41,36 @@ class InCpp(Backend):
         )
 
     def values(self, arrays: list[Any], case: Case, statistics: tuple[str, ...]) -> Arrays:
-        found = _answer([*_lines(arrays, case), f"statistics {' '.join(statistics)}"])
+        found = self._answer([*_lines(arrays, case), f"statistics {' '.join(statistics)}"])
         counts = ("n_visible", "argmax", "support")
         return {name: x.astype(np.int64) if name in counts else x for name, x in found.items()}
 
     def gradients(self, arrays: list[Any], case: Case, cotangents: Arrays) -> Arrays:
         weights = [f"grad_{name} {_text(x)}" for name, x in cotangents.items()]
-        found = _answer([*_lines(arrays, case), *weights])
+        found = self._answer([*_lines(arrays, case), *weights])
         for name, parameter in truth.parameters(case.options).items():
             if name in ("logits", "scale"):
                 found[name] = _sum_to(found[name], parameter.shape, of_heads=name == "logits")
             elif name == "bias":
                 found[name] = found[name].sum()
         return found
+
+    def _answer(self, lines: list[str]) -> Arrays:
+        """What the program says of a call."""
+        status, said, error = self.ask("\n".join(lines) + "\n")
+        assert status == 0, error
+        found = {}
+        for line in said.splitlines():
+            name, n_axes, *rest = line.split()
+            shape, numbers = [int(x) for x in rest[: int(n_axes)]], rest[int(n_axes) :]
+            found[name] = np.array(numbers, np.float64).reshape(shape)
+        return found
+
+    def ask(self, call: str) -> tuple[int, str, str]:
+        """Runs the program: its exit status, what it prints and what it says on the standard error."""
+        assert _PROGRAM.exists(), f"{_PROGRAM} is not built: cmake --build --preset gcc"
+        ran = subprocess.run([_PROGRAM], input=call, capture_output=True, text=True, check=False)
+        return ran.returncode, ran.stdout, ran.stderr
 
 
 def _sum_to(rows: Any, shape: tuple[int, ...], *, of_heads: bool) -> Any:
@@ -107,21 +124,6 @@ def _normalizer(normalizer: Any) -> str | None:
         logits = np.asarray(normalizer.logits)
         return f"sink {_text(logits[:, None] if logits.ndim else logits)}"
     return {"softmax": None, "sparsemax": "entmax 2"}.get(normalizer.name, normalizer.name)
-
-
-def _answer(lines: list[str]) -> Arrays:
-    """What the program says of a call."""
-    assert _PROGRAM.exists(), f"{_PROGRAM} is not built: cmake --build --preset gcc"
-    ran = subprocess.run(
-        [_PROGRAM], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    found = {}
-    for line in ran.stdout.splitlines():
-        name, n_axes, *rest = line.split()
-        shape, numbers = [int(x) for x in rest[: int(n_axes)]], rest[int(n_axes) :]
-        found[name] = np.array(numbers, np.float64).reshape(shape)
-    return found
 
 
 def backends() -> dict[str, Backend]:

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from attnscale.conformance._cases import CASES
 
-from . import in_cpp
+from . import in_cpp, in_wasm
 from .backends import Backend, in_python
 
 #: All that compute attention here, by name.
-BACKENDS = in_python() if os.environ.get("TRITON_INTERPRET") == "1" else in_python() | in_cpp.backends()
+BACKENDS = in_python()
+if os.environ.get("TRITON_INTERPRET") != "1":
+    BACKENDS |= in_cpp.backends() | in_wasm.backends()
 #: Backends that need nothing but this package.
 _CORE = ("NumPy", "C++")
 #: Cases whose "values" or "gradients" a backend does not give as it should.
@@ -55,6 +57,8 @@ def _marks(backend: str, name: str, kind: str) -> list[Any]:
     marks: list[Any] = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
     if backend == "JAX":
         marks.append(pytest.mark.jax)
+    elif backend == "WebAssembly":
+        marks.append(pytest.mark.maintainer)
     elif backend not in _CORE:
         marks.append(pytest.mark.torch)
     return marks

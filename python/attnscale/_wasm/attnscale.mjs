@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The core of attnscale in WebAssembly: typed arrays in, plain objects out. attnscale.d.mts says what
-// each function takes. Works in Node and in a page; the caller brings the bytes of attnscale.wasm.
+// each function takes. Works in Node and in a page; the caller brings the bytes of attnscale.wasm.gz.
 
 const ALIGNMENTS = [undefined, "top_left", "bottom_right"];
 const MODELS = ["sphere", "gaussian", "correlated"];
@@ -10,9 +10,14 @@ const PROJECTIONS = ["gaussian", "sign", "sparse"];
 const PER = ["row", "head", "all"];
 const INTEGERS = ["n_visible", "argmax", "support"];
 
-/** Compiles the module and returns its functions. */
+/** Compiles the module, whose bytes may be compressed, and returns its functions. */
 export async function load(bytes) {
-  return new Core(await WebAssembly.compile(bytes));
+  let module = new Uint8Array(bytes);
+  if (module[0] === 0x1f) {
+    const stream = new Blob([module]).stream().pipeThrough(new DecompressionStream("gzip"));
+    module = await new Response(stream).arrayBuffer();
+  }
+  return new Core(await WebAssembly.compile(module));
 }
 
 function refuse(message) {

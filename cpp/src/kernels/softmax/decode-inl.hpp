@@ -283,6 +283,9 @@ class decode_run {
 
 /// Few queries: the channels go into the lanes, which rounds products differently.
 inline bool is_decode(const attend_block& block) {
+#if defined(ATTNSCALE_SOFTMAX_ALONE)
+  return false;  // a sixth of the module for WebAssembly
+#endif
   return block.rows <= decode_rows && !(block.wanted & attnscale::detail::wanted_panels);
 }
 

@@ -291,6 +291,7 @@ ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
   switch (rule) {
     case normalizer::softmax:
       return f(softmax_weights{});
+#if !defined(ATTNSCALE_SOFTMAX_ALONE)
     case normalizer::sigmoid:
       return f(sigmoid_weights{});
     case normalizer::relu:
@@ -299,8 +300,8 @@ ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
       return f(relu_weights<2>{});
     case normalizer::softpick:
       return f(softpick_weights{});
-    case normalizer::entmax:
-    case normalizer::top_k:
+#endif
+    default:
       break;  // see sparse/
   }
   __builtin_unreachable();

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C++ API in WebAssembly as a backend: the program of in_cpp.py, in wasmtime."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .backends import Backend
+from .in_cpp import InCpp
+
+PROGRAM = Path(__file__).parents[2] / "build" / "wasm" / "cpp" / "wasm" / "conformance.wasm"
+
+
+class InWasm(InCpp):
+    """Each call has an instance of its own."""
+
+    def ask(self, call: str) -> tuple[int, str, str]:
+        wasmtime, engine, module = _compiled()
+        with tempfile.TemporaryDirectory() as name:
+            paths = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
+            paths[0].write_text(call)
+            store, wasi = wasmtime.Store(engine), wasmtime.WasiConfig()
+            wasi.stdin_file, wasi.stdout_file, wasi.stderr_file = paths
+            store.set_wasi(wasi)
+            linker = wasmtime.Linker(engine)
+            linker.define_wasi()
+            status = 0
+            try:
+                linker.instantiate(store, module).exports(store)["_start"](store)
+            except wasmtime.ExitTrap as ended:
+                status = ended.code
+            del store  # which closes the files
+            return status, paths[1].read_text(), paths[2].read_text()
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    import wasmtime
+
+    engine = wasmtime.Engine()
+    return wasmtime, engine, wasmtime.Module.from_file(engine, str(PROGRAM))
+
+
+def backends() -> dict[str, Backend]:
+    """The backend, where the program is built."""
+    return {"WebAssembly": InWasm()} if PROGRAM.exists() else {}
+
+
+# wasmtime frees them no more once Python has let go of its functions.
+atexit.register(_compiled.cache_clear)

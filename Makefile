@@ -45,7 +45,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 unexport PYTHONDONTWRITEBYTECODE
 
 CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
-CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples -name '*.?pp')
+CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples cpp/wasm -name '*.?pp')
 say = @scripts/step "$(1)"
 comma := ,
 

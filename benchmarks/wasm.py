@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forward passes of the WebAssembly module in Node, of plain JavaScript there and of the core's level SSE2, as a table.
+"""A table of forward passes: the WebAssembly module in Node, plain JavaScript there, and the core at SSE2.
 
 python benchmarks/wasm.py > docs/_measured/wasm.md
 
@@ -11,18 +11,19 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import attnscale as at
-import attnscale_bench as bench
 import numpy as np
+from attnscale_bench._machine import cpu_model
 
-N, HEAD_DIM, ROUNDS = 1024, 64, 7
+N, HEAD_DIM, ROUNDS = 1024, 64, 5
 MODULE = Path(at.__file__).parent / "_wasm" / "attnscale.mjs"
 Seconds = dict[str, dict[str, float]]
 
@@ -30,24 +31,25 @@ Seconds = dict[str, dict[str, float]]
 def main() -> None:
     """Measure in turns, and print the table."""
     rounds = [(in_core(), in_node()) for _ in range(ROUNDS)]
+    own, js = (least([each[i] for each in rounds]) for i in range(2))
     today = datetime.datetime.now(datetime.UTC).date()
     program = subprocess.run([node(), "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    print(f"Measured on {today}: {bench.cpu_name()}, Node {program}, one head, n = {N}, d = {HEAD_DIM}, one thread;")
-    print(f"medians of {ROUNDS} rounds of the shortest of 30 calls (8 of plain JavaScript), quartiles in brackets.\n")
+    print(f"Measured on {today}: {cpu_model()}, Node {program}, one head, n = {N}, d = {HEAD_DIM}, one")
+    print(f"thread; the shortest call of {ROUNDS} rounds, in which the three take turns.\n")
     print("| | the module | of the speed of SSE2 | faster than plain JavaScript |\n|---|---|---|---|")
-    names = {"forward": "output", "statistics": "output, lse and entropy"}
     for dtype in ("float32", "float64"):
-        for call, shown in names.items():
-            milliseconds = spread([1e3 * js[dtype][call] for _, js in rounds], "{:.1f}")
-            share = spread([100 * own[dtype][call] / js[dtype][call] for own, js in rounds], "{:.0f}")
-            faster = spread([js[dtype]["plain"] / js[dtype][call] for _, js in rounds], "{:.0f}")
-            print(f"| {dtype}, {shown} | {milliseconds} ms | {share} % | {faster} times |")
+        for call, shown in (("forward", "output"), ("statistics", "output, lse and entropy")):
+            here, core, plain = js[dtype][call], own[dtype][call], js[dtype]["plain"]
+            row = f"{1e3 * here:.1f} ms | {100 * core / here:.0f} % | {plain / here:.0f} times |"
+            print(f"| {dtype}, {shown} | {row}")
 
 
-def spread(values: list[float], form: str) -> str:
-    """The median, and the quartiles."""
-    low, middle, high = (form.format(x) for x in statistics.quantiles(values))
-    return f"{middle} ({low} to {high})"
+def least(rounds: list[Seconds]) -> Seconds:
+    """The shortest time of each call."""
+    return {
+        dtype: {call: min(each[dtype][call] for each in rounds) for call in times}
+        for dtype, times in rounds[0].items()
+    }
 
 
 def node() -> Path:
@@ -61,7 +63,8 @@ def node() -> Path:
 def in_node() -> Seconds:
     """Of the module and of plain JavaScript."""
     script = Path(__file__).with_suffix(".mjs")
-    command = [node(), script, MODULE, MODULE.with_suffix(".wasm.gz"), str(N), str(HEAD_DIM)]
+    given = (script, MODULE, MODULE.with_suffix(".wasm.gz"), N, HEAD_DIM)
+    command = [str(node()), *map(str, given)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found: Seconds = json.loads(ran.stdout)
     return found
@@ -81,22 +84,24 @@ def here() -> Seconds:
     rng = np.random.default_rng(0)
     found: Seconds = {}
     for dtype in (np.float32, np.float64):
-        q, k, v = (rng.uniform(-1, 1, (N, HEAD_DIM)).astype(dtype) for _ in range(3))
-        calls = {
-            "forward": lambda q=q, k=k, v=v: at.attention(q, k, v, num_threads=1),
-            "statistics": lambda q=q, k=k, v=v: at.attention_statistics(
-                q, k, v, statistics=("lse", "entropy"), num_threads=1
+        given = [rng.uniform(-1, 1, (N, HEAD_DIM)).astype(dtype) for _ in range(3)]
+        found[dtype.__name__] = {
+            "forward": shortest(partial(at.attention, *given, num_threads=1)),
+            "statistics": shortest(
+                partial(at.attention_statistics, *given, statistics=("lse", "entropy"), num_threads=1)
             ),
         }
-        found[dtype.__name__] = {}
-        for name, call in calls.items():
-            times = []
-            for _ in range(30):
-                begin = time.perf_counter()
-                call()
-                times.append(time.perf_counter() - begin)
-            found[dtype.__name__][name] = min(times)
     return found
+
+
+def shortest(call: Callable[[], object]) -> float:
+    """Seconds of the shortest of 30 calls."""
+    times = []
+    for _ in range(30):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
 
 
 if __name__ == "__main__":

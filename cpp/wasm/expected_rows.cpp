@@ -25,8 +25,7 @@ constexpr std::array<double, 4> half_weights{0.3626837833783620, 0.3137066458778
                                              0.2223810344533745, 0.1012285362903763};
 
 constexpr double breaks[] = {3.7, 2.8, 1.9, 1.0, 0.0, -1.2, -3.0, -6.0};
-constexpr double levels[] = {-24, -18, -13, -9,  -6,  -4,  -2.4,
-                             -1.1, 0,  0.8, 1.5, 2.2, 2.9, 3.5};
+constexpr double levels[] = {-24, -18, -13, -9, -6, -4, -2.4, -1.1, 0, 0.8, 1.5, 2.2, 2.9, 3.5};
 constexpr double near_end[] = {50, 24, 11, 5, 2, 0.6, 0.1};
 constexpr double at_end = 5e-14, neglected = 30, largest_beta = 1e60;
 
@@ -84,12 +83,13 @@ class density {
   numbers panels(double log_n, double beta) const {
     if (!sphere_) {
       const double top = std::sqrt(2 * (log_n + neglected)) + 1;
-      return spread(top, [](double v) { return std::min(1.5, 10 / (1 + v)); }, 8.5,
-                    [](double) { return 1.5; });
+      return spread(
+          top, [](double v) { return std::min(1.5, 10 / (1 + v)); }, 8.5,
+          [](double) { return 1.5; });
     }
     const auto width = [this](double v) {
-      return std::min({1.5 * std::cosh(v) / std::sqrt(slope_),
-                       10 / (slope_ * std::tanh(v) + 1e-300), 3.5});
+      return std::min(
+          {1.5 * std::cosh(v) / std::sqrt(slope_), 10 / (slope_ * std::tanh(v) + 1e-300), 3.5});
     };
     const double end = span(beta) + 36 / slope_;
     return spread(std::min(end, reach(log_n + neglected)), width, std::min(end, reach(36)), width);

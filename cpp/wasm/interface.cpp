@@ -53,8 +53,9 @@ std::int64_t count_of(const char* name, double number) {
   return static_cast<std::int64_t>(number);
 }
 
-/// A call, row-major: query (heads, query_rows, head_dim), of whose rows the first n_queries of each
-/// head take part; key and value (kv_heads, key_rows, ...) likewise. NaN and address 0: not given.
+/// A call, row-major: query (heads, query_rows, head_dim), of whose rows the first n_queries of
+/// each head take part; key and value (kv_heads, key_rows, ...) likewise. NaN and address 0: not
+/// given.
 struct call {
   double is_double, heads, kv_heads, n_queries, n_keys, head_dim, value_dim, query_rows, key_rows;
   double query, key, value;     // addresses
@@ -204,8 +205,8 @@ void ATTNSCALE_EXPORTED(attnscale_solve_scale)(const call* given, const double* 
                                                double* const* numbers, bool* const* flags) {
   const attention_options options = given->options();
   const call_description made = given->describe(options);
-  const std::size_t n = std::size_t(sharing == 2 ? 1 : given->heads) *
-                        std::size_t(sharing ? 1 : given->n_queries);
+  const std::size_t n =
+      std::size_t(sharing == 2 ? 1 : given->heads) * std::size_t(sharing ? 1 : given->n_queries);
   number_or_array<double> wanted(*target);
   if (!one_target) {
     auto each = dense_array<double>::from_shape({n});
@@ -275,8 +276,7 @@ void ATTNSCALE_EXPORTED(attnscale_jl_distortion)(const float* points, double n, 
   options.eps.assign(eps, eps + count);
   const jl_distortion_result found =
       jl_distortion(points, count_of("n", n), count_of("dim", dim), options);
-  for (const double each :
-       {found.least, found.most, found.mean, found.variance, found.distortion})
+  for (const double each : {found.least, found.most, found.mean, found.variance, found.distortion})
     *out++ = each;
   for (const jl_share& each : found.shares) *out++ = each.outside, *out++ = each.outside_bound;
 }

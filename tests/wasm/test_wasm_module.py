@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -26,7 +27,12 @@ PRELUDE = f"""
 import {{ readFileSync }} from "node:fs";
 const made = [];
 const {{ Instance }} = WebAssembly;
-WebAssembly.Instance = class {{ constructor(...given) {{ const one = new Instance(...given); made.push(one); return one; }} }};
+WebAssembly.Instance = class {{
+  constructor(...given) {{
+    made.push(new Instance(...given));
+    return made.at(-1);
+  }}
+}};
 const {{ load }} = await import({(FOLDER / "attnscale.mjs").as_uri()!r});
 const core = await load(readFileSync({str(MODULE)!r}));
 const given = JSON.parse(readFileSync(0));
@@ -36,8 +42,15 @@ const typed = (call) => {{
   for (const name of ["query", "key", "value"]) if (call[name]) arrays[name] = type.from(call[name]);
   return {{ ...call.options, ...arrays }};
 }};
-const said = (run) => {{ try {{ return run(); }} catch (error) {{ return `${{error.name}}: ${{error.message}}`; }} }};
-const show = (name, x) => ArrayBuffer.isView(x) ? Array.from(x, (each) => Number.isFinite(each) ? each : String(each)) : x;
+const said = (run) => {{
+  try {{
+    return run();
+  }} catch (error) {{
+    return `${{error.name}}: ${{error.message}}`;
+  }}
+}};
+const number = (x) => Number.isFinite(x) ? x : String(x);
+const show = (name, x) => ArrayBuffer.isView(x) ? Array.from(x, number) : x;
 const answer = (x) => console.log(JSON.stringify(x, show));
 """
 
@@ -63,7 +76,7 @@ def numbers(x: Any) -> Any:
     return np.array(x, np.float64)
 
 
-STATISTICS = ["lse", "entropy", "max_score", "min_score", "score_variance", "concentration", "n_visible", "argmax"]
+STATISTICS = ["lse", "entropy", "max_score", "min_score", "score_variance", "n_visible", "argmax"]
 #: Options of Python, and those of the module.
 CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
@@ -71,7 +84,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"is_causal": True, "scale": "log_n(base=16)"},
         {"causal": "top_left", "scale": "log_n(base=16)"},
     ),
-    "window": ({"causal": "bottom_right", "window": (5, None)}, {"causal": "bottom_right", "window": [5, None]}),
+    "window": (
+        {"causal": "bottom_right", "window": (5, None)},
+        {"causal": "bottom_right", "window": [5, None]},
+    ),
     "number and soft-cap": ({"scale": -0.7, "softcap": 2.0}, {"scale": -0.7, "softcap": 2.0}),
 }
 
@@ -98,10 +114,12 @@ def test_attention(arrays: tuple[Any, Any, Any], name: str, dtype: str) -> None:
     want = at.attention_statistics(q, k, v, statistics=STATISTICS, enable_gqa=True, **options)
     tolerance = {"rtol": 2e-5, "atol": 1e-5} if dtype == "float32" else {"rtol": 1e-9, "atol": 1e-11}
     for each in ("output", *STATISTICS):
-        np.testing.assert_allclose(numbers(found[each]), np.ravel(getattr(want, each)), **tolerance, err_msg=each)
+        exact = np.ravel(getattr(want, each))
+        np.testing.assert_allclose(numbers(found[each]), exact, **tolerance, err_msg=each)
     weights = at.attention_weights(q, k, enable_gqa=True, **options)
     np.testing.assert_allclose(numbers(found["weights"]), weights.ravel(), **tolerance)
-    np.testing.assert_allclose(numbers(found["received"]), weights.sum(-2, dtype=np.float64).ravel(), **tolerance)
+    received = weights.sum(-2, dtype=np.float64).ravel()
+    np.testing.assert_allclose(numbers(found["received"]), received, **tolerance)
 
 
 def test_the_first_queries_and_keys_of_each_head(arrays: tuple[Any, Any, Any]) -> None:
@@ -109,7 +127,8 @@ def test_the_first_queries_and_keys_of_each_head(arrays: tuple[Any, Any, Any]) -
     scales = np.linspace(0.1, 1, 9 * 4)
     given = call_of(arrays, "float64", nQueries=9, nKeys=12, scale=scales.tolist())
     found = node("answer(core.attention(typed(given)));", given)
-    want = at.attention_statistics(q[:, :9], k[:, :12], v[:, :12], scale=scales.reshape(4, 9), enable_gqa=True)
+    first = (q[:, :9], k[:, :12], v[:, :12])
+    want = at.attention_statistics(*first, scale=scales.reshape(4, 9), enable_gqa=True)
     for name in ("output", "entropy", "lse"):
         np.testing.assert_allclose(numbers(found[name]), np.ravel(getattr(want, name)), rtol=1e-12)
 
@@ -124,31 +143,42 @@ def test_curve_and_solve(arrays: tuple[Any, Any, Any]) -> None:
     curve, *solved = node(script, call_of(arrays, "float64"))
     want = at.entropy_curve(q, k, scales=[0, 0.25, 1], enable_gqa=True)
     for name in ("entropy", "lse", "mean", "variance"):
-        np.testing.assert_allclose(numbers(curve[name]), np.ravel(getattr(want, name)), rtol=1e-10, atol=1e-12)
+        exact = np.ravel(getattr(want, name))
+        np.testing.assert_allclose(numbers(curve[name]), exact, rtol=1e-10, atol=1e-12)
     for per, found in zip((None, "head", "all"), solved, strict=True):
-        exact = at.solve_scale(q, k, target_entropy=2.5, enable_gqa=True, **({} if per is None else {"per": per}))
-        np.testing.assert_allclose(numbers(found["scale"]), np.ravel(exact.scale), rtol=1e-6)
+        options = {} if per is None else {"per": per}
+        solution = at.solve_scale(q, k, target_entropy=2.5, enable_gqa=True, **options)
+        np.testing.assert_allclose(numbers(found["scale"]), np.ravel(solution.scale), rtol=1e-6)
         np.testing.assert_allclose(numbers(found["entropy"]), 2.5, atol=1e-8)
         assert all(found["converged"])
 
 
-LAWS = ["standard", "log_n(base=512)", "ssmax(s=0.5, b=0.25)", "info_scale(train_length=128)", "yarn(factor=16)", "1.5"]
+LAWS = [
+    "standard",
+    "log_n(base=512)",
+    "ssmax(s=0.5, b=0.25)",
+    "info_scale(train_length=128)",
+    "yarn(factor=16)",
+]
 
 
 def test_laws() -> None:
     n = [1, 7, 512, 100_000]
-    found = node("answer([core.laws, ...given.laws.map((law) => [core.law(law), core.lawScales(law, given.n, 64)])]);",
-                 {"laws": LAWS, "n": n})  # fmt: skip
+    script = """
+    const known = given.laws.map((law) => [core.law(law), core.lawScales(law, given.n, 64)]);
+    answer([core.laws, ...known, core.lawScales("1.5", given.n, 64)]);
+    """
+    found = node(script, {"laws": LAWS, "n": n})
     assert set(found[0]) <= set(at.laws.names())
-    for text, (law, scales) in zip(LAWS, found[1:], strict=True):
-        want = at.laws.get(text) if text != "1.5" else None
-        if want is not None:
-            assert law["name"] == want.name
-        np.testing.assert_allclose(scales, [1.5] * 4 if want is None else want.scale(np.array(n), 64), rtol=1e-14)
+    assert found[-1] == [1.5] * 4
+    for text, (law, scales) in zip(LAWS, found[1:-1], strict=True):
+        want = at.laws.get(text)
+        assert law["name"] == want.name
+        np.testing.assert_allclose(scales, want.scale(np.array(n), 64), rtol=1e-14)
 
 
 def test_expected_statistics() -> None:
-    cases = [(n, beta, d) for n in (1, 2, 40, 4096, 1e9) for beta in (0, 0.3, 1, 5, 60) for d in (2, 3, 64, 256)]
+    cases = [*itertools.product((1, 2, 40, 4096, 1e9), (0, 0.3, 1, 5, 60), (2, 3, 64, 256))]
     script = """
     answer(given.map(([n, beta, headDim]) => ["sphere", "gaussian"].map((model) =>
       Object.values(core.expectedStatistics(n, beta, { headDim, model })))));
@@ -163,11 +193,15 @@ def test_expected_statistics() -> None:
 def test_estimates_and_simulations() -> None:
     points = np.random.default_rng(1).normal(size=(30, 20)).astype(np.float32)
     script = """
-    answer([core.jlMinDim(512, { eps: 0.5 }), core.jlMinDim(512, { eps: 0.3, failureProbability: 0.01, tail: "chi_square" }),
-            core.jlRuleOfThumb(1e5),
-            core.entropyVsLength({ n: 512, law: ["standard", "log_n(base=64)"], headDim: 32, samples: 300, seed: 5 }),
-            core.dotProductVariance({ headDim: 16, distribution: "laplace", mean: [0.5, 0], samples: 6400, seed: 2 }),
-            core.jlDistortion(Float32Array.from(given), 20, { k: 8, eps: [0.5], seed: 4 })]);
+    const [law, samples] = [["standard", "log_n(base=64)"], 6400];
+    answer([
+      core.jlMinDim(512, { eps: 0.5 }),
+      core.jlMinDim(512, { eps: 0.3, failureProbability: 0.01, tail: "chi_square" }),
+      core.jlRuleOfThumb(1e5),
+      core.entropyVsLength({ n: 512, law, headDim: 32, samples: 300, seed: 5 }),
+      core.dotProductVariance({ headDim: 16, distribution: "laplace", mean: [0.5, 0], samples, seed: 2 }),
+      core.jlDistortion(Float32Array.from(given), 20, { k: 8, eps: [0.5], seed: 4 }),
+    ]);
     """
     least, other, thumb, rows, dots, kept = node(script, points.ravel().tolist())
     assert least == at.theory.jl_min_dim(512, eps=0.5)
@@ -178,9 +212,12 @@ def test_estimates_and_simulations() -> None:
     for i, row in enumerate(rows):
         for name, found in row.items():
             assert found["value"] == pytest.approx(np.ravel(want.estimates[name].value)[i], rel=1e-5)
-    exact = at.montecarlo.dot_product_variance(head_dim=16, distribution="laplace", mean=(0.5, 0), samples=6400, rng=2)
+    exact = at.montecarlo.dot_product_variance(
+        head_dim=16, distribution="laplace", mean=(0.5, 0), samples=6400, rng=2
+    )
     for name, found in dots.items():
-        assert found["value"] == pytest.approx(float(np.ravel(exact.estimates[name].value)[0]), rel=1e-5, abs=1e-6)
+        value = float(np.ravel(exact.estimates[name].value)[0])
+        assert found["value"] == pytest.approx(value, rel=1e-5, abs=1e-6)
     assert 0 < kept["least"] < kept["mean"] < kept["most"]
     assert kept["distortion"] == max(1 - kept["least"], kept["most"] - 1)
 
@@ -208,10 +245,11 @@ def test_refusals_and_memory() -> None:
     const once = () => core.attention(call).entropy;
     const answers = [];
     %s
-    for (let i = 0; i < 20; i++) core.attention({ ...call, query: new Float32Array(1e6), weights: true });
+    const large = { ...call, query: new Float32Array(1e6), weights: true };
+    for (let i = 0; i < 20; i++) core.attention(large);
     const bytes = () => made.at(-1).exports.memory.buffer.byteLength;
     const before = bytes();
-    for (let i = 0; i < 100; i++) core.attention({ ...call, query: new Float32Array(1e6), weights: true });
+    for (let i = 0; i < 100; i++) core.attention(large);
     answer([answers, before === bytes(), before]);
     """
     lines = "\n".join(f"answers.push([said(() => {call}), once()]);" for call in REFUSED)
@@ -225,9 +263,9 @@ def test_refusals_and_memory() -> None:
 
 
 def test_what_is_declared_is_what_there_is() -> None:
-    found = node("""answer([Object.getOwnPropertyNames(Object.getPrototypeOf(core)), Object.keys(core),
-      (await import("node:fs")).readFileSync(0, { encoding: "utf8" })].slice(0, 2));""")
-    core = re.search(r"export interface Core \{\n(.*?)\n\}", (FOLDER / "attnscale.d.mts").read_text(), re.DOTALL)
+    found = node("answer([Object.getOwnPropertyNames(Object.getPrototypeOf(core)), Object.keys(core)]);")
+    text = (FOLDER / "attnscale.d.mts").read_text()
+    core = re.search(r"export interface Core \{\n(.*?)\n\}", text, re.DOTALL)
     assert core is not None
     declared = set(re.findall(r"^  (?:readonly )?(\w+)(?=[<(:])", core[1], re.MULTILINE))
     assert declared == {*found[0], *found[1]} - {"constructor"}

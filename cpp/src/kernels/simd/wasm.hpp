@@ -92,9 +92,7 @@ ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return v128_t(a); }
 ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return v128_t(a); }
 ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return v128_t(a); }
 
-ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) {
-  return wasm_f32x4_convert_i32x4(a);
-}
+ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return wasm_f32x4_convert_i32x4(a); }
 ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) {
   const v128_t x = a;
   return wasm_f64x2_make(static_cast<double>(wasm_i64x2_extract_lane(x, 0)),

@@ -26,7 +26,9 @@ execution worth_sharing(const execution& how, double) {
 void run_parallel(const parallel_loop& loop, const execution& how) {
   check_threads(how.num_threads);
   bool stopped = false;
-  const auto ask = [&] { return stopped = stopped || (how.interrupted && how.interrupted(how.context)); };
+  const auto ask = [&] {
+    return stopped = stopped || (how.interrupted && how.interrupted(how.context));
+  };
   const stop_signal signal{
       [](const void* state) noexcept { return (*static_cast<decltype(ask)*>(state))(); }, &ask};
   for (std::int64_t task = 0; task < loop.n_tasks && !signal.requested(); ++task)

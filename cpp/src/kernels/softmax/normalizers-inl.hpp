@@ -300,8 +300,14 @@ ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
       return f(relu_weights<2>{});
     case normalizer::softpick:
       return f(softpick_weights{});
+#else  // the module for WebAssembly has no others
+    case normalizer::sigmoid:
+    case normalizer::relu:
+    case normalizer::squared_relu:
+    case normalizer::softpick:
 #endif
-    default:
+    case normalizer::entmax:
+    case normalizer::top_k:
       break;  // see sparse/
   }
   __builtin_unreachable();

@@ -161,6 +161,21 @@ def test_the_bound_of_a_soft_cap_is_the_known_one():
         assert math.log(r) + 1 - r == pytest.approx(-(x - 1 - math.log(x)), abs=1e-12)
 
 
+# Tables
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")]), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_row_of_a_table_has_the_columns_of_its_header(path):
+    text = re.sub(r"^ *(```|~~~).*?^ *\1", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for table in re.findall(r"(?:^ *\|.*\n?)+", text, flags=re.M):
+        rows = [re.split(r"(?<!\\)\|", row.strip())[1:-1] for row in table.splitlines()]
+        assert len(rows) > 1, table
+        assert all(re.fullmatch(" *:?-+:? *", cell) for cell in rows[1]), table
+        assert {len(row) for row in rows} == {len(rows[0])}, table
+
+
 # Words
 
 

@@ -18,8 +18,8 @@
 # The articles answer "the entropy". This notebook looks at four other answers: the number of keys with a
 # weight, the weight of one key, the variance of the output, and the error of an average. The first three
 # have a law of their own. The last two cannot be served by one scale, and can be by two. Derivations and
-# proofs are on the page [results](../docs/explanation/results.md) (1, 2, 3 and 12); each section stands by
-# itself.
+# proofs are on the pages [results](../docs/explanation/results.md) (2, 3) and
+# [smaller results](../docs/explanation/further-results.md) (5, 6); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,

@@ -277,8 +277,9 @@ with at.plot.style():
         ax.contour(beta, alpha, rem[n], levels=[0.6], colors=[colour], linestyles="--")
         ax.plot([], [], color=colour, label=f"$n$ = {n}")
     ax.set(xlabel=r"$\beta$, deviation of the scores", ylabel=r"strength $\alpha$ of attention")
-    ax.set_title("Cosine 0.6 after 4 layers; dashed: limit")
-    ax.legend(loc="upper left")
+    ax.plot([], [], "--", color="black", label="limit, with the same $\\ln n$")
+    ax.set(xlim=(1, 11), title="Where the cosine of two tokens becomes 0.6")
+    ax.legend(loc="lower right", fontsize="small")
     plt.show()
 
 # %% [markdown]

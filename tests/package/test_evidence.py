@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import attnscale as at
 import numpy as np
 import pytest
-from pages import page
+from pages import ROOT, page
+from PIL import Image
 from scipy import stats
 from stored_runs import EVIDENCE, cells, p_value, run
 from studies import stored
@@ -17,6 +19,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 AFTER = ("log_n", "annealed")
+STATIC = ROOT / "docs" / "_static"
 
 
 def test_two_scales_for_a_needle_and_a_majority():
@@ -184,6 +187,21 @@ def test_fixed_factors_under_normalised_rows():
             each.select("error", task="recall", model=name) for each, name in ((swept, model), (full, same))
         )
         np.testing.assert_allclose(one, other, atol=2e-4)  # the same seeds
+
+
+def test_the_figures_are_of_the_stored_runs():
+    """scripts/draw_training.py draws them all, and each says what it was drawn from."""
+    runs, pictures = ROOT / "notebooks" / "studies" / "runs", sorted(STATIC.glob("training-*.png"))
+    named = set(re.findall(r"_static/(training-[a-z-]+\.png)", (ROOT / EVIDENCE).read_text(encoding="utf-8")))
+    assert named == {path.name for path in pictures}
+    for path in pictures:
+        sources = [each.split(":") for each in Image.open(path).text["Source"].split()]
+        assert sources, path.name
+        for file, digest in sources:
+            assert hashlib.sha256((runs / file).read_bytes()).hexdigest().startswith(digest), (
+                path.name,
+                file,
+            )
 
 
 def test_the_pages_name_what_ran_on_a_gpu():

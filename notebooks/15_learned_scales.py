@@ -177,8 +177,6 @@ print(f"one scale for both normalised heads: {stuck.sum()} of {stuck.size} model
 assert stuck.sum() == 1
 
 # %%
-
-
 def in_words(model):
     """Such as "per head, QK norm" for "per_head-norm"."""
     scale, _, rest = model.replace("per_head", "per head").replace("one", "one for both").partition("-")

@@ -176,6 +176,7 @@ stuck = result.select("error", task="recall", model="one-norm", n=32, output="sh
 print(f"one scale for both normalised heads: {stuck.sum()} of {stuck.size} models did not learn to recall")
 assert stuck.sum() == 1
 
+
 # %%
 def in_words(model):
     """Such as "per head, QK norm" for "per_head-norm"."""

@@ -32,6 +32,8 @@ myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 # The notebooks come with their outputs, which tests/package/test_notebooks.py keeps up with the code.
 nb_execution_mode = "off"
+nb_code_prompt_show = "Show what is asserted"
+nb_code_prompt_hide = "Hide what is asserted"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
@@ -53,6 +55,7 @@ from _law_pages import write_law_pages  # noqa: E402
 from _law_table import law_table  # noqa: E402
 from _model_tables import model_texts  # noqa: E402
 from _multiples_tables import multiples_texts  # noqa: E402
+from _notebook_pages import notebook_page  # noqa: E402
 from _pictures import pictures  # noqa: E402
 from _run_tables import run_texts  # noqa: E402
 from _speed_table import speed_table  # noqa: E402
@@ -69,11 +72,9 @@ write_generated(HERE / "_declared", declared)
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
 write_generated(HERE / "_example", example_report())
-# Links to pages start from notebooks/ in the repository.
 notebooks = (HERE.parent / "notebooks").glob("*.ipynb")
 write_generated(
-    HERE / "tutorials",
-    {each.name: each.read_text(encoding="utf-8").replace("](../docs/", "](../") for each in notebooks},
+    HERE / "tutorials", {each.name: notebook_page(each.read_text(encoding="utf-8")) for each in notebooks}
 )
 
 

@@ -140,7 +140,7 @@ n = np.geomspace(64, 2**20, 45)
 beta = np.linspace(0.05, 8, 60)
 laws = ["standard", "log_n", "natural_log_n", at.laws.EntropyInvariant(model="gaussian")]
 with at.plot.style():
-    ax = at.plot.phase_diagram(n, beta, laws=laws, labels={"entropy_invariant": "invariant"})
+    ax = at.plot.phase_diagram(n, beta, laws=laws, labels={laws[-1].spelling: "invariant"})
     ax.set_title("Normal scores")
     plt.show()
 

@@ -16,8 +16,9 @@
 # # The limits of QK attention
 #
 # An article of April 2022 asks what a score $x^\top Q^\top K y$ cannot say, and repairs it step by step:
-# $f_1$ is the dot product, $f_4$ has a best key, and $f_5$ is the score of "kattention". This notebook
-# computes each step (claims **T28** to **T33**) on random vectors. Most of it holds, but:
+# $f_1$ is the dot product, $f_4$ has a best key, and is the score of "kattention" (the notes say $f_5$, the
+# case $Q = K$). This notebook computes each step (claims **T28** to **T33**) on random vectors. Most of it
+# holds, but:
 #
 # - "the normalising constant is finite" and "some directions of $y$ are free" exclude each other;
 # - a rotary score can look one to the right, but for one content at a time;
@@ -25,7 +26,8 @@
 # - kattention can find the neighbour of every token, and float32 ends that after some thousand positions.
 #
 # **摘要.** 2022 年的一篇文章讨论了点积注意力 $x^\top Q^\top K y$ 的局限, 并逐步修改打分函数:
-# $f_1$ 为点积, $f_4$ 具有有限的极大值点, 以 $f_5$ 为打分函数的注意力称为 kattention.
+# $f_1$ 为点积, $f_4$ 具有有限的极大值点, 以 $f_4$ 为打分函数的注意力即 kattention
+# (笔记写作 $f_5$, 即 $Q = K$ 的情形).
 # 本文逐一验证这些步骤: kattention 等价于高斯 (RBF) 核, 可以作为每个键的附加偏置在精确注意力内核上计算;
 # "标准化常数有界" 与 "沿 $K$ 的核不变" 不能同时成立; 旋转位置编码的分数随距离振荡衰减,
 # 而 "右边第一个" 可以由偏置 $b$ 表示; 自注意力雅可比矩阵的范数有封闭形式, 但它并不仅由注意力权重决定.

@@ -49,6 +49,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from studies.context import Context
+from studies.data.tasks import LABELS
 from studies.length_tasks import LengthTasks
 from torch.nn import functional
 
@@ -370,14 +371,26 @@ for task in tasks.axes["task"]:
 with at.plot.style():
     figure, grid = plt.subplots(2, 2, figsize=(7.2, 6.2), sharex=True)
     axes = grid.ravel()
+    written = {"standard": r"$1/\sqrt{d}$", "log_n": r"$\log_{16} n$", "natural_log_n": r"$\ln n$"}
+    written |= {"entropy_invariant": "entropy-invariant", "ssmax": "SSMax", "asentmax": "ASEntmax"}
     for ax, task in zip(axes, tasks.axes["task"], strict=True):
         step = stages[0] if task == "first" else stages[-1]
         for variant, colour in VARIANTS.items():
             middle, error = mean_error(accuracy(task, variant, step))
             line = (0, (4, 2)) if variant in ("sparsemax", "entmax", "asentmax") else "-"
             ax.errorbar(
-                M, middle, error, color=colour, linestyle=line, linewidth=1.3, capsize=2, label=variant
+                M,
+                middle,
+                error,
+                color=colour,
+                linestyle=line,
+                linewidth=1.3,
+                capsize=2,
+                label=written.get(variant, variant),
             )
+        chance = 1 / LABELS if task in ("needle", "average") else 1 / 2
+        ax.axhline(chance, color="black", linestyle=":", linewidth=0.8)
+        ax.text(M[0], chance + 0.01, "chance", fontsize=7, va="bottom")
         ax.set(xscale="log", ylim=(0, 1.05), title=f"{task}, after {step} steps")
         ax.set_xticks(M, M, fontsize=7)
         ax.minorticks_off()

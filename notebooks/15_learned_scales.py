@@ -15,6 +15,10 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Scales that are learned
 #
+# This page shows that a learned scale adds nothing to a model, unless queries and keys are normalised; then a
+# fixed factor that fits does as well. The models were trained elsewhere, by `attnscale train learned_scales`;
+# their stored results are read here.
+#
 # Why divide by $\sqrt d$, the second article asks, and not by a number that is learned, in training or when a
 # model is tuned for a task, so that it chooses how much context it takes in (claim **T5**)? TENER
 # ([arXiv 1911.04474](https://arxiv.org/abs/1911.04474)) tags names better without a scale, and T5 has put the
@@ -22,8 +26,7 @@
 # changed in models that were trained with it.
 #
 # What would refute the claim is part of every result, in words; nothing on record shows that it was fixed
-# before the run, so read it as exploratory. The models were
-# trained by `attnscale train learned_scales`; small ones are trained again at the end of this page.
+# before the run, so read it as exploratory. Small models are trained again at the end of this page.
 #
 # **摘要.** 第二篇文章问: 缩放因子可否作为参数来学习, 以便模型自适应地决定容纳多少上下文 (T5)?
 # 本文先推导: 没有 QK 归一化时, 每个头的可学习缩放可以被 $W_q$ 完全吸收, 因而不增加任何表达能力,
@@ -173,9 +176,16 @@ stuck = result.select("error", task="recall", model="one-norm", n=32, output="sh
 print(f"one scale for both normalised heads: {stuck.sum()} of {stuck.size} models did not learn to recall")
 assert stuck.sum() == 1
 
+
 # %%
+def in_words(model):
+    """Such as "per head, QK norm" for "per_head-norm"."""
+    scale, _, rest = model.replace("per_head", "per head").replace("one", "one for both").partition("-")
+    return ", ".join(filter(None, (scale, {"norm": "QK norm", "decay": "weight decay"}.get(rest))))
+
+
 with at.plot.style():
-    figure, axes = plt.subplots(1, 3, figsize=(10.4, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(10.4, 3.8), layout="constrained")
     shown = [model for model in models if not model.startswith("unscaled")]
     colours = {"fixed": BLUE, "one": ORANGE, "per_head": RED}
     for place, model in enumerate(shown):
@@ -188,13 +198,11 @@ with at.plot.style():
             for seed in heads:
                 ax.plot(axes_of, np.abs(seed), "o-", color=colour, markersize=3, linewidth=0.7, alpha=0.6)
     axes[0].set(yscale="log", title="error of the sharp output")
-    axes[1].set(yscale="symlog", title="scales: retrieving, averaging head")
+    axes[1].set(title="scales: retrieving, averaging head", ylabel="linear up to 0.1, then logarithmic")
     axes[1].set_yscale("symlog", linthresh=0.1)
     axes[2].set(title="spread of a row's scores")
     for ax in axes:
-        ax.set_xticks(
-            range(len(shown)), [model.replace("_", " ") for model in shown], rotation=60, ha="right"
-        )
+        ax.set_xticks(range(len(shown)), [in_words(model) for model in shown], rotation=60, ha="right")
     plt.show()
 
 # %% [markdown]
@@ -287,19 +295,18 @@ assert gain["fixed", 128] < 0.1
 assert gain["fixed-norm", 128] > 0.8
 
 with at.plot.style():
-    figure, ax = plt.subplots(figsize=(4.8, 3.0))
-    for model, colour in (("fixed", BLUE), ("fixed-norm", RED), ("fixed-decay", GREEN)):
-        for name, line, label in (("error", "o-", model), ("tuned_error", "s--", f"{model}, tuned")):
+    figure, ax = plt.subplots(figsize=(5.4, 3.0))
+    shown = ("fixed", "fixed-norm", "fixed-decay")
+    for place, (name, label) in enumerate((("error", "as trained"), ("tuned_error", "scales tuned"))):
+        for n, shade in ((32, 0.5), (128, 1.0)):
             values = [
-                result.select(name, task="recall", model=model, n=n, output="sharp").mean() for n in (32, 128)
+                result.select(name, task="recall", model=model, n=n, output="sharp").mean() for model in shown
             ]
-            ax.plot((32, 128), values, line, color=colour, markersize=4, label=label)
-    ax.set(
-        xscale="log", yscale="log", xlabel="$n$", title="error of recall, and after tuning the scales alone"
-    )
-    ax.set_xticks((32, 128), (32, 128))
-    ax.minorticks_off()
-    ax.legend(fontsize="x-small")
+            at_place = np.arange(len(shown)) + 0.2 * (2 * place + (n == 128)) - 0.3
+            ax.bar(at_place, values, 0.2, color=(BLUE, RED)[place], alpha=shade, label=f"{label}, $n$ = {n}")
+    ax.set_xticks(range(len(shown)), [in_words(model) for model in shown])
+    ax.set(ylabel="error of the sharp output", title="Recall, before and after tuning the scales alone")
+    ax.legend(fontsize="small")
     plt.show()
 
 # %% [markdown]

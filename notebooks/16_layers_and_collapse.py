@@ -15,7 +15,9 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Layers that accept each other, and rows that collapse
 #
-# Two experiments about depth and time.
+# This page shows that a layer of a trained encoder accepts the output of layers near its own input, and what
+# keeps rows of attention from collapsing. What needs the encoder and the trainings ran elsewhere
+# (`attnscale train layers` and `attnscale train collapse`); the stored results are read here.
 #
 # - *Layers* (claim **T34**): the third article fed layers of BERT with the output of other layers, and found
 #   that a layer accepts what comes from near by: "layer 7 is compatible with the input of layer 4, with that
@@ -149,11 +151,11 @@ with at.plot.style():
     figure, ax = plt.subplots(figsize=(4.8, 3.0))
     for model, colour in (("trained", BLUE), ("untrained", GREY)):
         for layer, row in enumerate(rows[model], 1):
-            ax.plot(range(len(row)), row, "o-", color=colour, markersize=3, linewidth=0.6 + 0.25 * layer)
-        ax.plot([], [], color=colour, label=model)
+            shade = at.plot.COLOURS[layer - 1] if model == "trained" else colour
+            label = f"layer {layer}" if model == "trained" else "initial weights" if layer == 1 else None
+            ax.plot(range(len(row)), row, "o-", color=shade, markersize=3, label=label)
     ax.set(xlabel="layers below the own input", ylabel="cosine of updates", ylim=(0, 1.02))
-    ax.set_title("layers 1 to 6, later ones thicker")
-    ax.legend()
+    ax.legend(fontsize="small", loc="lower left", ncols=2)
     plt.show()
 
 # %% [markdown]

@@ -19,7 +19,7 @@
 # three recent papers are put beside rows of 64 to 4096 keys: a phase transition, a critical scale, a map of
 # where attention can be trained. (A fourth, on a sphere, is in [notebook 5](05_phases.ipynb).) Each describes
 # something real, and at the lengths in use each needs its form for finite $n$. Derivations are on the page
-# [results](../docs/explanation/results.md) (4, 5 and 9); each section stands by itself.
+# [smaller results](../docs/explanation/further-results.md) (7, 8 and 11); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
@@ -277,8 +277,9 @@ with at.plot.style():
         ax.contour(beta, alpha, rem[n], levels=[0.6], colors=[colour], linestyles="--")
         ax.plot([], [], color=colour, label=f"$n$ = {n}")
     ax.set(xlabel=r"$\beta$, deviation of the scores", ylabel=r"strength $\alpha$ of attention")
-    ax.set_title("Cosine 0.6 after 4 layers; dashed: limit")
-    ax.legend(loc="upper left")
+    ax.plot([], [], "--", color="black", label="limit, with the same $\\ln n$")
+    ax.set(xlim=(1, 11), title="Where the cosine of two tokens becomes 0.6")
+    ax.legend(loc="lower right", fontsize="small")
     plt.show()
 
 # %% [markdown]

@@ -20,8 +20,8 @@
 # predicts, what a bound of the entropy is worth, and when a learned scale is no more than a choice of
 # coordinates. Predictions are judged on tokens that they have not seen, with an error over the heads. Small
 # models are trained on a task for which one scale is not enough. Derivations, and the same judged on other
-# texts and on all heads, are on the page [results](../docs/explanation/results.md) (6, 7, 10, 11 and 12);
-# each section stands by itself.
+# texts and on all heads, are on the page [smaller results](../docs/explanation/further-results.md) (9, 10, 12
+# and 13); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,

@@ -2,10 +2,13 @@
 """Draw the figures of docs/explanation/training-evidence.md from the stored results.
 
 python scripts/draw_training.py [NAME ...]
+
+Each picture says which results it was drawn from, so that a test sees when one is older than they are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +21,27 @@ from matplotlib import pyplot
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "notebooks"))
 
-from studies import stored  # noqa: E402
+from studies import stored as load  # noqa: E402
 from studies.models.best_multiples import best_multiples  # noqa: E402
 
 FOLDER = ROOT / "docs" / "_static"
+RUNS = ROOT / "notebooks" / "studies" / "runs"
 LENGTHS = (64, 128, 256, 512, 1024)
 LAWS = {
-    "log_n": at.plot.COLOURS[0],
-    "annealed": at.plot.COLOURS[2],
-    "entropy_invariant": at.plot.COLOURS[1],
-    "calibrated": at.plot.COLOURS[3],
-    "info_scale": at.plot.COLOURS[5],
+    "log_n": (at.plot.COLOURS[0], "log n"),
+    "annealed": (at.plot.COLOURS[2], "sqrt(1 + 2 ln(n/64))"),
+    "entropy_invariant": (at.plot.COLOURS[1], "entropy-invariant"),
+    "calibrated": (at.plot.COLOURS[3], "entropy-invariant by head"),
+    "info_scale": (at.plot.COLOURS[5], "InfoScale"),
 }
+_drawn_from: dict[str, str] = {}
+
+
+def stored(name: str, run: str = "full") -> Any:
+    """A stored result, which the picture that is being drawn then names."""
+    file = f"{name}.json" if run == "full" else f"{name}-{run}.json"
+    _drawn_from[file] = hashlib.sha256((RUNS / file).read_bytes()).hexdigest()[:16]
+    return load(name, run)
 
 
 def length_generalization() -> Any:
@@ -44,8 +56,8 @@ def length_generalization() -> Any:
             )
     full = stored("length_generalization")
     for ax, reading in zip(axes[1:], ("as trained", "clipped"), strict=True):
-        for law, colour in LAWS.items():
-            _line(ax, full, "accuracy_gain", reading, law, color=colour, label=law.replace("_", " "))
+        for law, (colour, label) in LAWS.items():
+            _line(ax, full, "accuracy_gain", reading, law, color=colour, label=label)
         ax.axhline(0, color="black", linewidth=0.6)
         ax.set(title=f"3 layers, distances {reading}", ylabel="points above the standard scale")
     axes[0].set(title="Standard scale", ylabel="accuracy, %", ylim=(0, None))
@@ -81,10 +93,14 @@ def learned_scales() -> Any:
     axes[1].set_yscale("symlog", linthresh=0.1)
     axes[2].set(title="Spread of a row's scores")
     for ax in axes:
-        ax.set_xticks(
-            range(len(models)), [each.replace("_", " ") for each in models], rotation=60, ha="right"
-        )
+        ax.set_xticks(range(len(models)), [_model_in_words(each) for each in models], rotation=60, ha="right")
     return figure
+
+
+def _model_in_words(model: str) -> str:
+    """Such as "per head, QK norm" for "per_head-norm"."""
+    scale, _, rest = model.replace("per_head", "per head").replace("one", "one for both").partition("-")
+    return ", ".join(filter(None, (scale, {"norm": "QK norm", "decay": "weight decay"}.get(rest))))
 
 
 def layers() -> Any:
@@ -112,10 +128,11 @@ def collapse() -> Any:
     result = stored("collapse")
     rates, step = result.axes["learning_rate"], result.variables["entropy"].coords["step"]
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
+    names = {"none": "nothing done", "qk_norm": "QK norm", "sigma_reparam": "sigma-reparametrisation"}
     for guard, colour in zip(result.axes["guard"], at.plot.COLOURS, strict=False):
         entropy = np.nanmean(result.select("entropy", guard=guard), axis=(1, 3))
         for ax, rate in zip(axes, (1, 2), strict=False):
-            ax.plot(step, entropy[rate], color=colour, label=guard.replace("_", " "))
+            ax.plot(step, entropy[rate], color=colour, label=names.get(guard, guard.replace("_", " ")))
             ax.set(xlabel="step", title=f"Entropy of the rows, rate {rates[rate]:g}", ylim=(0, 3.4))
         losses = result.select("test_loss", guard=guard)
         error = np.nanstd(losses, axis=-1, ddof=1) / np.isfinite(losses).sum(-1) ** 0.5
@@ -124,6 +141,7 @@ def collapse() -> Any:
     axes[2].set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes[2].minorticks_off()
     axes[0].set_ylabel("nats")
+    axes[2].set_ylabel("nats of a token")
     axes[0].legend(fontsize=7, loc="center right", bbox_to_anchor=(1, 0.36))
     return figure
 
@@ -147,11 +165,15 @@ def multiples() -> Any:
         away = best.lengths / best.lengths[0]
         colour = at.plot.COLOURS[0 if name == "text_multiples" else 1]
         axes[2].errorbar(away, best.beta.value, bars, fmt="o", color=colour, markersize=4, label=title)
-        axes[2].plot(away, np.log(best.lengths) / np.log(best.lengths[0]), color=colour, label="log n")
+        axes[2].plot(away, np.log(best.lengths) / np.log(best.lengths[0]), color=colour)
         root = np.sqrt((1 + np.log(best.lengths)) / (1 + np.log(best.lengths[0])))
-        axes[2].plot(away, root, "--", color=colour, label="sqrt(1 + ln n)")
+        axes[2].plot(away, root, "--", color=colour)
     axes[0].set_ylabel("nats above the least")
-    axes[2].set(title="Best multiple, 95 %", xlabel="n over the training length", ylim=(0.5, 3.1))
+    for style, law in (("-", "log n of either"), ("--", "sqrt(1 + ln n) of either")):
+        axes[2].plot([], [], style, color="black", label=law)
+    axes[2].set(
+        title="Best multiple, with 95 % interval", xlabel="n over the training length", ylim=(0.5, 3.1)
+    )
     for ax in axes:
         ax.set(xscale="log")
         ax.minorticks_off()
@@ -191,7 +213,9 @@ def context() -> Any:
     return figure
 
 
-READ = {"as trained": "whole texts", "clipped": "distances clipped"}
+READ = {"as trained": "", "clipped": ", clipped"}
+POSITIONS = {"none": "no positions", "alibi": "ALiBi", "plain rotary": "rotary alone"}
+POSITIONS["rotary"] = "rotary and convolution"
 
 
 def causal_length() -> Any:
@@ -202,15 +226,15 @@ def causal_length() -> Any:
     def of(name: str, positions: str, reading: str, trained: str = "standard") -> Any:
         return run.select(name, positions=positions, trained=trained, reading=reading)
 
-    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.4))
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 4.2), layout="constrained")
     for colour, positions in zip(at.plot.COLOURS, run.axes["positions"], strict=False):
         for reading, style in (("as trained", "-"), ("clipped", "--")):
             more = of("nll", positions, reading) - of("nll", positions, "windows")
             if np.isfinite(more).all():
-                label = f"{positions}, {READ[reading]}"
+                label = f"{POSITIONS[positions]}{READ[reading]}"
                 _bars(axes[0], lengths, more, color=colour, linestyle=style, label=label)
         entropy = of("entropy", positions, "as trained")
-        _bars(axes[2], lengths, entropy, color=colour, label=positions)
+        _bars(axes[2], lengths, entropy, color=colour, label=POSITIONS[positions])
     ways = {
         "1/sqrt(d)": ("as trained", "standard"),
         "log n put in": ("log_n", "standard"),
@@ -221,16 +245,16 @@ def causal_length() -> Any:
     for colour, (label, (reading, trained)) in zip(at.plot.COLOURS, ways.items(), strict=False):
         more = of("nll", "none", reading, trained) - of("nll", "none", "windows", trained)
         _bars(axes[1], lengths, more, color=colour, label=label)
-    axes[0].set(title="Trained under 1/sqrt(d)", ylabel="nats above windows of 256")
+    axes[0].set(title="1/sqrt(d); axis linear below 0.1", ylabel="nats above windows of 256")
     axes[0].set_yscale("symlog", linthresh=0.1)
     axes[1].set(title="Without positions", ylabel="nats above windows of 256")
-    axes[2].plot(lengths, np.log(0.75 * lengths), color="black", linewidth=0.6, label="uniform")
+    axes[2].plot(lengths, np.log(0.75 * lengths), color="black", linewidth=0.6, label="equal weights")
     axes[2].set(title="Mean entropy of the rows", ylabel="nats")
     for ax in axes:
         ax.set(xscale="log", xlabel="keys of a row")
         ax.set_xticks(lengths[::2], lengths[::2])
         ax.minorticks_off()
-        ax.legend(fontsize=6, loc="lower left" if ax is axes[1] else "upper left")
+        ax.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
 
 
@@ -256,7 +280,10 @@ def main(names: list[str]) -> None:
     for name in names or FIGURES:
         with at.plot.style():
             path = FOLDER / f"training-{name.replace('_', '-')}.png"
-            FIGURES[name]().savefig(path, dpi=110)
+            _drawn_from.clear()
+            figure = FIGURES[name]()
+            source = " ".join(f"{file}:{digest}" for file, digest in sorted(_drawn_from.items()))
+            figure.savefig(path, dpi=110, metadata={"Source": source})
             print(path)
 
 

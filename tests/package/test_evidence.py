@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import attnscale as at
 import numpy as np
 import pytest
-from pages import page
+from pages import ROOT, page
+from PIL import Image
 from scipy import stats
 from stored_runs import EVIDENCE, cells, p_value, run
 from studies import stored
@@ -17,6 +19,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 AFTER = ("log_n", "annealed")
+STATIC = ROOT / "docs" / "_static"
 
 
 def test_two_scales_for_a_needle_and_a_majority():
@@ -29,6 +32,19 @@ def test_two_scales_for_a_needle_and_a_majority():
     short = trained.select("accuracy", n=16, part="both").mean(1)
     pair = short[trained.axes["variant"].index("shared: pair")]
     assert f"it answers {100 * short[:5].max():.0f} % at most, and this pair {100 * pair:.0f} %" in text
+    # What is left of it at 1024 tokens: the gap between one head and the pair is there at 16 already.
+    names = list(trained.axes["variant"])
+    one, two = (
+        both[each].mean() / short[names.index(each)] for each in ("one: natural_log_n", "shared: pair")
+    )
+    assert f"keeps {100 * one:.0f} % of what it answers at 16, and the pair {100 * two:.0f} %" in text
+    at_16 = [short[names.index(each)] for each in ("shared: pair", "one: natural_log_n", "two: sharp")]
+    assert "they answer {:.3f}, {:.3f} and {:.3f}, so that".format(*at_16) in page("docs/claims.md")
+    plain = [100 * both[each].mean() for each in ("two: standard", "two: pair")]
+    assert "with {:.0f} % and {:.0f} %, they are".format(*plain) in text
+    majority = 100 * trained.select("accuracy", n=1024, part="majority")
+    cost = (majority[names.index("two: standard")] - majority[names.index("two: log_n")])[:, None]
+    assert f"costs the average {cells(cost, '.1f')[0]} points of the majorities" in text
     for name in ("shared: pair", "one: natural_log_n", "two: sharp"):
         assert cells(both[name][:, None], ".3f")[0] in page("docs/claims.md")
     factor = trained.select("factor", variant="shared: learned").mean(0)
@@ -146,7 +162,7 @@ def test_contexts_at_many_lengths():
     assert [f"{each:.3f}" for each in likelihood.mean(0)[3:]] == ["0.026", "0.028", "0.027"]
     assert f"better there, by {cells(-likelihood, '.3f')[0]}:" in text
     lost = of_lengths("standard") - of_lengths("log_n")
-    assert f"log n loses {cells(lost, '.3f')[0]} of the accuracy at 32 tokens" in text
+    assert f"At 32 tokens log n loses {cells(100 * lost, '.1f')[0]} points of accuracy" in text
     after = cells(of_lengths("standard") - of_lengths("standard", "log_n"), ".4f")[-1]
     assert all(f"{after}" in each for each in (text, claims))
     short = of_lengths("one length") - of_lengths("one length", "log_n")
@@ -171,6 +187,21 @@ def test_fixed_factors_under_normalised_rows():
             each.select("error", task="recall", model=name) for each, name in ((swept, model), (full, same))
         )
         np.testing.assert_allclose(one, other, atol=2e-4)  # the same seeds
+
+
+def test_the_figures_are_of_the_stored_runs():
+    """scripts/draw_training.py draws them all, and each says what it was drawn from."""
+    runs, pictures = ROOT / "notebooks" / "studies" / "runs", sorted(STATIC.glob("training-*.png"))
+    named = set(re.findall(r"_static/(training-[a-z-]+\.png)", (ROOT / EVIDENCE).read_text(encoding="utf-8")))
+    assert named == {path.name for path in pictures}
+    for path in pictures:
+        sources = [each.split(":") for each in Image.open(path).text["Source"].split()]
+        assert sources, path.name
+        for file, digest in sources:
+            assert hashlib.sha256((runs / file).read_bytes()).hexdigest().startswith(digest), (
+                path.name,
+                file,
+            )
 
 
 def test_the_pages_name_what_ran_on_a_gpu():

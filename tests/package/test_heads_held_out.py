@@ -59,7 +59,7 @@ def test_the_pages_say_what_is_stored(scripts: Any, stored: dict[str, Any]) -> N
     encoder, causal = stored["MiniLM"], stored["causal, seed 0"]
     assert (encoder["heads"], encoder["fitted"], encoder["judged"]) == (72, 12, 12)
     assert (causal["fitted"], causal["judged"], causal["steps"]) == (8, 8, 150)
-    results, claims = page("docs/explanation/results.md"), page("docs/claims.md")
+    results, claims = page("docs/explanation/further-results.md"), page("docs/claims.md")
     other = encoder["spectrum"]["other texts"]
     assert f"{causal['loss']:.2f} nats a token" in results
     for text in (results, claims):

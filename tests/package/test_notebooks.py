@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -243,3 +244,24 @@ def test_a_palette_does_not_change_a_stored_figure(colours, monkeypatch):
     after = with_palette(before.getvalue())
     assert len(after) <= len(before.getvalue())
     np.testing.assert_array_equal(np.asarray(image.open(io.BytesIO(after)).convert("RGB")), pixels)
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=by_name)
+def test_pages_fold_what_is_asserted(path):
+    """A page has the statements of the notebook, and those that only assert in cells that are folded."""
+    scope = {}
+    exec((NOTEBOOKS.parent / "docs" / "_notebook_pages.py").read_text(encoding="utf-8"), scope)
+    stored = path.read_text(encoding="utf-8")
+    cells = [json.loads(text)["cells"] for text in (stored, scope["notebook_page"](stored))]
+    code = [[each for each in some if each["cell_type"] == "code"] for some in cells]
+    before, after = (
+        sorted(ast.dump(line) for each in some for line in ast.parse("".join(each["source"])).body)
+        for some in code
+    )
+    assert before == after
+    assert sum(len(each["outputs"]) for each in code[0]) == sum(len(each["outputs"]) for each in code[1])
+    folded = ["tags" in each["metadata"] for each in code[1]]
+    assert any(folded)
+    for cell, hidden in zip(code[1], folded, strict=True):
+        assert re.match("assert |np.testing|for |with |if ", cell["source"]) if hidden else True
+        assert hidden or not re.search(r"^(assert |np\.testing\.assert)", "".join(cell["source"]), flags=re.M)

@@ -78,6 +78,26 @@ def test_the_numbers_that_the_readme_puts_first():
     assert f"损失 {whole} nat，截断距离后只剩 {clipped}" in page("README.zh-CN.md")
 
 
+def test_the_page_of_results():
+    text = (DOCS / "explanation" / "results.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 2500
+    n = np.array([512, 4096, 32768, 2**20])
+    for first, values in {
+        r"$\mathbb E H$, $1/\sqrt d$": at.theory.expected_entropy(n, 1.0),
+        r"$\mathbb E H$, $\log_{512} n$": at.theory.expected_entropy(n, np.log(n) / np.log(512)),
+        r"$\beta$ that keeps $\mathbb E H$": at.theory.invariant_beta(n),
+        r"$\sqrt{1 + 2 \ln(n/512)}$": at.theory.annealed_beta(n),
+    }.items():
+        cells = [f"{each:.3f}".replace("1.000", "1") for each in values]
+        assert f"| {' | '.join([first, *cells])} |\n" in text
+    slowed = [100 * np.log(each) / np.log(512) ** 2 for each in (512, 32768)]
+    text = page("docs/explanation/results.md")
+    assert "by {:.0f} % at 512 keys and by {:.0f} % at 32768".format(*slowed) in text
+    assert f"{512 ** np.log(512) / 1e16:.0f} \\cdot 10^{{16}}" in text
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert "docs/explanation/results.md" in citation
+
+
 @pytest.mark.parametrize("name", ["docs/claims.md", "notebooks/07_calibrating_a_real_model.py"])
 def test_laws_that_are_judged_beyond_the_lengths_of_their_fit(name):
     data = at.datasets.minilm_qk()
@@ -106,11 +126,12 @@ def test_counts():
     assert f"Entropy, lse and {NUMBERS[len(more)]} more numbers of each row" in readme
     assert f"where {len(FRAMEWORKS)} frameworks are on record" in readme
     assert f"derives all of this slowly; there are {len(NOTEBOOKS)} of them" in page("docs/five-minutes.md")
-    results = (DOCS / "explanation" / "results.md").read_text(encoding="utf-8")
+    pages = ("results.md", "further-results.md")
+    results = "".join((DOCS / "explanation" / each).read_text(encoding="utf-8") for each in pages)
     sections = re.findall(r"^## (\d+)\. ", results, flags=re.MULTILINE)
     assert sections == [str(i + 1) for i in range(len(sections))]
     assert f"{NUMBERS[len(sections)]} results" in readme
-    assert results.split("\n\n")[1].startswith(f"{NUMBERS[len(sections)].capitalize()} results")
+    assert f"[{NUMBERS[len(sections) - 4].capitalize()} smaller results](further-results.md)" in results
     articles = [path for path in (DOCS / "articles").glob("*.md") if path.stem.isdigit()]
     assert f"the {NUMBERS[len(articles)]} web articles" in readme
 
@@ -161,11 +182,26 @@ def test_the_bound_of_a_soft_cap_is_the_known_one():
         assert math.log(r) + 1 - r == pytest.approx(-(x - 1 - math.log(x)), abs=1e-12)
 
 
+# Tables
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")]), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_row_of_a_table_has_the_columns_of_its_header(path):
+    text = re.sub(r"^ *(```|~~~).*?^ *\1", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for table in re.findall(r"(?:^ *\|.*\n?)+", text, flags=re.M):
+        rows = [re.split(r"(?<!\\)\|", row.strip())[1:-1] for row in table.splitlines()]
+        assert len(rows) > 1, table
+        assert all(re.fullmatch(" *:?-+:? *", cell) for cell in rows[1]), table
+        assert {len(row) for row in rows} == {len(rows[0])}, table
+
+
 # Words
 
 
 def test_prior_work_is_cited():
-    text = page("docs/explanation/results.md")
+    text = page("docs/explanation/results.md") + page("docs/explanation/further-results.md")
     text = " ".join(text.split())  # a line may end between arXiv and the number
     known = ("2008.02217", "2304.14964", "1806.00900", "1712.07906", "2410.01104", "2411.12892", "2511.01292")
     near = ("2512.10656", "2606.05140", "2404.12224", "2603.11487", "2606.08105")

@@ -63,6 +63,9 @@ def test_the_theorem_over_ten_decades():
         assert scaled[-1] / scaled[-3] > 0.96  # and hardly faster
         assert np.abs(theory.expected_support(n, beta) - 1 - ratio).max() < 0.07
     np.testing.assert_allclose(scaled[[0, 1, -1]], [0.3833, 0.3545, 0.3289], atol=5e-5)
+    n = np.array([2.5e6, 3.5e6])  # where the bound begins to say something of ratio 3
+    below, above = theory.support_distance_bound(n, norm.isf(1 / n) / 3)
+    assert above < 1 < below
 
 
 def test_exponential_scores_have_the_law_exactly():

@@ -214,8 +214,8 @@ _PAGES = (
     Fault(
         "a page links to a section that does not exist",
         "docs/explanation/results.md",
-        "[tasks](training-evidence.md#tasks-where-only-the-length-changes)",
-        "[tasks](training-evidence.md#tasks-where-the-length-changes)",
+        "(training-evidence.md#tasks-where-only-the-length-changes)",
+        "(training-evidence.md#tasks-where-the-length-changes)",
         tool("sphinx"),
         target="check",
     ),

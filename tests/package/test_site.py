@@ -173,7 +173,7 @@ def test_the_contents_of_a_long_page_stay_and_follow(shown, name):
         assert 0 <= entry["y"] < entry["y"] + entry["height"] <= WIDE["height"]
 
 
-SECOND_CELLS = {"claims": "verdict: holds", "reference/laws": "scale of", "i-have": "I run: at."}
+SECOND_CELLS = {"claims": "verdict: random keys", "reference/laws": "scale of", "i-have": "I run: at."}
 
 
 @pytest.mark.parametrize("name", SECOND_CELLS)

@@ -113,7 +113,7 @@ SIGNATURES = {
     "export_headvis": "directory, query, key, tokens, *, model_name='model', overwrite=False, "
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "report": "query, key, *, lengths=None, laws=None, is_causal=False, enable_gqa=False, labels=None, "
-    "about=None, tokens=None, spans=None, layout='bhsd', num_threads=None",
+    "about=None, tokens=None, spans=None, with_heads=False, layout='bhsd', num_threads=None",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
     "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
@@ -137,7 +137,7 @@ FIELDS = {
     "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy uniform_first_key "
     "uniform_received histogram by_position curve random_curve max_weight_curve first_key_curve "
     "received_curve received_by_curve beta best best_constant misses about plan provenance "
-    "modules groups text",
+    "modules groups text kept",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
     "TopKeys": "index weight",
 }

@@ -405,7 +405,7 @@ def test_the_text_shows_what_each_row_attends_to(browser: Any, folder: Path, min
         assert sorted(marked) == sorted(text.top_keys[3, 20])
         colours = tokens.evaluate_all("all => all.map(each => each.style.background)")
         assert colours[20] != colours[int(np.argmin(text.entropy[3]))]
-        assert page.locator(".row-keys").inner_text().count("<i>title</i>, tokens 1 to 3") == 1
+        assert page.locator("#text .row-keys").inner_text().count("<i>title</i>, tokens 1 to 3") == 1
         page.mouse.move(0, 0)
         assert page.locator(".row-keys p").first.inner_text().startswith("Row 0 ")  # where the keyboard is
 

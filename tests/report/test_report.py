@@ -12,6 +12,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale._calibrate.fit import Length
+from attnscale._report.kept import kept_heads
 from attnscale._report.make import Group, report_of
 from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
 from attnscale._report.text import text_rows
@@ -48,6 +49,40 @@ def test_entropy_under_each_law_is_that_of_attention_entropy(found: at.Report, h
             expected = at.attention_entropy(*(x[:, :n] for x in heads), scale=law)
             np.testing.assert_allclose(found.entropy[:, j, k], expected.mean(-1), atol=1e-5)
     np.testing.assert_allclose(found.effective_keys, np.exp(found.entropy[..., 0]))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_kept_heads_are_queries_and_keys_in_float16(heads: Any, causal: Any, is_causal: bool) -> None:
+    q, k = (causal if is_causal else heads)[:2]
+    found = at.report(
+        q, k[:1], lengths=[32, 64], laws=[], is_causal=is_causal, enable_gqa=True, with_heads=True
+    )
+    kept = found.to_dict()["kept"]
+    for each, query in zip(kept, q, strict=True):
+        assert (each["n"], each["head_dim"]) == (64, q.shape[-1])
+        assert (each["is_causal"], each["window"]) == (is_causal, None)
+        for name, array in (("query", query), ("key", k[0])):
+            numbers = np.frombuffer(base64.b64decode(each[name]), "<f2").reshape(64, -1)
+            np.testing.assert_array_equal(numbers, array[:64].astype(np.float16))
+
+
+def test_heads_that_a_page_cannot_measure_are_not_kept(found: at.Report, heads: Any) -> None:
+    assert found.kept is None
+    q, k = (x[:, :64] for x in heads)
+    large = np.where(np.arange(4)[:, None, None] == 2, 1e6, 1).astype(np.float32)
+    options: dict[str, Any] = {"causal": None, "enable_gqa": False, "num_threads": None}
+    rows = {
+        "large": Length(q * large, k, options),
+        "mask": Length(q, k, options | {"attn_mask": np.ones((64, 64), bool)}),
+        "soft-cap": Length(q, k, options | {"softcap": 5.0}),
+        "window": Length(q, k, options | {"causal": "bottom_right", "window": (8, 0)}),
+        "keys": Length(q[:, :32], k, options),
+    }
+    kept = {name: kept_heads([each]) for name, each in rows.items()}
+    assert [x is None for x in kept["large"]] == [False, False, True, False]
+    for name in ("mask", "soft-cap", "keys"):
+        assert kept[name] == (None,) * 4
+    assert all(x and x.is_causal and x.window == (8, 0) for x in kept["window"])
 
 
 def decoded(text: Any, name: str, head: int, kind: str) -> np.ndarray:
@@ -254,6 +289,8 @@ def test_json_has_the_numbers_to_six_digits_and_follows_the_schema(found: at.Rep
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(content, schema)
     jsonschema.validate(json.loads(json.dumps(found.beside(found).to_dict())), schema)
+    with_heads = at.report(*(np.ones((2, 16, 4)),) * 2, laws=[], with_heads=True)
+    jsonschema.validate(json.loads(json.dumps(with_heads.to_dict())), schema)
     for field in dataclasses.fields(found):
         value = getattr(found, field.name)
         if isinstance(value, np.ndarray):

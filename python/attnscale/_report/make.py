@@ -15,6 +15,7 @@ from .._call.call import Call
 from .._checks import boolean, shown
 from .._options import hinted
 from .._provenance import provenance
+from .kept import kept_heads, size_of
 from .measure import MULTIPLES, measure_heads
 from .result import Report
 from .text import read_spans, read_tokens, text_rows
@@ -51,6 +52,7 @@ def report(
     about: Mapping[str, str] | None = None,
     tokens: Sequence[str] | None = None,
     spans: Mapping[str, tuple[int, int]] | None = None,
+    with_heads: bool = False,
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> Report:
@@ -81,6 +83,10 @@ def report(
         the strongest keys of that row. The longest of the lengths must be n.
     spans : mapping of str to (start, stop), optional
         Parts of these tokens by their names; the page says how much weight a row gives to each.
+    with_heads : bool, default False
+        Whether the page carries queries and keys at the longest length, in float16, from which it measures a
+        head again at any scale, law and length: 5.4 bytes for each number of the queries, and no less for
+        keys that heads share.
 
     Returns
     -------
@@ -135,7 +141,14 @@ def report(
         "tokens": str(n_keys),
         "causal": "yes" if causal else "no",
     }
-    return report_of([Group(rows, places)], laws, told, tokens=tokens, spans=spans)
+    return report_of(
+        [Group(rows, places)],
+        laws,
+        told,
+        tokens=tokens,
+        spans=spans,
+        with_heads=boolean("with_heads", with_heads),
+    )
 
 
 def default_lengths(n_keys: int) -> list[int]:
@@ -163,6 +176,7 @@ def report_of(
     *,
     tokens: Sequence[str] | None = None,
     spans: Mapping[str, tuple[int, int]] | None = None,
+    with_heads: bool = False,
 ) -> Report:
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
     words = read_tokens(tokens)
@@ -171,6 +185,8 @@ def report_of(
     lengths = sorted(listed[0].rows)
     longest = [group.rows[lengths[-1]] for group in listed]
     text = None if words is None else text_rows(longest, words, parts_of_text)
+    if with_heads:
+        tell(f"the page carries queries and keys, {size_of(longest) / 1e6:.1f} MB of it")
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))
     parts = []
@@ -193,6 +209,7 @@ def report_of(
         modules=tuple(module for module, _ in named),
         groups=tuple(name for _, name in named),
         text=text,
+        kept=kept_heads(longest) if with_heads else None,
         **arrays,
     )
 

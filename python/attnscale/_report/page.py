@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import os
@@ -14,6 +15,9 @@ from .._grid.files import write_whole
 
 #: In the order in which a browser runs them.
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
+#: Of a page that measures, before them.
+_MEASURING = ("npz", "measure")
+_MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
 #: stops at equal distances, between which the page mixes: cividis (Nuñez, Anderton & Renslow 2018,
@@ -34,22 +38,30 @@ COLOURS: dict[str, list[str]] = {"numbers": _NUMBERS.split(), "differences": _DI
 class Page:
     """Gives a report its page: ``save``, and a frame in notebooks."""
 
+    @property
+    def _computes(self) -> bool:
+        """Whether the page has the core in it."""
+        return False
+
     def to_dict(self) -> dict[str, Any]:
         """The content of the page, in types that JSON has."""
         raise NotImplementedError
 
     def to_html(self) -> str:
         """The page as text: one HTML document that needs no other file and no network."""
-        folder = files(__package__) / "files"
         content = self.to_dict()
+        scripts = (*_MEASURING, *_SCRIPTS) if self._computes else _SCRIPTS
         parts = {
             "title": html.escape(str(content["title"])),
-            "style": (folder / "report.css").read_text(encoding="utf-8"),
+            "style": _file("report.css"),
             "data": _json(content),
             "colours": _json(COLOURS),
-            "script": "\n".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS),
+            "script": "\n".join(_file(f"{name}.js") for name in scripts),
+            "measure": _file("measure.html") if self._computes else "",
+            "core": core_parts() if self._computes else "",
+            "allowed": " 'wasm-unsafe-eval'; worker-src blob:" if self._computes else "",
         }
-        before, *pieces = (folder / "template.html").read_text(encoding="utf-8").split("{{")
+        before, *pieces = _file("template.html").split("{{")
         filled = (parts[name.strip()] + text for name, text in (each.split("}}", 1) for each in pieces))
         return "".join([before, *filled])
 
@@ -85,6 +97,28 @@ class Page:
         content = html.escape(self.to_html(), quote=True)
         style = f"width: 100%; height: {_HEIGHT}px; border: 0"
         return f'<iframe title="Report of attention heads" srcdoc="{content}" style="{style}"></iframe>'
+
+
+def has_core() -> bool:
+    """Whether the package has the core in WebAssembly: wheels do, and what `make wasm` made."""
+    return (_MODULE / "attnscale.wasm.gz").is_file()
+
+
+def core_parts() -> str:
+    """Elements of a page that hold the core in WebAssembly, its module, and the worker that runs it."""
+    scripts = {
+        "core-wasm": base64.b64encode((_MODULE / "attnscale.wasm.gz").read_bytes()).decode(),
+        # A page that is a file may start no worker that is a module.
+        "core-module": (_MODULE / "attnscale.mjs").read_text(encoding="utf-8").replace("\nexport ", "\n"),
+        "core-worker": _file("worker.js"),
+    }
+    return "\n".join(
+        f'<script type="text/plain" id="{name}">\n{text}\n</script>' for name, text in scripts.items()
+    )
+
+
+def _file(name: str) -> str:
+    return (files(__package__) / "files" / name).read_text(encoding="utf-8")
 
 
 def check_free(path: str | Path, *, overwrite: bool) -> Path:

@@ -13,8 +13,9 @@ import numpy as np
 
 from .._checks import shown
 from .._tables.tabled import Labelled, Sheet, Tabled
+from .kept import KeptHead
 from .measure import OWN, growth_per_doubling
-from .page import Page
+from .page import Page, has_core
 from .text import TextRows
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ class Report(Page, Tabled):
     text : TextRows or None
         The rows along the text, where its tokens were given: ``tokens``, ``n_keys``, ``entropy``,
         ``top_keys``, ``top_weights``, ``spans`` and ``span_weights``, at the longest length as the heads are.
+    kept : tuple of KeptHead or None
+        Queries and keys of the heads, where ``with_heads`` asked for them; None for a head that the page
+        could not measure as it is.
     """
 
     layers: NDArray[np.int64]
@@ -144,6 +148,11 @@ class Report(Page, Tabled):
     modules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     text: TextRows | None = None
+    kept: tuple[KeptHead | None, ...] | None = None
+
+    @property
+    def _computes(self) -> bool:
+        return self.kept is not None and has_core()
 
     @property
     def effective_keys(self) -> Array:
@@ -259,6 +268,7 @@ class Report(Page, Tabled):
             "modules": list(self.modules),
             "groups": list(self.groups),
             "text": None if self.text is None else self.text.to_dict(),
+            "kept": self.kept and [None if head is None else head.to_dict() for head in self.kept],
             **arrays,
             "growth": _plain(self.growth),
             "summary": self.summary,

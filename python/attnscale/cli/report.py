@@ -49,6 +49,11 @@ def add(commands: Any) -> None:
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")
+    parser.add_argument(
+        "--with-heads",
+        action="store_true",
+        help="put queries and keys into the page, which measures a head at any scale, law and length",
+    )
     add_option(parser, "--output", default=Path("report.html"))
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
     parser.set_defaults(run=run)
@@ -140,6 +145,7 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
             labels=places if len(places) == len(heads.names) else None,
             tokens=heads.tokens[: max(options.lengths or [query.shape[-2]])] or None,
             spans=_spans(options),
+            with_heads=options.with_heads,
             about={name: text for name, text in about.items() if text},
         )
 
@@ -190,6 +196,7 @@ def _record(
             plan=plan_of(reader.model).text,
             tokens=tokens if reads_it else None,
             spans=_spans(options),
+            with_heads=options.with_heads,
             tell=lambda text: tell(f"report: {text}"),
         )
 

@@ -75,6 +75,7 @@ startMaps();
 startScatter();
 startHead();
 startText();
+if (typeof startMeasure === "function") startMeasure(); // a page that carries heads
 startTable();
 startAddress();
 tell();

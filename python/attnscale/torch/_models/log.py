@@ -330,6 +330,7 @@ class AttentionLog(Tabled):
         plan: str = "",
         tokens: Sequence[str] | None = None,
         spans: Mapping[str, tuple[int, int]] | None = None,
+        with_heads: bool = False,
         tell: Callable[[str], object] = lambda text: None,
     ) -> Report:
         """A report of every head of every layer, which ``record(model, keep_heads=True)`` makes possible.
@@ -346,8 +347,9 @@ class AttentionLog(Tabled):
             What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
         plan : str, default ""
             What multiplies the scores of the model, for the page: ``attnscale.audit.resolve(...).explain()``.
-        tokens, spans
-            The text of the longest pass in pieces, and parts of it: as for :func:`attnscale.report`.
+        tokens, spans, with_heads
+            The text of the longest pass in pieces, parts of it, and whether the page carries the heads: as
+            for :func:`attnscale.report`.
         tell : function of a str, optional
             Told what is being measured.
 
@@ -382,7 +384,8 @@ class AttentionLog(Tabled):
         told = {**(about or {}), "tokens": str(max(groups[0].rows)), "causal": said}
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
-        found = report_of(groups, wanted, told, plan, tell, tokens=tokens, spans=spans)
+        text: dict[str, Any] = {"tokens": tokens, "spans": spans}
+        found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
         if path is not None:
             found.save(path, overwrite=overwrite)
         return found

@@ -4,8 +4,6 @@ const MAP_SIZE = 256; // rows and columns of the map of weights at most
 /** What was asked of the worker, and what it found: `file` are the reader's own heads, null those of the page. */
 const mine = { file: null, shown: null, row: null, asked: 0, worker: null, started: null };
 
-/** An element of the page that is text for the worker. */
-const part = (id) => document.getElementById(id);
 const asSentence = (text) => text[0].toUpperCase() + text.slice(1) + (text.endsWith("?") ? "" : ".");
 
 /** Ask the worker; the promise is kept with its answer, or broken with one line. A newer question ends it. */
@@ -25,10 +23,10 @@ function ask(task, content, transfer = []) {
 }
 
 function startWorker() {
-  const text = [part("core-module").textContent, part("core-worker").textContent].join("\n");
+  const text = [byId("core-module").textContent, byId("core-worker").textContent].join("\n");
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   mine.worker = new Worker(address);
-  const wasm = bytes(part("core-wasm").textContent.trim());
+  const wasm = bytes(byId("core-wasm").textContent.trim());
   mine.started = ask("start", { wasm }, [wasm.buffer]);
   return mine.started;
 }
@@ -40,24 +38,17 @@ function stopWorker() {
   showProgress(null);
 }
 
-/** Heads that can be measured: those of the file, else those that the page carries. */
-function ownHeads() {
-  if (mine.file) return mine.file;
-  const kept = SHARED.kept || [];
+/** A head that the page carries; undefined or null where it carries none. */
+function keptHead(i) {
+  const head = (SHARED.kept || [])[i];
   const decode = (text) => halves(new Uint16Array(bytes(text).buffer));
-  return {
-    name: "",
-    length: HEADS.length,
-    at: (i) => kept[i] && { ...kept[i], query: decode(kept[i].query), key: decode(kept[i].key) },
-  };
+  return head && { ...head, query: decode(head.query), key: decode(head.key) };
 }
 
 /** What stands in the form, as the worker takes it; an Error says what is wrong with it. */
 function wanted() {
-  const source = ownHeads();
-  const i = mine.file ? Number(byId("measure-head").value) : state.head;
-  const head = source.at(i);
-  if (!head) refuse(source.length && !mine.file && SHARED.kept
+  const head = mine.file ? mine.file.at(Number(byId("measure-head").value)) : keptHead(state.head);
+  if (!head) refuse(SHARED.kept
     ? "the page does not carry this head: it has a mask or a soft-cap, or does not attend to its own rows"
     : "the page carries no heads: attnscale report --with-heads puts them in, or open a file of your own");
   const n = Number(byId("measure-length").value);
@@ -163,7 +154,6 @@ async function openFile(file) {
     const { n, head_dim, queries, keys } = await readHeads(await file.arrayBuffer());
     mine.file = {
       name: file.name,
-      length: queries.length,
       at: (i) => ({ n, head_dim, query: queries[i], key: keys[i], is_causal: byId("measure-causal").checked, window: null }),
     };
     byId("measure-head").replaceChildren(...queries.map((_, i) => make("option", { value: i }, String(i))));

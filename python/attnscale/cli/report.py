@@ -49,11 +49,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")
-    parser.add_argument(
-        "--with-heads",
-        action="store_true",
-        help="put queries and keys into the page, which measures a head at any scale, law and length",
-    )
+    add_option(parser, "--with-heads")
     add_option(parser, "--output", default=Path("report.html"))
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
     parser.set_defaults(run=run)

@@ -31,6 +31,7 @@ TABLES = {
     "run-causal-by-length.md": ("causal_by_length", "causal_length", "full"),
     "run-causal-entropy.md": ("causal_entropy", "causal_length", "full"),
     "run-causal-by-book.md": ("causal_by_book", "causal_length", "full"),
+    "run-causal-by-package.md": ("causal_by_book", "causal_length", "packages"),
     "run-context.md": ("contexts", "context", "full"),
     "run-context-lengths.md": ("contexts_at_all_lengths", "context", "lengths"),
     "run-needle.md": ("needles", "length_tasks", "full"),
@@ -117,7 +118,8 @@ def causal_by_book(run):
     from studies.data.corpus import package_of
 
     names = run.facts["source"]["held_out"]["names"]
-    books = run.select("text_cluster", positions="none", trained="standard", seed=run.axes["seed"][0])
+    files = run.select("text_file", positions="none", trained="standard", seed=run.axes["seed"][0])
+    books = np.array([package_of(names[int(each)]) for each in files])
 
     def late(trained, reading):
         return run.select("late_by_text", positions="none", trained=trained, reading=reading)
@@ -130,7 +132,7 @@ def causal_by_book(run):
     )
     rows = [
         (
-            package_of(names[int(book)]),
+            book,
             int((books == book).sum()),
             *(shown(each[:, books == book].mean(1), "+.3f") for each in given),
         )

@@ -12,7 +12,12 @@ import studies
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
 RUNS = ("full", "large", "cpu", "paired")
 #: Stored runs with claims of their own, which have a table of their own.
-OWN_CLAIMS = {"context": ("lengths",), "hybrids": ("sizes",), "learned_scales": ("norm",)}
+OWN_CLAIMS = {
+    "causal_length": ("packages",),
+    "context": ("lengths",),
+    "hybrids": ("sizes",),
+    "learned_scales": ("norm",),
+}
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
 
 

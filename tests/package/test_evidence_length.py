@@ -124,8 +124,7 @@ def test_causal_models_of_prose():
         "trained under 1/sqrt(d) less log_n, none",
     ):
         shown = pair(found[name].value, found[name].error, ".3f")
-        pages = (text, *map(page, ("docs/claims.md", "docs/explanation/results.md")))
-        assert all(shown in each for each in pages), name
+        assert all(shown in each for each in (text, page("docs/claims.md"))), name
     assert all(found[f"1/sqrt(d) less {law}, none"].low < 0 for law in ("log_n", "yarn"))
     behind = late("as trained", trained="ssmax") - late("as trained", trained="log_n")
     assert (behind > 0).all()
@@ -171,6 +170,34 @@ def _prose_by_book(text, kept, files, seeds):
     assert f"95 % are {ends[0]:.3f} to {ends[1]:.3f}" in text
     assert stats.t.ppf(1 - 0.05 / 40, freedom) * error > gain.mean()
     assert f"by book ± {error:.3f}" in page("docs/claims.md")
+
+
+def test_prose_with_whole_packages_held_out():
+    text, kept = page(EVIDENCE), run("causal_length", "packages")
+    found = {each.name: each for claim in kept.verdict().claims for each in claim.findings}
+    pages = [page(each) for each in ("docs/claims.md", "docs/explanation/results.md")]
+    for name in ("trained under 1/sqrt(d) less log_n, as trained", "1/sqrt(d) less log n put in"):
+        assert all(pair(found[name].value, found[name].error, ".3f") in each for each in pages), name
+
+    def late(reading, trained="standard"):
+        return kept.select("late", reading=reading, positions="none", trained=trained).mean()
+
+    plain = late("as trained")
+    assert f"loss is {late('as trained', 'log_n'):.3f} where $1/\\sqrt d$ has {plain:.3f}" in text
+    assert f"put in it is {late('log_n'):.3f}" in text
+    sharper = late("windows") - min(late(f"windows x {each}") for each in ("1.15", "1.3", "1.5"))
+    assert f"the best of the multiples gains {sharper:.3f}" in text
+    constant = plain - late("x 1.3")
+    assert f"a constant 1.3, which gains {constant:.3f} itself" in text
+    assert 0.7 < constant / (plain - late("log_n")) < 0.8
+    assert f"gains {plain - late('as trained', 'root_log'):.3f} trained" in text
+    one, other = (
+        kept.select("late_by_text", reading=each, positions="none", trained="standard").mean(0)
+        for each in ("as trained", "windows")
+    )
+    risen = (one - other).reshape(7, 5).mean(1)
+    assert ((risen > 0).sum(), (risen < 0).sum()) == (4, 3)
+    assert "in four packages it rises, in three it falls" in text
 
 
 def test_how_many_models_pass():

@@ -186,34 +186,3 @@ def test_the_reduced_run_is_within_the_stored_error_bars(name):
     again = train(find(name).reduced(), seeds=[100])["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     assert (abs(again - kept.value) <= 4 * spread + 0.02).all()
-
-
-def test_the_stored_runs_say_what_the_documentation_does():
-    context = stored("context")
-    standard, log_n = (
-        context.select("accuracy", task="context", trained="one length", law=law)[:, :, 3:]
-        for law in ("standard", "log_n")
-    )  # own key, seeds, n = 256, 512, 1024
-    difference = log_n - standard
-    error = difference.std(1, ddof=1) / difference.shape[1] ** 0.5
-    assert (difference.mean(1) < -2 * error).all()
-    np.testing.assert_allclose([log_n[0, :, -1].mean(), standard[0, :, -1].mean()], [0.819, 0.956], atol=1e-3)
-    needle = stored("length_tasks").select("accuracy", task="needle", step=3000, n=1024)
-    gain = (needle[1] - needle[0]).mean()
-    np.testing.assert_allclose(gain, 0.063, atol=1e-3)
-    tasks = stored("length_tasks")
-    assert tasks.complete
-    printed = {
-        "majority": [0.958, 0.663, 0.828, 0.853, 0.978, 0.494, 0.676, 0.536],
-        "average": [1, 1, 1, 0.991, 1, 0.327, 0.973, 0.975],
-    }
-    for task, expected in printed.items():
-        at_1024 = tasks.select("accuracy", task=task, step=3000, n=1024).mean(1)
-        np.testing.assert_allclose(at_1024, expected, atol=5e-4)
-    recall = stored("recall").select("accuracy", pairs=32).mean(-1)
-    np.testing.assert_allclose(recall, [1, 0.484, 1, 0.558, 0.633, 1], atol=5e-4)
-    needle = context.select("accuracy", task="needle", own_key="seen", trained="one length", n=1024)
-    np.testing.assert_allclose((needle[:, 1] - needle[:, 0]).mean(), 0.136, atol=5e-4)
-    assert context.complete
-    text = stored("hybrids").select("nll")
-    np.testing.assert_allclose(np.nanmean(text[2:5] - text[0], 1), [0.197, -0.033, 0.090], atol=1e-3)

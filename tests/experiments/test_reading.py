@@ -7,7 +7,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.experiments import find  # noqa: E402
 from studies import stored  # noqa: E402
 from studies.context import Context, _length  # noqa: E402
 from studies.data import graph_data, tasks  # noqa: E402
@@ -180,9 +179,9 @@ def test_bad_fields(study, message):
 
 @pytest.mark.maintainer
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["context", "length_tasks", "recall"])
-def test_the_reduced_run_is_within_the_stored_error_bars(name):
-    kept = stored(name, "reduced")["accuracy"]
-    again = train(find(name).reduced(), seeds=[100])["accuracy"].value
+def test_the_reduced_run_is_within_the_stored_error_bars():
+    """Those of contexts and of recall run in their notebooks."""
+    kept = stored("length_tasks", "reduced")["accuracy"]
+    again = train(LengthTasks.reduced(), seeds=[100])["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     assert (abs(again - kept.value) <= 4 * spread + 0.02).all()

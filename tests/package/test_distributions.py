@@ -120,7 +120,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    # Of a copy: beside this tree's builds, which would take the header libraries for those of a source archive.
+    # Of a copy: builds in this tree would take the header libraries for those of a source archive.
     folder, tree = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("tree") / "attnscale"
     large = shutil.ignore_patterns("build", "dist", ".venv", ".git", "_build", "__pycache__")
     shutil.copytree(ROOT, tree, ignore=large, symlinks=True)

@@ -77,11 +77,11 @@ TEST_CASE("gradients: sizes around lanes, blocks and tiles") {
 
 TEST_CASE("gradients: full blocks of wide heads have room") {
   for (const std::size_t head_dim : {256, 700}) {
-    const inputs<double> wide(300, 70, head_dim, 16);
+    const inputs<double> wide(130, 70, head_dim, 16);
     check_gradients(wide, {}, wide.setting(), 1e-12);
-    const inputs<float> narrow(300, 70, head_dim, 16);
+    const inputs<float> narrow(130, 70, head_dim, 16);
     oracle::setting s = narrow.setting();
-    for (std::size_t i = 0; i < 300; ++i)
+    for (std::size_t i = 0; i < 130; ++i)
       for (std::size_t j = 0; j < 70; ++j) s.visible(i, j) = j <= i;
     check_gradients(narrow, {.is_causal = true}, s, 2e-5);
   }

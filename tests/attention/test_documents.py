@@ -6,10 +6,8 @@ from __future__ import annotations
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import laws, reference
+from attnscale import reference
 from cases import STATISTICS, random_inputs
-
-pytestmark = pytest.mark.levels
 
 IDS = np.repeat([3, 1, 7, 2], [9, 1, 17, 6])  # 33 keys
 
@@ -30,17 +28,6 @@ def test_each_document_is_a_call_of_its_own() -> None:
             np.testing.assert_allclose(
                 getattr(whole, name)[:, :, cut], getattr(alone, name) + first, rtol=1e-13, atol=1e-14
             )
-
-
-def test_the_n_of_a_law_is_the_documents() -> None:
-    """A count over the pack would give the last document n = 33 instead of 6."""
-    q, k, v = random_inputs(3, n_queries=33, dtype="float64")
-    packed = at.attention(q, k, v, scale="log_n", document_ids=IDS)[:, -6:]
-    law = laws.LogN()
-    right = at.attention(q[:, -6:], k[:, -6:], v[:, -6:], scale=law.scale(6, 16))
-    wrong = at.attention(q[:, -6:], k[:, -6:], v[:, -6:], scale=law.scale(33, 16))
-    np.testing.assert_allclose(packed, right, rtol=1e-12)
-    assert np.abs(packed - wrong).max() > 0.01
 
 
 def test_decoding_goes_on_with_the_last_document() -> None:

@@ -152,16 +152,6 @@ def test_edges(n: int) -> None:
         check(*inputs, is_causal=True)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("head_dim", [256, 768])
-def test_full_blocks_of_wide_heads(head_dim: int, dtype: str) -> None:
-    """All their queries have room in the scratch memory: what lies behind them is not theirs."""
-    sizes = {"n_queries": 130, "n_keys": 70, "head_dim": head_dim, "value_dim": 16}
-    inputs = random_inputs(20, heads=1, dtype=dtype, **sizes)
-    check(*inputs, ("entropy",))
-    check(*inputs, is_causal=True)
-
-
 @pytest.mark.parametrize("name", FLOAT_TYPES)
 def test_types(name: str) -> None:
     q, k, v = random_inputs(5, n_queries=70, n_keys=100, dtype=name)

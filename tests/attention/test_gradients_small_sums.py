@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from cases import entered
 
-pytestmark = pytest.mark.levels
-
 RULES = {
     "softpick": at.normalizers.Softpick(eps=0),
     "relu": at.normalizers.ReLU("sum"),

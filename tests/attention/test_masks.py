@@ -26,14 +26,6 @@ def test_against_the_twin(size: tuple[int, int]) -> None:
                 check(*inputs, **options)
 
 
-def test_in_float64() -> None:
-    inputs = random_inputs(2, batch=(2,), heads=2, n_queries=70, n_keys=90, dtype="float64")
-    with remembering():
-        for name, options in mask_cases(2, 2, 70, 90).items():
-            with case(name):
-                check(*inputs, **options)
-
-
 @pytest.mark.parametrize("right", [0, 1, 16, 64, 500, None])
 def test_windows(right: int | None) -> None:
     inputs = random_inputs(4, heads=1, n_queries=150, n_keys=140, head_dim=8)

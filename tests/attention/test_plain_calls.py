@@ -174,25 +174,3 @@ def test_other_calls_are_read_by_python(plain: list[bool], name: str) -> None:
     given = {"query": random(4, 8), "key": random(4, 8), "value": random(4, 8), **NOT_PLAIN[name]}
     at.attention(**given)
     assert plain == [False]
-
-
-def test_what_is_wrong_is_said_as_ever() -> None:
-    x = random(4, 8)
-    with pytest.raises(ValueError, match="scale must be finite"):
-        at.attention(x, x, x, scale=float("nan"))
-    with pytest.raises(ValueError, match=r"same last dimension \(head_dim\), got 8 and 7"):
-        at.attention(x, x[:, :7], x)
-    with pytest.raises(ValueError, match="same number of keys, got 4 and 3"):
-        at.attention(x, x, x[:3])
-    with pytest.raises(ValueError, match="key_lengths must be between 0 and the number of keys, 4, got 5"):
-        at.attention(x, x, x, key_lengths=5)
-    with pytest.raises(ValueError, match="is_causal=True means causal"):
-        at.attention(x, x, x, is_causal=True, causal=1)
-    with pytest.raises(ValueError, match="window left must be at least 0"):
-        at.attention(x, x, x, window=(-1, 0))
-    with pytest.raises(ValueError, match="log_m"):
-        at.attention(x, x, x, scale="log_m")
-    with pytest.raises(ValueError, match="acts on the rotated channels only"):
-        at.attention(x, x, x, scale="yarn(factor=16)")
-    with pytest.raises(ValueError, match="the shape of the output"):
-        at.attention_gradients(x, x, x, x[:3])

@@ -7,13 +7,10 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-import pytest
 from attnscale import reference
 from cases import STATISTICS, check
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytestmark = pytest.mark.levels
 
 sizes = st.sampled_from([1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 63, 64, 65, 130])
 dims = st.sampled_from([1, 2, 5, 8, 16, 17, 40])

@@ -11,8 +11,6 @@ import pytest
 from attnscale import reference
 from cases import case, close, machine_epsilon, mask_cases, random_inputs, remembering
 
-pytestmark = pytest.mark.levels
-
 REDUCTIONS = ("sum", "mean", "max")
 NORMALIZERS = (
     *("softmax", "softmax_1", "sigmoid", "softpick", "sparsemax", "relu(divide='sum')"),

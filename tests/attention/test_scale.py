@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from cases import random_inputs
 
-pytestmark = pytest.mark.levels
-
 LAWS = (
     "standard",
     "unscaled",

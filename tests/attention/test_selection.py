@@ -13,8 +13,6 @@ from cases import FLOAT_TYPES, case, mask_cases, random_inputs, remembering, row
 
 from tools.fuzz import build, check_attend, draw
 
-pytestmark = pytest.mark.levels
-
 NORMALIZERS = (
     *("softmax_1", "sink(logits=[0.5, 1])", "sigmoid", "sigmoid(bias=-1)", "softpick", "sparsemax", "relu"),
     *("entmax(alpha=1.5)", "top_k(k=3)", "squared_relu(divide='sum')"),

@@ -11,8 +11,6 @@ import pytest
 from attnscale import reference
 from cases import random_inputs
 
-pytestmark = pytest.mark.levels
-
 LENGTHS = [10, 0, 21, 2]
 IDS = np.arange(33) % 5 - 1  # a fifth of the keys is in no span
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,6 @@ import pytest
 from attnscale import reference
 from cases import random_inputs
 
-pytestmark = pytest.mark.levels
-
 
 def parts_of(q: Any, k: Any, v: Any, cuts: list[int], **options: Any) -> list[at.AttentionState]:
     edges = [0, *cuts, k.shape[-2]]

@@ -12,8 +12,6 @@ import pytest
 from attnscale import _core
 from cases import STATISTICS, random_inputs
 
-pytestmark = pytest.mark.levels
-
 
 @pytest.mark.parametrize("wanted", [*((name,) for name in STATISTICS), (), STATISTICS, STATISTICS[::-2]])
 @pytest.mark.parametrize("with_value", [False, True])

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from cases import FLOAT_TYPES, STATISTICS, case, dtype_of, random_inputs
 
-pytestmark = pytest.mark.levels
-
 
 def padded(x: np.ndarray) -> np.ndarray:
     wide = np.full((*x.shape[:-1], x.shape[-1] + 3), np.nan, x.dtype)

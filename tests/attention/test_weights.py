@@ -13,8 +13,6 @@ from attnscale import reference
 from attnscale.matrix import _TILE
 from cases import bounds, case, mask_cases, random_inputs, remembering
 
-pytestmark = pytest.mark.levels
-
 N_QUERIES, N_KEYS = 21, 2 * _TILE + 9  # three tiles, one of them a part
 MASKS = mask_cases(2, 2, N_QUERIES, N_KEYS)
 

@@ -88,16 +88,3 @@ def test_the_script_prints_slopes_and_json(capsys, monkeypatch, tmp_path):
     assert found["summary"]["efficient"]["faster_from"] == pytest.approx(3000)
     assert len(found["costs"]) == 6
     assert figure.stat().st_size > 1000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--variants", "mamba"], "there is no variant named 'mamba'; the variants are exact, "),
-        (["--variants", "exact", "--n", "64", "64"], "lengths must increase"),
-        (["--variants", "exact", "--n", "0"], "n must be at least 1, got 0"),
-    ],
-)
-def test_bad_input_is_one_line(capsys, arguments, message):
-    assert variant_costs.main(arguments) == 2
-    assert message in capsys.readouterr().err

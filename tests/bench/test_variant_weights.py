@@ -70,19 +70,3 @@ def test_the_script_prints_a_table_and_writes_files(capsys, tmp_path):
     assert main([*options, "--plot", str(tmp_path / "a.png"), "--csv", str(tmp_path / "a.csv")]) == 0
     assert (tmp_path / "a.png").stat().st_size > 1000
     assert (tmp_path / "a.csv").read_text().startswith("data,n,variant,entropy,max_weight,support")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--variants", "mamba"], "there is no variant named 'mamba'; the variants are softmax, "),
-        (
-            ["--n", "1024"],
-            "between 2 and 512 (the shipped heads have 512 keys), got 1024",
-        ),
-        (["--n", "1", "8", "--data", "random"], "--n must be between 2 and 2048"),
-    ],
-)
-def test_bad_input_is_one_line(capsys, arguments, message):
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err

@@ -31,8 +31,8 @@ class Backend:
     looseness = 1.0
     #: Statistics that it does not compute.
     lacks: tuple[str, ...] = ()
-    #: Whether gradients are of all cases, or of those with one subject.
-    is_thorough = True
+    #: Whether gradients are of all cases, or of those with one subject; and values.
+    is_thorough = values_are_thorough = True
 
     def serves(self, case: Case) -> bool:
         """Whether it takes the call; one that it refuses is in test_refusals.py."""
@@ -165,7 +165,8 @@ class OnTriton(OnTensors):
     """The kernels of Triton, beside operations of PyTorch for the calls that they do not serve."""
 
     looseness = 10.0
-    is_thorough = False
+    # How options meet is known before a kernel begins, by what `torch, operations` shares with it.
+    is_thorough = values_are_thorough = False
     lacks = ("renyi2", "min_score")
 
     def call(self, tensors: list[Any], options: dict[str, Any], statistics: tuple[str, ...]) -> Arrays:

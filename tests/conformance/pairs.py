@@ -19,6 +19,8 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     BACKENDS |= in_cpp.backends() | in_wasm.backends()
 #: Backends that need nothing but this package.
 _CORE = ("NumPy", "C++")
+#: Cases of several options that meet.
+OF_PAIRS = {name for name in CASES if " + " in name or ": " in name}
 #: Cases whose "values" or "gradients" a backend does not give as it should.
 _OF_TRITON = {("an infinity in a value", "values"): "rows that see it are NaN, not infinite"}
 FAULTS = {"Triton": _OF_TRITON}

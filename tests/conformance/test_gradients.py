@@ -11,15 +11,13 @@ from attnscale.conformance._cases import CASES
 
 from . import truth
 from .backends import Backend
-from .pairs import BACKENDS, pairs
+from .pairs import BACKENDS, OF_PAIRS, pairs
 from .truth import SIXTEEN_BITS
 
 #: Errors as shares of the largest number of a gradient, or of 1.
 TOLERANCES = {"float64": 1e-8, "float32": 4e-5, "float16": 4e-3, "bfloat16": 4e-2}
 #: Rows that are not finite have no gradient to compare, and sparse rows no statistic with one.
 DIFFERENTIATED = [name for name in CASES if " in a " not in name and name != "no value, entmax"]
-#: Of several options that meet.
-OF_PAIRS = {name for name in CASES if " + " in name or ": " in name}
 
 
 def asked(backend: Backend, name: str) -> bool:

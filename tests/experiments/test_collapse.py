@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import Training  # noqa: E402
-from studies import stored  # noqa: E402
 from studies.collapse import (  # noqa: E402
     Collapse,
     _GuardedModel,
@@ -108,16 +106,3 @@ def test_weights_have_the_norm_that_is_learned():
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
         Collapse(**{field: value})
-
-
-@pytest.mark.maintainer
-@pytest.mark.slow
-def test_the_reduced_run_is_within_the_stored_error_bars():
-    kept = stored("collapse", "reduced")
-    again = Collapse.reduced().run(seeds=[100], progress=False)
-    seeds = len(kept.axes["seed"])
-    for name in ("test_loss", "entropy"):
-        there = kept[name]
-        spread = there.standard_error * np.sqrt(seeds + 1)  # of one model, and of the mean
-        away = abs(again[name].value - there.value) / spread
-        assert (away <= stats.t.isf(1e-4 / 2 / away.size, seeds - 1)).all()

@@ -2,6 +2,7 @@
 """Trainings on another device, and with products in bfloat16."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ NAMES = [
 ]
 
 
+@cache
 def first_model(name, **changes):
     """The arrays of the first model of an experiment."""
     study = replace(find(name).reduced(), **SMALL[name], **changes)

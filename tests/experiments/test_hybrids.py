@@ -111,17 +111,6 @@ def test_bad_studys():
         replace(SMALL, variants=("4 dots",))
 
 
-def test_the_stored_run_through_the_kernels_is_that_of_the_documentation():
-    kept = stored("hybrids", "cpu")
-    assert kept.parameters["attention"] == "attnscale"
-    nll = kept.select("nll")
-    more = nll[1:] - nll[0]  # 4 efficient, dot + 3 efficient
-    np.testing.assert_allclose([nll[0].mean(), *more.mean(1)], [3.003, 0.068, 0.056], atol=0.0006)
-    np.testing.assert_allclose(more.std(1, ddof=1) / np.sqrt(3), [0.007, 0.003], atol=0.0006)
-    back = more[0] - more[1]
-    np.testing.assert_allclose([back.mean(), back.std(ddof=1) / np.sqrt(3)], [0.011, 0.004], atol=0.0006)
-
-
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():

@@ -8,7 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from studies import stored  # noqa: E402
 from studies.layers import Layers, js_divergence  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -72,15 +71,3 @@ def test_missing_weights_are_one_line(monkeypatch):
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
         Layers(**{field: value})
-
-
-@pytest.mark.maintainer
-@pytest.mark.slow
-def test_the_reduced_run_is_within_the_stored_error_bars():
-    needs_weights()
-    kept = stored("layers", "reduced")
-    again = Layers.reduced().run(seeds=[100], progress=False)
-    for name in ("update_cosine", "final_cosine"):
-        there = kept[name]
-        spread = there.standard_error * np.sqrt(there.seeds)
-        assert (abs(again[name].value - there.value) <= 5 * spread + 0.05).all()

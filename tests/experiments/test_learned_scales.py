@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import Training  # noqa: E402
-from studies import stored  # noqa: E402
 from studies.data.scale_tasks import Recall, Tagging  # noqa: E402
 from studies.data.tags import OTHER, TAGS, tagged, tokens_of  # noqa: E402
 from studies.learned_scales import LearnedScales  # noqa: E402
@@ -182,14 +181,3 @@ def test_tuning_moves_the_scales_alone():
 def test_bad_fields_are_named(field, value, said):
     with pytest.raises(ValueError, match=said):
         LearnedScales(**{field: value})
-
-
-@pytest.mark.maintainer
-@pytest.mark.slow
-def test_the_reduced_run_is_within_the_stored_error_bars():
-    kept = stored("learned_scales", "reduced")
-    again = LearnedScales.reduced().run(seeds=[100], progress=False)
-    for name in ("error", "keys"):
-        there = kept[name]
-        spread = there.standard_error * np.sqrt(there.seeds)
-        assert (abs(again[name].value - there.value) <= 5 * spread + 0.02).all()

@@ -280,7 +280,7 @@ def test_laws_are_their_twins(law: laws.Law) -> None:
     """Laws of the core to the last digits: test_core_laws."""
     n = np.array([2, 3, 5.5, 6, 100, 512, 8191, 8192, 8193, 16383, 16384, 16385, 32768, 2**20], float)
     invariant = law.name == "entropy_invariant"  # interpolated, and slow to solve
-    for head_dim in (2, 64, 192):
+    for head_dim in (2, 64) if invariant else (2, 64, 192):
         n = n[[2, 4, 6, 13]] if invariant and n.size > 4 else n
         twin = at.reference.law_multiplier(law, n, head_dim)
         rtol = 1e-8 if invariant else 1e-12

@@ -58,11 +58,11 @@ def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind:
 
 
 @pytest.mark.maintainer
-def test_a_third_of_all_types_is_right() -> None:
-    """Which third is fixed by the names; the script runs all."""
+def test_a_sixth_of_all_types_is_right() -> None:
+    """Which sixth is fixed by the names; the script runs all."""
     good = [kind for kind, each in EXPECTED.items() if each["state"] in GOOD]
-    kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 3 == 0]
-    assert len(kinds) > 100
+    kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 6 == 0]
+    assert len(kinds) > 40
     _check(kinds)
 
 

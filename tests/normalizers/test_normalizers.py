@@ -13,8 +13,6 @@ from attnscale import normalizers as N
 from attnscale import reference
 from cases import case, dtype_of, mask_cases, random_inputs, weight_rounding
 
-pytestmark = pytest.mark.levels
-
 EVERY = (
     N.Softmax(),
     N.SoftmaxN(1),
@@ -156,16 +154,6 @@ def test_bad_numbers_reach_the_rows_that_see_them(normalizer: N.Normalizer) -> N
                 np.testing.assert_array_equal(
                     np.isnan(getattr(rows, statistic)), np.isnan(getattr(truth, statistic))
                 )
-
-
-@pytest.mark.parametrize("normalizer", EVERY, ids=repr)
-@pytest.mark.parametrize("n_queries", [2, 70])
-def test_rows_without_keys(normalizer: N.Normalizer, n_queries: int) -> None:
-    q, k, v = random_inputs(8, n_queries=n_queries, n_keys=30)
-    mask = np.ones((n_queries, 30), bool)
-    mask[1] = False
-    check(normalizer, q, k, v, attn_mask=mask)
-    assert not at.attention(q, k, v, attn_mask=mask, normalizer=normalizer)[:, 1].any()
 
 
 @pytest.mark.parametrize("size", [1e4, 1e8])

@@ -120,11 +120,11 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    folder, headers = tmp_path_factory.mktemp("sdist"), ROOT / "third_party"
-    was_there = headers.exists()
-    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, ROOT)
-    if not was_there:  # a build in this tree would take them for those of a source archive
-        shutil.rmtree(headers)
+    # Of a copy: builds in this tree would take the header libraries for those of a source archive.
+    folder, tree = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("tree") / "attnscale"
+    large = shutil.ignore_patterns("build", "dist", ".venv", ".git", "_build", "__pycache__")
+    shutil.copytree(ROOT, tree, ignore=large, symlinks=True)
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, tree)
     (archive,) = folder.glob("*.tar.gz")
     return archive
 

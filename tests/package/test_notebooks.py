@@ -170,12 +170,9 @@ for cell in jupytext.reads(text, "py:percent")["cells"]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [("03_entropy_invariance", "D = 64", "D = 48"), ("05_phases", "c = 0.578386", "c = 0.7")],
-)
-def test_runs_to_its_end_with_a_changed_parameter(name, before, after, tmp_path, pytestconfig):
+def test_runs_to_its_end_with_a_changed_parameter(tmp_path, pytestconfig):
     """The switch lets every cell end: each defines what later ones need."""
+    name, before, after = "06_which_n", "keys = 1000", "keys = 900"
     pytest.importorskip("jupytext")
     pytest.importorskip("matplotlib")
     source = NOTEBOOKS / f"{name}.py"

@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import struct
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -195,65 +189,3 @@ def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "SIGABRT" in crash[0]
     assert f"--case 3:5 --level {at.simd_level()} --only arguments" in crash[0]
     assert sum(found.calls.values()) >= 6  # the calls after it are made too
-
-
-def test_a_hang_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience ends when the process says that it hangs: the test waits for no clock."""
-    here = tmp_path / "hangs"
-    does = f"open({str(here)!r}, 'w').close(); time.sleep(3600)"
-    (tmp_path / "sitecustomize.py").write_text(_AT_THE_FIFTH.format(does=does))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    measured = run._Process.hangs
-
-    def hangs(worker: Any) -> bool:
-        monkeypatch.setattr(run, "HANG", 0.0 if here.exists() and worker.index() == 5 else 3600.0)
-        return measured(worker)
-
-    monkeypatch.setattr(run._Process, "hangs", hangs)
-    found = run.fuzz(seed=3, calls=8, levels=[at.simd_level()], only="arguments", show=False)
-    (crash,) = (text for text in found.texts if text.startswith("CRASH"))
-    assert crash.startswith("CRASH: no answer within 0 s in call 5")
-    assert f"--case 3:5 --level {at.simd_level()} --only arguments" in crash
-    assert sum(found.calls.values()) == 8
-
-
-def test_an_interrupt_ends_with_the_summary(tmp_path: Path) -> None:
-    """As Ctrl-C: the signal goes to the whole group, the processes get the parent's too."""
-    command = [sys.executable, "-m", "tools.fuzz", "--calls", "100000000", "--only", "arguments"]
-    running = subprocess.Popen(
-        [*command, "--level", at.simd_level()], cwd=run.ROOT, env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        _wait_for_call(tmp_path, 3, running)
-        os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=300)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.communicate()
-    assert err == ""
-    (line,) = (line for line in out.splitlines() if line.startswith("calls: "))
-    assert int(line.split()[1].replace(",", "")) >= 3
-    assert not list(tmp_path.iterdir())  # the file of the index is gone
-
-
-def _wait_for_call(place: Path, index: int, running: subprocess.Popen[str]) -> None:
-    """Until its process is in that call; a guard of minutes, which no machine needs."""
-    for _ in range(6000):
-        for file in place.glob("attnscale-fuzz-*"):
-            at_call = file.read_bytes()
-            if len(at_call) == 8 and struct.unpack("q", at_call)[0] >= index:
-                return
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.05)
-    pytest.fail("the fuzzer makes no call")
-
-
-def test_one_call_is_repeated_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "tools.fuzz", "--case", f"{SEED}:0", "--only", "state"]
-    done = subprocess.run(
-        command, cwd=run.ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "merge_states" in done.stdout

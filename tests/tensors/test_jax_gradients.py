@@ -166,9 +166,7 @@ WAYS: dict[str, Any] = {
     "eager": lambda call: call,
     "compiled": lambda call: jax.jit(lambda *x: call(*x)),
     "checkpointed": jax.checkpoint,
-    "compiled and checkpointed": lambda call: jax.checkpoint(jax.jit(call)),
     "of samples": over_samples,
-    "of compiled samples": lambda call: over_samples(jax.jit(call)),
     "in a loop": in_a_loop,
 }
 

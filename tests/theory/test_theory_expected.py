@@ -146,39 +146,6 @@ def test_t12_numbers():
     np.testing.assert_allclose(kept, theory.expected_entropy(512, 1), atol=1e-9)
 
 
-def test_t13_numbers():
-    """Beyond freezing the limit is approached like ln ln n / ln n; n = 10^100 is not there."""
-    n = np.array([1e3, 1e12, 1e100, 1e300])
-    m = 1 / 1.25
-    reached = theory.expected_entropy(n, theory.critical_beta(n) / m, model="gaussian")
-    np.testing.assert_allclose(reached, [1.893, 3.091, 4.323, 4.561], atol=5e-4)
-    assert theory.condensed_entropy(m) == pytest.approx(4.712, abs=5e-4)
-    assert theory.condensed_concentration(m) == pytest.approx(0.2)
-    gaps = theory.condensed_entropy(m) - reached
-    assert gaps[0] > gaps[1] > gaps[2] > 0.3
-    # Neither is constant at these n; the second has come to rest beyond 10^100.
-    log_n = np.log(n)
-    np.testing.assert_allclose(gaps * log_n, [19.5, 44.8, 89.6, 104.1], atol=0.05)
-    rate = (np.log(log_n) + np.log(4 * np.pi)) / log_n
-    np.testing.assert_allclose(gaps / rate, [4.4, 7.7, 11.2, 11.5], atol=0.05)
-    squares = theory.expected_concentration(n, theory.critical_beta(n) / m, model="gaussian")
-    assert (np.diff(squares) < 0).all()
-    assert 0.2 < squares[2] < 0.22
-    assert theory.annealed_entropy(4096, theory.critical_beta(4096), model="gaussian") == pytest.approx(
-        0, abs=1e-12
-    )
-    np.testing.assert_allclose(theory.critical_beta([512, 32768]), [3.53, 4.56], atol=5e-3)
-
-
-def test_t14_numbers():
-    """Under ln n the Jacobian's trace falls slowly: it does not vanish."""
-    n = np.array([512, 4096, 32768, 2**20])
-    gaussian = theory.expected_jacobian_trace(n, np.log(n), model="gaussian")
-    np.testing.assert_allclose(gaussian, [0.4719, 0.4279, 0.3930, 0.3493], atol=5e-5)
-    sphere = theory.expected_jacobian_trace(n, np.log(n))
-    assert [round(float(each), 4) for each in sphere] == [0.5059, 0.4802, 0.4625, 0.4456]
-
-
 def test_limits():
     n = np.array([1, 2, 512, 1e15])
     row = theory.expected_statistics(n, 0)

@@ -6,12 +6,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import attnscale as at
 import mpmath as mp
 import numpy as np
 import pytest
 from attnscale import theory
-from scipy.optimize import brentq
 
 
 def test_t1_numbers():
@@ -49,14 +47,6 @@ def test_kurtosis():
     assert theory.dot_product_kurtosis(64) == 3 + 6 / 64
 
 
-def test_t18_numbers():
-    assert theory.jl_min_dim(512, eps=[0.1, 0.5, 0.9]).tolist() == [5348, 300, 155]
-    real = 4 * np.log(512) / (np.array([0.1, 0.5, 0.9]) ** 2 / 2 - np.array([0.1, 0.5, 0.9]) ** 3 / 3)
-    np.testing.assert_allclose(real, [5347.14, 299.44, 154.03], atol=5e-3)
-    assert type(theory.jl_min_dim(512, eps=0.5)) is int
-    assert theory.jl_min_dim(1, eps=0.5) == theory.jl_min_dim(1, eps=0.5, failure_probability=0.1) == 1
-
-
 @pytest.mark.parametrize("eps", [0.2, 0.6])
 def test_jl_with_a_failure_probability_is_the_tight_union_bound(eps):
     """The failure probability of k is the union bound's, and one dimension less is not enough."""
@@ -84,35 +74,6 @@ def test_jl_with_the_exponent_of_chi_square():
         theory.jl_min_dim(512, eps=0.5, tail="chi")
 
 
-def test_t19_numbers():
-    """8 ln n is the entropy estimate, and never the lemma: its constant is at least 24."""
-    rule = theory.jl_rule_of_thumb
-    assert rule(512) == pytest.approx(49.9, abs=0.05)
-    assert rule(1e5) == pytest.approx(92.1, abs=0.05)
-    assert rule(512, 8.33) == pytest.approx(52.0, abs=0.05)
-    assert rule(512, theory.GOLDEN_DIMENSION) == pytest.approx(2 * np.log(512) / theory.GOLDEN_DEFICIT)
-    eps = np.linspace(1e-3, 1 - 1e-9, 1001)
-    assert (theory.jl_min_dim(512, eps=eps) >= 24 * np.log(512)).all()
-    assert theory.jl_min_dim(512, eps=eps[-1]) == np.ceil(24 * np.log(512))
-    # d_n = d log_512 n: the ratio is the law log_n's multiplier.
-    n = np.array([64, 512, 4096])
-    ratio = theory.equivalent_head_dim(n, head_dim=64) / 64
-    np.testing.assert_allclose(ratio, at.laws.get("log_n").multiplier(n, 64))
-
-
-def test_t20_numbers():
-    n = np.array([512, 32768])
-    expected = theory.expected_max_cosine(n, 64)
-    np.testing.assert_allclose(expected, [0.3706, 0.4887], atol=5e-5)
-    usual = theory.max_cosine(n, 64)
-    np.testing.assert_allclose(usual, [0.4239, 0.5302], atol=5e-5)
-    ratio = theory.max_cosine([8, 64, 512, 32768, 2**20], 64) / theory.expected_max_cosine(
-        [8, 64, 512, 32768, 2**20], 64
-    )
-    assert (ratio > 1.05).all()
-    assert (ratio[1:] < 1.23).all()
-
-
 def test_expected_max_cosine_in_closed_form():
     """n = 2: E|t1 - t2| / 2. On the circle also n = 3; d = 3 is a uniform cosine: (n - 1)/(n + 1)."""
     n = np.array([2, 3, 10, 1e6, 1e15])
@@ -137,31 +98,6 @@ def test_expected_max_cosine_from_the_summed_density(n, d):
     integrand = -np.expm1(n * np.log1p(-tail)) - tail**n
     expected = ((integrand[1:] + integrand[:-1]) / 2).sum() * t[1]
     assert theory.expected_max_cosine(n, d) == pytest.approx(expected, rel=1e-6)
-
-
-def test_t16_numbers():
-    n = np.array([64, 128, 256, 512, 1024])
-    cosine = 0.578386
-    standard = theory.needle_weight(n, cosine=cosine, beta=1)
-    np.testing.assert_allclose(standard, [0.500, 0.331, 0.197, 0.109, 0.057], atol=5e-4)
-    log_64 = theory.needle_weight(n, cosine=cosine, beta=np.log(n) / np.log(64))
-    np.testing.assert_allclose(log_64, [0.5000, 0.4727, 0.4402, 0.4025, 0.3604], atol=5e-5)
-    assert theory.needle_weight(65536, cosine=cosine, beta=np.log(65536) / np.log(64)) == pytest.approx(
-        0.1057, abs=5e-5
-    )
-    far = np.array([1024, 65536])
-    kept = theory.needle_weight(far, cosine=0.578, beta=theory.invariant_beta(far, n0=64))
-    np.testing.assert_allclose(kept, [0.935, 0.814], atol=5e-4)
-    # Weight 1/2: near beta s0 = ln n + ln M(beta), and neither that law nor this one is log n.
-    n = np.array([512, 4096, 32768, 2**18])
-    half = theory.needle_beta(n, cosine=0.578)
-    np.testing.assert_allclose(half, [1.628, 2.390, 3.409, 5.084], atol=5e-4)
-    for size, beta in zip(n, half, strict=True):
-
-        def excess(b, size=size):
-            return 8 * 0.578 * b - np.log(size) - theory.sphere_log_mgf(b / 8, 64)
-
-        assert brentq(excess, 0.5, beta + 0.5) == pytest.approx(beta, rel=0.045)
 
 
 @pytest.mark.parametrize("d", [2, 5, 64])

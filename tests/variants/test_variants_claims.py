@@ -14,16 +14,6 @@ RNG = np.random.default_rng(11)
 Q, K, V = RNG.standard_normal((3, 2, 40, 8))
 
 
-def test_the_article_s_example_t25():
-    q = np.array([[2.0, 1, 3]])
-    k = np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
-    dot_product = at.attention(q, k, np.eye(4))
-    np.testing.assert_allclose(dot_product, [[0.005495, 0.000546, 0.992228, 0.001732]], atol=5e-7)
-    expected = [[0.130855, 0.071253, 0.696223, 0.101669]]
-    np.testing.assert_allclose(av.efficient_attention_weights(q, k), expected, atol=5e-7)
-    np.testing.assert_allclose(av.efficient_attention(q, k, np.eye(4)), expected, atol=5e-7)
-
-
 def test_efficient_weights_are_mixtures_of_head_dim_maps_t25():
     weights = av.efficient_attention_weights(Q, K)
     np.testing.assert_allclose(weights.sum(-1), 1)
@@ -37,34 +27,6 @@ def test_efficient_weights_are_mixtures_of_head_dim_maps_t25():
         (found.maps, found.values, found.coefficients), reference.global_maps(Q, K, V), strict=True
     ):
         np.testing.assert_allclose(array, twin, atol=1e-12)
-
-
-def test_the_article_s_topics_are_no_maps_and_its_listing_has_no_scale_t25():
-    topics = np.array(
-        [
-            [0.10, 0.85, 0.15, 0.10, 0.85, 0.20],
-            [0.05, 0.10, 0.90, 0.05, 0.10, 0.88],
-            [0.20, 0.05, 0.10, 0.95, 0.05, 0.10],
-            [0.90, 0.15, 0.20, 0.15, 0.10, 0.10],
-        ]
-    )
-    np.testing.assert_allclose(topics.sum(1), [2.25, 2.08, 1.45, 1.60])
-    assert np.array([0.30, 0.20, 0.10, 0.40]) @ topics.sum(1) == pytest.approx(1.876)
-    assert np.array([0.10, 0.25, 0.40, 0.25]) @ topics.sum(1) == pytest.approx(1.725)
-    q, k = np.array([[2.0, 1, 3]]), np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
-    unscaled = at.attention(q, k, np.eye(4), scale=1.0)
-    np.testing.assert_allclose(unscaled, [[0.000123, 0.000002, 0.999858, 0.000017]], atol=5e-7)
-
-
-def test_efficient_attention_is_no_approximation_of_softmax_t26():
-    """Half of the weight of real heads lies elsewhere, nearly as much as of equal weights."""
-    data = at.datasets.minilm_qk()
-    for n, variations in ((64, [0.525, 0.600]), (512, [0.549, 0.609])):
-        q, k = (x[:, :n].astype(float) for x in (data.query, data.key))
-        exact = at.attention_weights(q, k)
-        others = av.efficient_attention_weights(q, k), np.full(exact.shape, 1 / n)
-        found = [np.abs(exact - each).sum(-1).mean() / 2 for each in others]
-        np.testing.assert_allclose(found, variations, atol=5e-4)
 
 
 def test_a_selective_scan_with_one_decay_is_state_space_duality():

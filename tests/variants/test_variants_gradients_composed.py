@@ -9,8 +9,6 @@ from attnscale import variants as av
 from cases import dtype_of
 from linear_families import NAMES, four_arrays, gradient_of, twin
 
-pytestmark = pytest.mark.levels
-
 RNG = np.random.default_rng(12)
 OF_SSD = (*NAMES, "log_decay")
 

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from attnscale import reference
@@ -23,8 +20,6 @@ from linear_families import (
     same_bits,
     twin,
 )
-
-pytestmark = pytest.mark.levels
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -120,28 +115,6 @@ def test_ssd_has_the_same_bits_on_any_number_of_threads(dtype):
     exact = reference.ssd(*(x.astype(np.float64) for x in (q, k, v)), decay)
     eps = {"float64": 1e-11, "float32": 1e-6, "float16": 1e-3}[dtype]
     np.testing.assert_allclose(one, exact, rtol=eps, atol=eps * abs(exact).max())
-
-
-FORK = """
-import os, warnings
-import numpy as np
-import attnscale as at
-warnings.simplefilter("ignore")  # Python advises against fork() beside threads
-x = np.random.default_rng(0).standard_normal((8, 4096, 16), np.float32)
-here = at.variants.linear_attention(x, x, x, num_threads=2)
-child = os.fork()
-if child == 0:
-    os._exit(0 if (at.variants.linear_attention(x, x, x, num_threads=2) == here).all() else 1)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert (at.variants.linear_attention(x, x, x, num_threads=2) == here).all()
-"""
-
-
-def test_a_forked_process_has_threads_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

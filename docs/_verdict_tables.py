@@ -17,6 +17,7 @@ OWN_CLAIMS = {
     "context": ("lengths",),
     "hybrids": ("sizes",),
     "learned_scales": ("norm",),
+    "length_tasks": ("pair",),
 }
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
 

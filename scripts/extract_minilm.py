@@ -66,20 +66,22 @@ def load_model() -> tuple[Any, Any]:
     return tokenizer, model.double().eval()
 
 
-def capture(model: Any, token_ids: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Query, key (layers, heads, n, head_dim) and weights (layers, heads, n, n) of one text."""
+def capture(model: Any, token_ids: list[int], **options: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Query and key (layers, heads, n, head_dim) of one text, and what the model returned.
+
+    The modules are those named "query" and "key", in the order of their calls.
+    """
     import torch
 
     found: dict[str, list[Any]] = {"query": [], "key": []}
     hooks = []
-    for layer in model.encoder.layer:
-        for name, caught in found.items():
-            projection = getattr(layer.attention.self, name)
+    for path, projection in model.named_modules():
+        if (caught := found.get(path.rpartition(".")[2])) is not None:
             hooks.append(
                 projection.register_forward_hook(lambda _m, _i, out, caught=caught: caught.append(out[0]))
             )
     with torch.no_grad():
-        result = model(torch.tensor([token_ids]), output_attentions=True)
+        result = model(torch.tensor([token_ids]), **options)
     for hook in hooks:
         hook.remove()
     heads = model.config.num_attention_heads
@@ -88,8 +90,7 @@ def capture(model: Any, token_ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
         stacked = np.stack([output.numpy() for output in outputs])
         return stacked.reshape(*stacked.shape[:2], heads, -1).swapaxes(1, 2)
 
-    weights = torch.stack([layer[0] for layer in result.attentions]).numpy()
-    return split(found["query"]), split(found["key"]), weights
+    return split(found["query"]), split(found["key"]), result
 
 
 def provenance(text: str) -> dict[str, Any]:

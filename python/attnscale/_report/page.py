@@ -15,8 +15,9 @@ from .._grid.files import write_whole
 
 #: In the order in which a browser runs them.
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
-#: Of a page that measures, before them.
-_MEASURING = ("npz", "measure")
+#: Of a page that measures, before them; the page is made again from other data without `_CORE`.
+_MEASURING = ("measure", "file")
+_START, _CORE = "start", "core"
 _MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
@@ -50,13 +51,17 @@ class Page:
     def to_html(self) -> str:
         """The page as text: one HTML document that needs no other file and no network."""
         content = self.to_dict()
-        scripts = (*_MEASURING, *_SCRIPTS) if self._computes else _SCRIPTS
+        begin, scripts = ((_START,), _SCRIPTS)
+        if self._computes:
+            begin, scripts = (_START, _CORE), (*_MEASURING, *_SCRIPTS)
         parts = {
             "title": html.escape(str(content["title"])),
             "style": _file("report.css"),
             "data": _json(content),
             "colours": _json(COLOURS),
+            "start": "\n".join(_file(f"{name}.js") for name in begin),
             "script": "\n".join(_file(f"{name}.js") for name in scripts),
+            "file": _file("file.html") if self._computes else "",
             "measure": _file("measure.html") if self._computes else "",
             "core": core_parts() if self._computes else "",
             "allowed": " 'wasm-unsafe-eval'; worker-src blob:" if self._computes else "",
@@ -110,7 +115,7 @@ def core_parts() -> str:
         "core-wasm": base64.b64encode((_MODULE / "attnscale.wasm.gz").read_bytes()).decode(),
         # A page that is a file may start no worker that is a module.
         "core-module": (_MODULE / "attnscale.mjs").read_text(encoding="utf-8").replace("\nexport ", "\n"),
-        "core-worker": _file("worker.js"),
+        "core-worker": _file("npz.js") + _file("worker.js"),
     }
     return "\n".join(
         f'<script type="text/plain" id="{name}">\n{text}\n</script>' for name, text in scripts.items()

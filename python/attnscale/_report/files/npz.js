@@ -117,23 +117,24 @@ async function readHeads(buffer) {
   }
   const { query, key, layers, heads } = arrays;
   for (const [name, { shape, values }] of [["query", query], ["key", key]]) {
-    if (shape.length < 2 || shape.length > 4) refuse(`${name} must have the axes (heads, n, head_dim), after them layers at most, got shape (${shape.join(", ")})`);
+    if (shape.length < 2) refuse(`${name} must have 2 axes (n, head_dim) or more, got shape (${shape.join(", ")})`);
+    if (shape.length > 4) refuse(`${name} must have the axes (layers, heads, n, head_dim), got shape (${shape.join(", ")})`);
+    if (shape.length === 2) shape.unshift(1);
     const bad = values.reduce((count, each) => count + !Number.isFinite(each), 0);
     if (bad) refuse(`${name} holds ${bad} NaN or infinite values`);
-    shape.unshift(...[1, 1].slice(0, 4 - shape.length));
   }
   const shapes = `query (${query.shape.join(", ")}) and key (${key.shape.join(", ")})`;
-  const [[blocks, each, n, head_dim], [keyBlocks, keyHeads, keys, keyDim]] = [query.shape, key.shape];
-  if (blocks !== keyBlocks) refuse(`query and key must have the same layers, got ${shapes}`);
+  const [[head_dim, n, each, blocks = 1], [keyDim, keys, keyHeads, keyBlocks = 1]] = [query, key].map(({ shape }) => [...shape].reverse());
+  if (query.shape.length !== key.shape.length || blocks !== keyBlocks) refuse(`query and key must have the same batch axes, got ${shapes}`);
   if (head_dim !== keyDim) refuse(`query and key must have the same last dimension, got ${shapes}`);
   if (!query.values.length || !key.values.length) refuse(`query and key must not be empty, got ${shapes}`);
   if (each % keyHeads) refuse(`the number of query heads must be a multiple of that of key heads, got ${shapes}`);
+  const isList = (labels) => labels && labels.shape.length === 1 && labels.shape[0] === each;
+  if ((layers || heads) && !(isList(layers) && isList(heads))) refuse(`layers and heads must both have one number for each of the ${each} heads`);
   if (n !== keys) refuse(`a report needs as many queries as keys, got ${n} and ${keys}`);
   if (n < 2) refuse("key must have at least 2 keys, got 1");
+  const named = layers && blocks === 1;
   const places = Array.from({ length: blocks * each }, (_, i) => i);
-  if ((layers || heads) && blocks === 1 && !(layers && heads && [layers, heads].every(({ shape }) => shape.length === 1 && shape[0] === each)))
-    refuse(`layers and heads must both have one number for each of the ${each} heads`);
-  const named = layers && heads && blocks === 1;
   const cut = ({ values }, head) => values.subarray(head * n * head_dim, (head + 1) * n * head_dim);
   return {
     n, head_dim,

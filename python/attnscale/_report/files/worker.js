@@ -126,10 +126,13 @@ function expected(n, beta, head_dim) {
   return EXPECTED.get(name);
 }
 
+/** As NumPy rounds. */
+const halfToEven = (x) => (x % 2 === 0.5 ? Math.floor(x) : Math.round(x));
+
 /** Mean over the rows of what as many random keys have; between knots along the logarithm of the number of keys. */
 function randomEntropy(head, n, beta) {
   const visible = head.is_causal ? visibleKeys(head, n) : [n];
-  const knots = [...new Set(Array.from({ length: KNOTS }, (_, k) => Math.round((k * (visible.length - 1)) / (KNOTS - 1))))];
+  const knots = [...new Set(Array.from({ length: KNOTS }, (_, k) => halfToEven((k * (visible.length - 1)) / (KNOTS - 1))))];
   const values = knots.map((k) => expected(visible[k], beta(k), head.head_dim));
   return mean(Float64Array.from(visible, (keys, k) => {
     const b = Math.max(knots.findIndex((knot) => knot >= k), 1);

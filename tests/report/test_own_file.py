@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A reader's own file in a page: read as the command reads it, with the numbers of Python, and the whole page."""
+"""A reader's own file in a page: read as the command reads it, and the whole page with the numbers of Python."""
 
 from __future__ import annotations
 
@@ -53,16 +53,31 @@ FILES: dict[str, tuple[bytes, list[tuple[int, int]] | str]] = {
     "integers": (npz(query=np.ones((2, 8, 4), int), key=x(2, 8, 4)), "query must be floating point"),
     "NaN": (npz(query=x(2, 8, 4) * np.nan, key=x(2, 8, 4)), "query holds 64 NaN or infinite values"),
     "one axis": (both(8), "query must have 2 axes (n, head_dim) or more, got shape (8"),
-    "five axes": (both(1, 1, 2, 8, 4), "query must have the axes (layers, heads, n, head_dim), got shape (1, 1, 2, 8, 4)"),
+    "five axes": (
+        both(1, 1, 2, 8, 4),
+        "query must have the axes (layers, heads, n, head_dim), got shape",
+    ),
     "nothing": (both(2, 0, 4), "query and key must not be empty, got query (2, 0, 4) and key (2, 0, 4)"),
-    "other axes": (npz(query=x(1, 2, 8, 4), key=x(2, 8, 4)), "query and key must have the same batch axes"),
-    "other layers": (npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)), "query and key must have the same batch axes"),
-    "other channels": (npz(query=x(2, 8, 4), key=x(2, 8, 3)), "query and key must have the same last dimension"),
-    "other heads": (npz(query=x(3, 8, 4), key=x(2, 8, 4)), "query heads must be a multiple of that of key heads"),
+    "other axes": (npz(query=x(1, 2, 8, 4), key=x(2, 8, 4)), "must have the same batch axes"),
+    "other layers": (
+        npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)),
+        "must have the same batch axes",
+    ),
+    "other channels": (
+        npz(query=x(2, 8, 4), key=x(2, 8, 3)),
+        "must have the same last dimension",
+    ),
+    "other heads": (
+        npz(query=x(3, 8, 4), key=x(2, 8, 4)),
+        "must be a multiple of that of key heads",
+    ),
     "fewer keys": (npz(query=x(2, 8, 4), key=x(2, 4, 4)), "as many queries as keys, got 8 and 4"),
     "one row": (both(1, 1, 4), "key must have at least 2 keys, got 1"),
-    "places of others": (both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)), "number for each of the 2 heads"),
-    "layers alone": (both(2, 8, 4, layers=np.arange(2)), "number for each of the 2 heads"),
+    "places of others": (
+        both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)),
+        "for each of the 2 heads",
+    ),
+    "layers alone": (both(2, 8, 4, layers=np.arange(2)), "for each of the 2 heads"),
 }
 
 #: The worker of a page, in Node, which answers questions about files.
@@ -70,7 +85,8 @@ WORKER = """
 import { readFileSync } from "node:fs";
 const [parts, asked] = JSON.parse(readFileSync(0));
 globalThis.addEventListener = () => {};
-globalThis.eval(`${parts["core-module"]}\n${parts["core-worker"]}\nglobalThis.TASKS = TASKS; globalThis.readHeads = readHeads;`);
+const names = "Object.assign(globalThis, { TASKS, readHeads });";
+globalThis.eval([parts["core-module"], parts["core-worker"], names].join("\n"));
 await TASKS.start({ wasm: parts["core-wasm"] });
 const found = [];
 for (const { data, options } of asked) {
@@ -161,7 +177,9 @@ def test_all_numbers_are_those_of_python(n: int, is_causal: bool) -> None:
 
 
 def test_a_law_of_python_alone_is_left_out() -> None:
-    laws = [{"name": name} for name in ("standard", "entropy_invariant(n0=16)", "norm_softmax", "log_n(base=16)")]
+    laws = [
+        {"name": name} for name in ("standard", "entropy_invariant(n0=16)", "norm_softmax", "log_n(base=16)")
+    ]
     (found,) = worker([both(1, 20, 4)], {"is_causal": False, "laws": laws, "multiples": [1.0]})
     assert [law["name"] for law in found["laws"]] == ["standard", "log_n(base=16)"]
 
@@ -196,7 +214,9 @@ def open_file(page: Any, name: str, data: bytes, said: str) -> None:
 
 
 def wait_for_status(page: Any, said: str) -> None:
-    page.wait_for_function("said => document.getElementById('file-status').textContent.startsWith(said)", arg=said)
+    page.wait_for_function(
+        "said => document.getElementById('file-status').textContent.startsWith(said)", arg=said
+    )
 
 
 def saved_csv(page: Any) -> str:
@@ -280,12 +300,12 @@ HOSTILE = {
 def test_hostile_files_get_one_line_and_the_page_goes_on(browser: Any, path: Path, own: bytes) -> None:
     with opened(browser, path) as page:
         for name, (data, said) in HOSTILE.items():
-            open_file(page, f"{name}.npz", data, f"{name[0].upper()}{name[1:]}.npz: ")
+            open_file(page, f"{name}.npz", data, f"{name}.npz: ")
             line = page.locator("#file-status").inner_text()
             assert said in line, name
             assert len(line) < 200
         open_file(page, "own.npz", own, "All 3 heads are measured")
-        open_file(page, "worse.npz", b"PK", "Worse.npz: ")
+        open_file(page, "worse.npz", b"PK", "worse.npz: ")
         assert page.locator("#title").inner_text() == "Attention heads of own.npz"  # is still there
         page.locator("#measure-go").click()
         page.wait_for_selector("#measure-panels dd")
@@ -295,9 +315,9 @@ def test_hostile_files_get_one_line_and_the_page_goes_on(browser: Any, path: Pat
 def test_stop_and_go_on(browser: Any, path: Path) -> None:
     data = npz(query=x(40, 512, 64), key=x(40, 512, 64))
     with opened(browser, path) as page:
-        open_file(page, "large.npz", data, "Large.npz: 40 heads of 512 rows, ")
+        open_file(page, "large.npz", data, "large.npz: 40 heads of 512 rows, ")
         page.locator("#file-stop").click()
-        wait_for_status(page, "Large.npz: stopped.")
+        wait_for_status(page, "large.npz: stopped.")
         assert page.locator("#title").inner_text() == "Attention heads of queries and keys"
         small = npz(query=x(6, 256, 16), key=x(6, 256, 16))
         open_file(page, "small.npz", small, "0 of 6 heads are measured at the multiples")
@@ -318,7 +338,8 @@ def test_a_file_is_dropped(browser: Any, path: Path, own: bytes) -> None:
     drop = """text => {
       const moved = new DataTransfer();
       moved.items.add(new File([Uint8Array.from(atob(text), c => c.charCodeAt(0))], "own.npz"));
-      document.querySelector("#table-scroll").dispatchEvent(new DragEvent("drop", { dataTransfer: moved, bubbles: true, cancelable: true }));
+      const how = { dataTransfer: moved, bubbles: true, cancelable: true };
+      document.querySelector("#table-scroll").dispatchEvent(new DragEvent("drop", how));
     }"""
     with opened(browser, path) as page:
         page.evaluate(drop, base64.b64encode(own).decode())

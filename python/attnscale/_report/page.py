@@ -13,11 +13,11 @@ from typing import Any
 
 from .._grid.files import write_whole
 
-#: In the order in which a browser runs them.
+#: In the order in which a browser runs them: once, then each time that the page is made from data.
+_START = ("start",)
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
-#: Of a page that measures, before them; the page is made again from other data without `_CORE`.
-_MEASURING = ("measure", "file")
-_START, _CORE = "start", "core"
+#: Before them, of a page that measures.
+_CORE, _MEASURING = ("core",), ("measure", "file")
 _MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
@@ -51,16 +51,14 @@ class Page:
     def to_html(self) -> str:
         """The page as text: one HTML document that needs no other file and no network."""
         content = self.to_dict()
-        begin, scripts = ((_START,), _SCRIPTS)
-        if self._computes:
-            begin, scripts = (_START, _CORE), (*_MEASURING, *_SCRIPTS)
+        core, measuring = (_CORE, _MEASURING) if self._computes else ((), ())
         parts = {
             "title": html.escape(str(content["title"])),
             "style": _file("report.css"),
             "data": _json(content),
             "colours": _json(COLOURS),
-            "start": "\n".join(_file(f"{name}.js") for name in begin),
-            "script": "\n".join(_file(f"{name}.js") for name in scripts),
+            "start": "\n".join(_file(f"{name}.js") for name in (*_START, *core)),
+            "script": "\n".join(_file(f"{name}.js") for name in (*measuring, *_SCRIPTS)),
             "file": _file("file.html") if self._computes else "",
             "measure": _file("measure.html") if self._computes else "",
             "core": core_parts() if self._computes else "",

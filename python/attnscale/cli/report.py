@@ -125,7 +125,9 @@ def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], obj
 def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     heads = read_heads([path], layout=options.layout)
     if heads.query.ndim > 4:
-        raise InputError(f"{path}: query must have the axes (layers, heads, n, head_dim), got shape {heads.query.shape}")
+        raise InputError(
+            f"{path}: query must have the axes (layers, heads, n, head_dim), got shape {heads.query.shape}"
+        )
     query, key = (x.reshape(-1, *x.shape[-2:]) for x in (heads.query, heads.key))
     check_lengths(options.lengths, query.shape[-2], f"the tokens in {path}", "--lengths")
     numbered = [re.fullmatch(r"L(\d+) H(\d+)", name) for name in heads.names]

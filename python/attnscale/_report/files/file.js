@@ -8,7 +8,7 @@ async function measureFile(file, say, tell) {
   const asked = { file, is_causal: byId("file-causal").checked, laws: SHARED.laws, multiples: SHARED.multiples };
   const { n, head_dim, seconds, version, ...found } = await ask("open", asked);
   const { length } = found.layers;
-  say(`${file.name}: ${length} heads of ${n} rows, ${duration(seconds.plain)} or so`);
+  say(`${length} heads of ${n} rows, measured in ${duration(seconds.plain)} or so`);
   tell(0);
   const began = performance.now();
   const kept = found.layers.map((_, own) => ({ n, head_dim, is_causal: asked.is_causal, window: null, own }));
@@ -24,7 +24,7 @@ async function measureFile(file, say, tell) {
     schema: "attnscale.report/2", title: `Attention heads of ${file.name}`, plan: "", text: null,
     about: { file: file.name, tokens: String(n), causal: asked.is_causal ? "yes" : "no", ...(left.length && { "laws that the page cannot compute": left.join(", ") }) },
     provenance: { attnscale: version, simd_level: "WebAssembly in this page", created: new Date().toISOString().slice(0, 19) + "Z" },
-    summary: [], outliers: [`Sort the table to see it: in words, attnscale report ${file.name} says it.`],
+    summary: [], outliers: [`The map, the plot and the table show it; attnscale report ${file.name} also says it in words.`],
     modules: [], groups: [], multiples: SHARED.multiples, ...found, kept, ...arrays, own: { ...asked, seconds: seconds.rest },
   };
 }
@@ -39,14 +39,14 @@ function showFileProgress(share) {
 
 async function openFile(file) {
   if (link.waiting.size) stopWorker();
-  const say = (text) => { byId("file-status").textContent = asSentence(text); };
+  const say = (text) => { byId("file-status").textContent = `${file.name}: ${text}.`; };
   showFileProgress(0);
   try {
     showPage(await measureFile(file, say, showFileProgress));
     byId("title").focus();
   } catch (error) {
     stopWorker(); // it has the file before, if there was one
-    say(`${file.name}: ${error.message}`);
+    say(error.message);
     byId("file-input").value = "";
     showFileProgress(null);
   }

@@ -102,11 +102,12 @@ function startFile() {
     showPage(read("report-data"));
     byId("title").focus();
   });
-  document.addEventListener("dragover", (event) => event.preventDefault(), { signal: LEFT });
-  document.addEventListener("drop", (event) => {
-    event.preventDefault();
-    if (event.dataTransfer.files.length) openFile(event.dataTransfer.files[0]);
-  }, { signal: LEFT });
+  for (const type of ["dragover", "drop"])
+    document.addEventListener(type, (event) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
+      event.preventDefault();
+      if (type === "drop") openFile(event.dataTransfer.files[0]);
+    }, { signal: LEFT });
   if (!DATA.own) return;
   byId("file-back").hidden = false;
   byId("file-causal").checked = DATA.own.is_causal;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import attnscale as at
+from attnscale._report.page import has_core
 
 
 def example_report():
@@ -15,5 +16,6 @@ def example_report():
         labels=zip(data.layers.tolist(), data.heads.tolist(), strict=True),
         tokens=data.tokens,
         about={name: data.provenance[name] for name in ("model", "text")},
+        with_heads=has_core(),  # `make wasm` builds it
     )
     return {"example-report.html": found.to_html()}

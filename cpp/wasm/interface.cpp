@@ -89,9 +89,9 @@ struct call {
     return rows;
   }
 
-  call_description describe(const attention_options& options) const {
+  call_description describe(const attention_options& options, bool with_value = true) const {
     strided_array values;
-    if (value) values = matrix(value, kv_heads, n_keys, key_rows, value_dim);
+    if (value && with_value) values = matrix(value, kv_heads, n_keys, key_rows, value_dim);
     return {matrix(query, heads, n_queries, query_rows, head_dim),
             matrix(key, kv_heads, n_keys, key_rows, head_dim), values, options};
   }
@@ -171,7 +171,7 @@ void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void*
     }
   if (output || into.any()) made.attend(into, wanted);
   if (!weights) return;
-  write_weights(made, weights);
+  write_weights(given->describe(options, false), weights);  // its values are unit vectors
   if (!received) return;
   const auto heads = static_cast<std::int64_t>(given->heads);
   if (given->is_double)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page that measures heads again: its numbers are Python's, and what a file has wrong is one line."""
+"""A page that measures heads again: its numbers are Python's, and it follows what is chosen on the page."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,72 +113,24 @@ def test_what_cannot_be_measured_is_one_line(browser: Any, path: Path) -> None:
         assert page.said == []
 
 
-def npz(**arrays: Any) -> bytes:
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
-    return file.getvalue()
-
-
-def test_a_file_of_the_reader(browser: Any, path: Path) -> None:
-    data = at.datasets.minilm_qk()
-    q, k = (x[:3, :200].astype(np.float64) for x in (data.query, data.key))
-    with opened(browser, path, viewport={"width": 400, "height": 900}) as page:
-        page.locator("#measure-file").set_input_files(
-            {"name": "own.npz", "mimeType": "", "buffer": npz(query=q, key=k[:1])}
-        )
-        page.wait_for_selector("#measure-panels dd")
-        page.locator("#measure-head").select_option("2")
-        wait_for_title(page, "head 2 of own.npz")
-        found = [float(x.split()[0]) for x in page.locator("#measure-panels dd").all_inner_texts()]
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
-        page.locator("#measure-back").click()
-        wait_for_title(page, "layer 0, head ")
-        assert page.said == []
-    check(found, expected(q[2], k[0], 200))
-
-
-X = np.ones((2, 8, 4))
-SHAPE = npz(query=X, key=X)
-
-
-def lying(at_entry: int, value: int) -> bytes:
-    """A file whose directory has another number, of four bytes, in its first entry."""
-    data = bytearray(SHAPE)
-    place = data.index(b"PK\x01\x02") + at_entry
-    data[place : place + 4] = value.to_bytes(4, "little")
-    return bytes(data)
-
-
-HOSTILE = {
-    "no archive": (b"query and key", "this is no .npz file"),
-    "cut": (SHAPE[:-40], "this is no .npz file"),
-    "other names": (npz(a=X, b=X), "the file must hold arrays named query and key, got a, b"),
-    "integers": (npz(query=X.astype(int), key=X), "query must be float16, float32 or float64"),
-    "objects": (npz(query=np.array([{}], object), key=X), "query must be float16, float32 or float64"),
-    "NaN": (npz(query=X * np.nan, key=X), "query must be finite, got 64 numbers that are NaN or infinite"),
-    "fewer keys": (npz(query=X, key=X[:, :4]), "the page measures as many queries as keys, got 8 and 4"),
-    "columns first": (npz(query=np.asfortranarray(X), key=X), "query is in Fortran order"),
-    "a size too small": (lying(24, 10), "query.npy holds more than the 10 bytes that the file says"),
-    "a size too large": (lying(24, 2**30), "more than"),
-    "2 GiB": (lying(24, 2**31), "query.npy holds 2 GiB or more"),
-    "another place": (lying(42, 10**6), "query.npy is not where the file says"),
-}
-
-
-def test_hostile_files_get_one_line_and_the_page_goes_on(browser: Any, path: Path) -> None:
+def test_it_follows_the_page(browser: Any, path: Path, heads: Any) -> None:
+    """Once something was measured: the head of the map, the length and the multiple of the sliders."""
+    slide = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
     with opened(browser, path) as page:
-        for name, (data, said) in HOSTILE.items():
-            file = {"name": f"{name}.npz", "mimeType": "", "buffer": data}
-            page.locator("#measure-file").set_input_files(file)
-            page.wait_for_function(
-                "name => document.getElementById('measure-status').textContent.startsWith(name)",
-                arg=f"{name[0].upper()}{name[1:]}.npz: ",
-            )
-            line = page.locator("#measure-status").inner_text()
-            assert said in line, name
-            assert len(line) < 200
-        assert measured(page)[0] > 0
+        page.locator("#maps [role=gridcell]").nth(1).click()
+        measured(page)
+        page.locator("#multiple").evaluate(slide, 10)
+        wait_for_title(page, "layer 0, head 1 at 300 tokens, scale 1.41421")
+        page.locator("#length").evaluate(slide, 0)
+        wait_for_title(page, "layer 0, head 1 at 64 tokens, scale 1.41421")
+        page.locator("#maps [role=gridcell]").nth(0).click()
+        wait_for_title(page, "layer 0, head 0 at 64 tokens, scale 1.41421")
+        shown = page.locator("#measure-panels dd").all_inner_texts()
+        facts = page.locator("#head-facts dd").all_inner_texts()
         assert page.said == []
+    assert float(shown[0].split()[0]) == pytest.approx(float(facts[0].split()[0]), abs=5e-3)
+    q, k = (x[0, :64] for x in heads)
+    check([float(x.split()[0]) for x in shown], expected(q, k, 8, scale=2**0.5 / 32**0.5, is_causal=True))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -194,5 +145,5 @@ def test_a_page_without_heads_has_none_of_it(browser: Any, heads: Any, tmp_path:
     made = at.report(*heads, lengths=[64], laws=[], is_causal=True).save(tmp_path / "plain.html")
     assert made.stat().st_size < 150_000
     with opened(browser, made) as page:
-        assert page.locator("#measure").count() == 0
+        assert page.locator("#measure, #file").count() == 0
         assert "wasm" not in page.locator("meta[http-equiv]").get_attribute("content")

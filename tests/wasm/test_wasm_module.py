@@ -122,6 +122,14 @@ def test_attention(arrays: tuple[Any, Any, Any], name: str, dtype: str) -> None:
     np.testing.assert_allclose(numbers(found["received"]), received, **tolerance)
 
 
+def test_weights_beside_an_output_of_one_channel(arrays: tuple[Any, Any, Any]) -> None:
+    q, k, v = arrays
+    given = call_of((q, k, v[..., :1]), "float64", weights=True)
+    found = node("answer(core.attention(typed(given)));", given)
+    weights = at.attention_weights(q, k, enable_gqa=True)
+    np.testing.assert_allclose(numbers(found["weights"]), weights.ravel(), rtol=1e-9)
+
+
 def test_the_first_queries_and_keys_of_each_head(arrays: tuple[Any, Any, Any]) -> None:
     q, k, v = arrays
     scales = np.linspace(0.1, 1, 9 * 4)

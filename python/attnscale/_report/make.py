@@ -86,7 +86,7 @@ def report(
     with_heads : bool, default False
         Whether the page carries queries and keys at the longest length, in float16, from which it measures a
         head again at any scale, law and length: 5.4 bytes for each number of the queries, and no less for
-        keys that heads share.
+        keys that heads share. It then opens a reader's own file, too.
 
     Returns
     -------

@@ -13,10 +13,11 @@ from typing import Any
 
 from .._grid.files import write_whole
 
-#: In the order in which a browser runs them.
+#: In the order in which a browser runs them: once, then each time that the page is made from data.
+_START = ("start",)
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
-#: Of a page that measures, before them.
-_MEASURING = ("npz", "measure")
+#: Before them, of a page that measures.
+_CORE, _MEASURING = ("core",), ("measure", "file")
 _MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
@@ -50,13 +51,15 @@ class Page:
     def to_html(self) -> str:
         """The page as text: one HTML document that needs no other file and no network."""
         content = self.to_dict()
-        scripts = (*_MEASURING, *_SCRIPTS) if self._computes else _SCRIPTS
+        core, measuring = (_CORE, _MEASURING) if self._computes else ((), ())
         parts = {
             "title": html.escape(str(content["title"])),
             "style": _file("report.css"),
             "data": _json(content),
             "colours": _json(COLOURS),
-            "script": "\n".join(_file(f"{name}.js") for name in scripts),
+            "start": "\n".join(_file(f"{name}.js") for name in (*_START, *core)),
+            "script": "\n".join(_file(f"{name}.js") for name in (*measuring, *_SCRIPTS)),
+            "file": _file("file.html") if self._computes else "",
             "measure": _file("measure.html") if self._computes else "",
             "core": core_parts() if self._computes else "",
             "allowed": " 'wasm-unsafe-eval'; worker-src blob:" if self._computes else "",
@@ -110,7 +113,7 @@ def core_parts() -> str:
         "core-wasm": base64.b64encode((_MODULE / "attnscale.wasm.gz").read_bytes()).decode(),
         # A page that is a file may start no worker that is a module.
         "core-module": (_MODULE / "attnscale.mjs").read_text(encoding="utf-8").replace("\nexport ", "\n"),
-        "core-worker": _file("worker.js"),
+        "core-worker": _file("npz.js") + _file("worker.js"),
     }
     return "\n".join(
         f'<script type="text/plain" id="{name}">\n{text}\n</script>' for name, text in scripts.items()

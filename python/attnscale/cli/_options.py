@@ -157,7 +157,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--only", "these cases", "CASE", several=True),
     Option("--list", "print the studies, or the models of STUDY, and leave", kind=None),
     Option("--keep", "write the result to a file, for --judge", "FILE", written),
-    Option("--with-heads", "put queries and keys into the page, which measures them again", kind=None),
+    Option("--with-heads", "a page that measures its heads, or a file that its reader opens", kind=None),
     Option("--per-head", "a row for every head in place of one for each layer", kind=None),
     Option(
         "--budget",

@@ -124,10 +124,16 @@ def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], obj
 
 def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     heads = read_heads([path], layout=options.layout)
-    query, key = (x[0] if x.ndim == 4 and len(x) == 1 else x for x in (heads.query, heads.key))
+    if heads.query.ndim > 4:
+        raise InputError(
+            f"{path}: query must have the axes (layers, heads, n, head_dim), got shape {heads.query.shape}"
+        )
+    query, key = (x.reshape(-1, *x.shape[-2:]) for x in (heads.query, heads.key))
     check_lengths(options.lengths, query.shape[-2], f"the tokens in {path}", "--lengths")
     numbered = [re.fullmatch(r"L(\d+) H(\d+)", name) for name in heads.names]
     places = [(int(found[1]), int(found[2])) for found in numbered if found]
+    if len(places) != len(query):
+        places = [divmod(head, len(heads.names)) for head in range(len(query))]
     about = {"model": heads.about.get("model", path.name), "text": heads.about.get("text", "")}
     tell(f"report: {path}")
     with bad_input(str(path)):
@@ -138,7 +144,7 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
             laws=options.laws,
             is_causal=options.causal,
             enable_gqa=len(query) != len(key),
-            labels=places if len(places) == len(heads.names) else None,
+            labels=places,
             tokens=heads.tokens[: max(options.lengths or [query.shape[-2]])] or None,
             spans=_spans(options),
             with_heads=options.with_heads,

@@ -43,13 +43,14 @@ function readAddress() {
 }
 
 function startAddress() {
+  if (DATA.own) return; // the address is of the page's own heads, and waits for them
   untouched = Object.fromEntries(Object.keys(CHOICES).map((each) => [each, state[each]]));
   readAddress();
   if (location.protocol === "about:") return; // in the frame of a notebook, which has no address
-  window.addEventListener("hashchange", readAddress);
+  window.addEventListener("hashchange", readAddress, { signal: LEFT });
   // Browsers refuse many changes of the address in a short time, as a slider makes them.
   listeners.push(() => {
     clearTimeout(waiting);
-    waiting = setTimeout(writeAddress, 200);
+    waiting = setTimeout(() => LEFT.aborted || writeAddress(), 200);
   });
 }

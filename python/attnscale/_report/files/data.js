@@ -1,8 +1,5 @@
 // The content of the page, what is chosen on it, and the numbers that follow from both.
 
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
-const DATA = read("report-data");
-const COLOURS = read("report-colours");
 /** One report, or the two that are compared. */
 const REPORTS = DATA.pair || [DATA];
 const NAMES = DATA.names || [""];

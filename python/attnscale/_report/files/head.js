@@ -108,7 +108,7 @@ function facts() {
   const kept = (report, i) => report.best[i] < 0
     ? "not determined: one length only, a soft-cap or a sink, or no multiple of the scale that keeps it"
     : `${few(report.best_constant[i], 3)} times ${report.laws[report.best[i]].name}; misses by ${few(report.best_misses[i], 2)} nat`;
-  const keys = (value) => few(value, 4).replace(/\.0$/, "");
+  const keys = (value) => few(value, 4).replace(/\.0+$/, "");
   return [
     [`At ${n} tokens${atMultiple()}`, (r, i) =>
       `${few(entropy(r, i), 3)} nats, ${few(Math.exp(entropy(r, i)), 3)} effective keys of ${keys(Math.exp(r.uniform_entropy[i][l]))}`],

@@ -1,16 +1,16 @@
 // The head of the page, its controls, and the first drawing.
 
-const byId = (id) => document.getElementById(id);
 function terms(report) {
   const made = report.provenance;
   const rows = Object.entries(report.about).map(([name, text]) => [name, text]);
   rows.push(["lengths", report.lengths.join(", ")], ["laws", report.laws.map((law) => law.name).join(", ")]);
-  rows.push(["made by", `attnscale ${made.attnscale}, NumPy ${made.numpy}, ${made.simd_level}, ${made.created}`]);
+  rows.push(["made by", `attnscale ${made.attnscale}, ${made.numpy ? `NumPy ${made.numpy}, ` : ""}${made.simd_level}, ${made.created}`]);
   rows.push(["seed", made.seed || "none: nothing is random"]);
   return rows;
 }
 
 function writeHead() {
+  byId("title").textContent = document.title = DATA.title;
   const all = REPORTS.map(terms);
   const names = [...new Set(all.flat().map(([name]) => name))];
   const text = (rows, name) => (rows.find(([each]) => each === name) || ["", ""])[1];
@@ -20,7 +20,7 @@ function writeHead() {
   const every = (name) => REPORTS.flatMap((report, k) => report[name].map((said) => whose(k, said)));
   byId("summary").append(...every("summary").map((said) => make("p", {}, said)));
   const said = [...(DATA.differences || []).map(sentence), ...every("outliers")];
-  if (!said.length) said.push("No head is beyond what equal weights and random keys explain.");
+  if (!said.length && !DATA.own) said.push("No head is beyond what equal weights and random keys explain.");
   byId("said").append(...said.map((each) => make("li", {}, each)));
   const plans = REPORTS.map((report, k) => report.plan && (several ? `${NAMES[k]}\n` : "") + report.plan).filter(Boolean);
   byId("plan").textContent = plans.join("\n\n");
@@ -75,13 +75,16 @@ startMaps();
 startScatter();
 startHead();
 startText();
-if (typeof startMeasure === "function") startMeasure(); // a page that carries heads
 startTable();
 startAddress();
+if (typeof startMeasure === "function") { // a page that carries heads
+  for (const id of ["file", "measure"]) byId(id).hidden = !link.worker;
+  if (link.worker) for (const start of [startMeasure, startFile]) start();
+}
 tell();
 let width = plotWidth();
 window.addEventListener("resize", () => {
   if (plotWidth() === width) return;
   width = plotWidth();
   tell();
-});
+}, { signal: LEFT });

@@ -1,7 +1,7 @@
-// Arrays of a reader's own .npz file. The file is read here and goes nowhere; what is wrong with it is one line.
+// Heads of a reader's own .npz file, as read_heads of attnscale/_io.py has them: both read one table of files in
+// the tests. The file goes nowhere; what is wrong with it is one line, by `refuse` of attnscale.mjs.
 
 const MOST_BYTES = 2 ** 31; // of all arrays together: more does not fit into the memory of the core
-const refuse = (text) => { throw new Error(text); };
 
 /** The entries of a ZIP archive: name, method, sizes and place, from its directory, which is its last part. */
 function zipEntries(view) {
@@ -69,14 +69,15 @@ function halves(bits) {
   return Float32Array.from(bits, (each) => all[each]);
 }
 
-const TYPES = {
+const FLOATS = {
   "<f2": [2, (buffer) => halves(new Uint16Array(buffer))],
   "<f4": [4, (buffer) => new Float32Array(buffer)],
   "<f8": [8, (buffer) => Float32Array.from(new Float64Array(buffer))],
 };
+const WHOLE = { "<i4": [4, (buffer) => new Int32Array(buffer)], "<i8": [8, (buffer) => Float64Array.from(new BigInt64Array(buffer), Number)] };
 
-/** The array of an .npy file: its shape, and its numbers in float32. */
-function readNpy(bytes, name) {
+/** The array of an .npy file, of one of the types: its shape, and its numbers, floating point in float32. */
+function readNpy(bytes, name, types) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];
   if (bytes.length < 12 || magic.some((each, i) => bytes[i] !== each)) refuse(`${name} is no array of NumPy`);
@@ -89,44 +90,57 @@ function readNpy(bytes, name) {
   const order = (/'fortran_order':\s*(True|False)/.exec(header) || [])[1];
   const inside = (/'shape':\s*\(([\d\s,]*)\)/.exec(header) || [])[1];
   if (type === undefined || order === undefined || inside === undefined) refuse(`the header of ${name} cannot be read`);
-  if (!TYPES[type]) refuse(`${name} must be float16, float32 or float64 with its low byte first, got ${type.slice(0, 20)}`);
+  if (!types[type]) refuse(`${name} must be ${types === FLOATS ? "floating point: float16, float32 or float64" : "integers"} with the low byte first, got ${type.slice(0, 20)}`);
   if (order === "True") refuse(`${name} is in Fortran order: save numpy.ascontiguousarray of it`);
   const shape = inside.split(",").map((each) => each.trim()).filter(Boolean).map(Number);
-  const [item, decode] = TYPES[type];
+  const [item, decode] = types[type];
   const wanted = shape.reduce((product, each) => product * each, item);
   const there = bytes.length - begin - length;
   if (wanted !== there) refuse(`${name} of shape (${shape.join(", ")}) needs ${wanted} bytes, and has ${there}`);
   return { shape, values: decode(bytes.slice(begin + length).buffer) };
 }
 
-/** Query and key of a file, as heads: {n, head_dim, queries: [...], keys: [...]}, one array of each for a head. */
+const NAMES = { query: /^(q|query|queries|query_states)$/i, key: /^(k|key|keys|key_states)$/i, layers: /^layers$/, heads: /^heads$/ };
+
+/** The heads of a file: n, head_dim, the place of each in layers and heads, and its arrays in queries and keys. */
 async function readHeads(buffer) {
   const view = new DataView(buffer);
   const entries = zipEntries(view);
+  const names = entries.map((each) => each.name.replace(/\.npy$/, ""));
   const arrays = {};
-  for (const name of ["query", "key"]) {
-    const entry = entries.find((each) => each.name === `${name}.npy`);
-    const known = entries.map((each) => each.name.replace(/\.npy$/, "")).slice(0, 6).join(", ");
-    if (!entry) refuse(`the file must hold arrays named query and key, got ${known.slice(0, 100) || "none"}`);
-    arrays[name] = readNpy(await zipBytes(view, entry), name);
+  for (const [name, spellings] of Object.entries(NAMES)) {
+    const found = entries.filter((_, i) => spellings.test(names[i]));
+    const floats = name === "query" || name === "key";
+    if (found.length > 1) refuse(`several arrays could be the ${name}`);
+    if (found.length) arrays[name] = readNpy(await zipBytes(view, found[0]), name, floats ? FLOATS : WHOLE);
+    else if (floats) refuse(`no array named ${name}; the file has ${names.join(", ").slice(0, 100) || "nothing"}`);
   }
-  const { query, key } = arrays;
-  for (const [name, { shape, values }] of Object.entries(arrays)) {
-    if (shape.length < 2) refuse(`${name} must have the axes (heads, n, head_dim), got shape (${shape.join(", ")})`);
+  const { query, key, layers, heads } = arrays;
+  for (const [name, { shape, values }] of [["query", query], ["key", key]]) {
+    if (shape.length < 2) refuse(`${name} must have 2 axes (n, head_dim) or more, got shape (${shape.join(", ")})`);
+    if (shape.length > 4) refuse(`${name} must have the axes (layers, heads, n, head_dim), got shape (${shape.join(", ")})`);
+    if (shape.length === 2) shape.unshift(1);
     const bad = values.reduce((count, each) => count + !Number.isFinite(each), 0);
-    if (bad) refuse(`${name} must be finite, got ${bad} numbers that are NaN or infinite`);
+    if (bad) refuse(`${name} holds ${bad} NaN or infinite values`);
   }
-  const [[n, head_dim], [keys, key_dim]] = [query, key].map(({ shape }) => shape.slice(-2));
-  if (head_dim !== key_dim) refuse(`query and key must have the same head_dim, got ${head_dim} and ${key_dim}`);
-  if (n !== keys) refuse(`the page measures as many queries as keys, got ${n} and ${keys}`);
-  if (n < 2 || head_dim < 1) refuse(`query must have 2 rows and a channel at least, got ${n} and ${head_dim}`);
-  const [heads, keyHeads] = [query, key].map(({ values }) => values.length / (n * head_dim));
-  if (!heads || !keyHeads || heads % keyHeads) refuse(`query must have a multiple of the ${keyHeads} heads of key, got ${heads}`);
-  const cut = (values, head) => values.subarray(head * n * head_dim, (head + 1) * n * head_dim);
-  const each = Array.from({ length: heads }, (_, head) => head);
+  const shapes = `query (${query.shape.join(", ")}) and key (${key.shape.join(", ")})`;
+  const [[head_dim, n, each, blocks = 1], [keyDim, keys, keyHeads, keyBlocks = 1]] = [query, key].map(({ shape }) => [...shape].reverse());
+  if (query.shape.length !== key.shape.length || blocks !== keyBlocks) refuse(`query and key must have the same batch axes, got ${shapes}`);
+  if (head_dim !== keyDim) refuse(`query and key must have the same last dimension, got ${shapes}`);
+  if (!query.values.length || !key.values.length) refuse(`query and key must not be empty, got ${shapes}`);
+  if (each % keyHeads) refuse(`the number of query heads must be a multiple of that of key heads, got ${shapes}`);
+  const isList = (labels) => labels && labels.shape.length === 1 && labels.shape[0] === each;
+  if ((layers || heads) && !(isList(layers) && isList(heads))) refuse(`layers and heads must both have one number for each of the ${each} heads`);
+  if (n !== keys) refuse(`a report needs as many queries as keys, got ${n} and ${keys}`);
+  if (n < 2) refuse("key must have at least 2 keys, got 1");
+  const named = layers && blocks === 1;
+  const places = Array.from({ length: blocks * each }, (_, i) => i);
+  const cut = ({ values }, head) => values.subarray(head * n * head_dim, (head + 1) * n * head_dim);
   return {
     n, head_dim,
-    queries: each.map((head) => cut(query.values, head)),
-    keys: each.map((head) => cut(key.values, Math.floor((head * keyHeads) / heads))),
+    layers: places.map((i) => (named ? layers.values[i] : Math.floor(i / each))),
+    heads: places.map((i) => (named ? heads.values[i] : i % each)),
+    queries: places.map((i) => cut(query, i)),
+    keys: places.map((i) => cut(key, Math.floor((i * keyHeads) / each))),
   };
 }

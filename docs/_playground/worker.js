@@ -6,7 +6,7 @@ function scaleOfRows(law, head_dim) {
   if (scale < 0) throw new Error(`the multiple must be at least 0, got ${law}`);
   if (typeof scale === "number") return scale;
   const { name, meaning } = core.law(scale);
-  if (!/^(not used|visible keys|row size|query position.*)$/.test(meaning))
+  if (!(meaning in COUNTS))
     throw new Error(`law ${name} has no scale for random keys of a length: its n is ${meaning}`);
   return scale;
 }
@@ -14,8 +14,7 @@ function scaleOfRows(law, head_dim) {
 /** The multiplier of q . k in a row that sees n keys: its position is n - 1. */
 function scaleAt(scale, head_dim, n) {
   if (typeof scale === "number") return scale;
-  const [, added = "0"] = core.law(scale).meaning.match(/^query position(?: \+ (\d))?$/) ?? [, "1"];
-  return core.lawScales(scale, [n - 1 + Number(added)], head_dim)[0];
+  return core.lawScales(scale, [COUNTS[core.law(scale).meaning](n - 1, n)], head_dim)[0];
 }
 
 /** Weights [(alpha - 1) s - tau]_+^(1 / (alpha - 1)) of the scores, exactly: the k largest have one, and give tau. */

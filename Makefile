@@ -5,7 +5,7 @@
 # make check    what CI adds: linters, other levels and compilers, sanitizers, aarch64, wheel, documentation, trainings
 # make mutants  plants faults into a copy, one after the other, and says which test catches each (half an hour)
 # make bench    how fast this machine runs it; make peers: beside the attention of other packages, for the documentation
-# make docs     the documentation, in docs/_build/html
+# make docs     the documentation, in docs/_build/html, and before it the WebAssembly module where there is none
 # make lint     formatters, linters and type checkers; make format applies the formatters
 # make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
 # make audit-scan  every config class of transformers, key by key, against its code (goes on where it was stopped)
@@ -27,6 +27,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+WASM := python/attnscale/_wasm/attnscale.wasm.gz
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 # What several builds compile alike is compiled once: the installed package, the wheel that a test builds and the
@@ -115,7 +116,7 @@ peers: build/peers
 	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance/test_engines.py -k "engine_computes or for_inference"
 	PYTHONPATH=build/peers $(BIN)/python benchmarks/bench.py --report docs/_measured $(BENCH_PEERS)
 
-docs: $(STAMPS)/tools
+docs: $(STAMPS)/tools | $(WASM)
 	$(call say,documentation)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
@@ -318,6 +319,11 @@ $(WHEEL_TOOLS)/ready: scripts/wheel-tools.txt scripts/make-venv scripts/system-p
 	@scripts/make-venv $(PYTHON) $(WHEEL_TOOLS)
 	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r scripts/wheel-tools.txt
 	@touch $@
+
+# Where there is none yet; `make wasm` builds it anew, and what tests it.
+$(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
+	$(call say,the core in WebAssembly)
+	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py
 
 wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
 	$(call say,the core in WebAssembly)

@@ -16,7 +16,7 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_design", "numpydoc"]
-exclude_patterns = ["_build", "_declared", "_example", "_measured", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_declared", "_example", "_measured", "_playground", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 # MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
@@ -57,6 +57,7 @@ from _model_tables import model_texts  # noqa: E402
 from _multiples_tables import multiples_texts  # noqa: E402
 from _notebook_pages import notebook_page  # noqa: E402
 from _pictures import pictures  # noqa: E402
+from _playground_page import playground  # noqa: E402
 from _run_tables import run_texts  # noqa: E402
 from _speed_table import speed_table  # noqa: E402
 from _verdict_tables import verdict_texts  # noqa: E402
@@ -67,6 +68,7 @@ declared |= {
     "laws.md": law_table(),
     "speed.md": speed_table(),
     "cpp-headers.md": cpp_index(HERE.parent / "cpp"),
+    "playground.html": playground(),
 }
 write_generated(HERE / "_declared", declared)
 write_generated(HERE / "_drawn", pictures())

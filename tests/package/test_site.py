@@ -14,10 +14,10 @@ import pytest
 from browser import chromium, opened, violations
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-#: Start page, tables of formulas, another language, code, a notebook, and what autodoc writes.
+#: Start page, tables of formulas, another language, code, a notebook, what autodoc writes, and what computes.
 PAGES = (
     *("index", "reference/laws", "claims", "articles/zh/001", "five-minutes", "tutorials/05_phases"),
-    "reference/attention",
+    *("reference/attention", "playground"),
 )
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 900}
 
@@ -53,6 +53,8 @@ def page(site, browser, request):
     path = site / f"{request.param}.html"
     with opened(browser, path, viewport=WIDE, color_scheme="light") as shown:
         shown.evaluate("window.MathJax?.startup?.promise.then(() => null)")
+        for box in shown.locator(".try").all():
+            box.locator("figure").wait_for()
         yield shown
 
 
@@ -81,7 +83,7 @@ def test_no_page_loads_anything_from_a_network(site):
 
 def test_a_page_is_whole_without_a_network(page):
     """Every formula is set, nothing is missing, and the browser has nothing to complain of."""
-    assert [url for url in page.asked if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert page.said == []
     formulas, drawn = (page.locator(each).count() for each in (".math", "mjx-container:has(svg)"))
     assert drawn == formulas

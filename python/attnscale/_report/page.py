@@ -54,7 +54,7 @@ class Page:
         core, measuring = (_CORE, _MEASURING) if self._computes else ((), ())
         parts = {
             "title": html.escape(str(content["title"])),
-            "style": _file("report.css"),
+            "style": _file("figures.css") + _file("report.css"),
             "data": _json(content),
             "colours": _json(COLOURS),
             "start": "\n".join(_file(f"{name}.js") for name in (*_START, *core)),
@@ -107,13 +107,16 @@ def has_core() -> bool:
     return (_MODULE / "attnscale.wasm.gz").is_file()
 
 
-def core_parts() -> str:
-    """Elements of a page that hold the core in WebAssembly, its module, and the worker that runs it."""
+def core_parts(tasks: str = "") -> str:
+    """Elements of a page that hold the core in WebAssembly, its module, and the worker that runs it.
+
+    `tasks` are those of the page, beside the tasks of a report.
+    """
     scripts = {
         "core-wasm": base64.b64encode((_MODULE / "attnscale.wasm.gz").read_bytes()).decode(),
         # A page that is a file may start no worker that is a module.
         "core-module": (_MODULE / "attnscale.mjs").read_text(encoding="utf-8").replace("\nexport ", "\n"),
-        "core-worker": _file("npz.js") + _file("worker.js"),
+        "core-worker": _file("npz.js") + _file("worker.js") + tasks,
     }
     return "\n".join(
         f'<script type="text/plain" id="{name}">\n{text}\n</script>' for name, text in scripts.items()

@@ -92,13 +92,6 @@ function show(quantity, value) {
   return few(value, digits);
 }
 
-/** A number to some digits, without an exponent. */
-function few(value, digits) {
-  if (!Number.isFinite(value)) return "none";
-  const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
-  return value.toFixed(Math.min(Math.max(digits - 1 - size, 0), 4)).replace("-", "\u2212");
-}
-
 function headName(i) {
   const { layer, head, module } = HEADS[i];
   return GROUPS.length > 1 ? `head ${head} of ${module}` : `layer ${layer}, head ${head}`;

@@ -47,12 +47,6 @@ function againstLength(report, i) {
   return { element, below: lineKeys(lines) };
 }
 
-/** What the lines of a figure are. */
-function lineKeys(lines) {
-  const swatch = (look) => draw("svg", { width: 28, height: 10, "aria-hidden": "true" }, draw("path", { d: "M0,5L28,5", class: look }));
-  return make("ul", { class: "keys" }, ...[...lines].reverse().map(({ look, name }) => make("li", {}, swatch(look), name)));
-}
-
 function againstScale(report, i) {
   const m = report.multiples;
   const x = { extent: [m[0], m[m.length - 1]], log: true, label: "multiple of the scale", ticks: [0.25, 0.5, 1, 2, 4] };

@@ -43,6 +43,13 @@ function logTicks(low, high) {
     }
   return ticks.length > 1 ? ticks : [low, high];
 }
+/** A number to some digits, without an exponent. */
+function few(value, digits) {
+  if (!Number.isFinite(value)) return "none";
+  const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
+  return value.toFixed(Math.min(Math.max(digits - 1 - size, 0), 4)).replace("-", "\u2212");
+}
+
 const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212");
 
 /**
@@ -87,6 +94,12 @@ function line(points, attributes) {
     } else pen = "M";
   }
   return draw("path", { d: path, ...attributes });
+}
+
+/** What the lines of a figure are. */
+function lineKeys(lines) {
+  const swatch = (look) => draw("svg", { width: 28, height: 10, "aria-hidden": "true" }, draw("path", { d: "M0,5L28,5", class: look }));
+  return make("ul", { class: "keys" }, ...[...lines].reverse().map(({ look, name }) => make("li", {}, swatch(look), name)));
 }
 
 /** A colour between the stops of a map, at a share from 0 to 1. */

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Seconds of one forward pass in this engine: the module, and a plain loop over typed arrays. Run by
-// benchmarks/wasm.py.
-import { readFileSync } from "node:fs";
-
-const [script, module, size, dim] = process.argv.slice(2);
-const { load } = await import(script);
-const core = await load(readFileSync(module));
-const n = Number(size);
-const d = Number(dim);
+// Seconds of forward passes in this engine: the module, and a plain loop over typed arrays. Run by benchmarks/wasm.py, in
+// Node and in Chromium.
 
 /** What a page would write: a row of scores, its softmax, the sum of values. */
-function plain(query, key, value, output) {
+function plain(query, key, value, output, d) {
+  const n = query.length / d;
   const scale = 1 / Math.sqrt(d);
   const weights = new query.constructor(n);
   for (let i = 0; i < n; i++) {
@@ -32,27 +26,34 @@ function plain(query, key, value, output) {
   }
 }
 
-/** The shortest of `rounds` runs. */
-function seconds(run, rounds) {
-  let least = Infinity;
-  for (let i = 0; i < rounds; i++) {
+/** Of the shortest sample, of 10 in 0.3 s or of 2: a sample has calls of 10 ms, since a browser's clock is coarse. */
+function seconds(run) {
+  const sample = (calls) => {
     const begin = performance.now();
-    run();
-    least = Math.min(least, performance.now() - begin);
-  }
-  return least / 1000;
+    for (let i = 0; i < calls; i++) run();
+    return (performance.now() - begin) / 1000 / calls;
+  };
+  let least = sample(1);
+  const calls = Math.ceil(0.01 / least);
+  const rounds = Math.min(10, Math.max(2, Math.ceil(0.3 / (calls * least))));
+  for (let i = 0; i < rounds; i++) least = Math.min(least, sample(calls));
+  return least;
 }
 
-const found = {};
-for (const type of [Float32Array, Float64Array]) {
-  const numbers = () => type.from({ length: n * d }, () => Math.random() * 2 - 1);
-  const [query, key, value] = [numbers(), numbers(), numbers()];
-  const output = new type(n * d);
-  const given = { query, key, value, headDim: d };
-  found[type === Float32Array ? "float32" : "float64"] = {
-    forward: seconds(() => core.attention({ ...given, statistics: [] }), 30),
-    statistics: seconds(() => core.attention(given), 30),
-    plain: seconds(() => plain(query, key, value, output), 8),
-  };
+/** By the type and n, as `here` in benchmarks/wasm.py has it. */
+export function measure(core, sizes, headDim) {
+  const found = {};
+  for (const type of [Float32Array, Float64Array])
+    for (const n of sizes) {
+      const numbers = () => type.from({ length: n * headDim }, () => Math.random() * 2 - 1);
+      const [query, key, value] = [numbers(), numbers(), numbers()];
+      const output = new type(n * headDim);
+      const given = { query, key, value, headDim };
+      found[`${type === Float32Array ? "float32" : "float64"} ${n}`] = {
+        output: seconds(() => core.attention({ ...given, statistics: [] })),
+        statistics: seconds(() => core.attention(given)),
+        plain: seconds(() => plain(query, key, value, output, headDim)),
+      };
+    }
+  return found;
 }
-console.log(JSON.stringify(found));

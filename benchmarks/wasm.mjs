@@ -26,22 +26,21 @@ function plain(query, key, value, output, d) {
   }
 }
 
-/** Of the shortest sample, of 10 in 0.3 s or of 2: a sample has calls of 10 ms, since a browser's clock is coarse. */
-function seconds(run) {
-  const sample = (calls) => {
-    const begin = performance.now();
+/** Of the shortest of three samples, each of 30 ms and more, by the clock of the caller: seconds of this thread. */
+async function seconds(run, clock) {
+  const sample = async (calls) => {
+    const begin = await clock();
     for (let i = 0; i < calls; i++) run();
-    return (performance.now() - begin) / 1000 / calls;
+    return ((await clock()) - begin) / calls;
   };
-  let least = sample(1);
-  const calls = Math.ceil(0.01 / least);
-  const rounds = Math.min(10, Math.max(2, Math.ceil(0.3 / (calls * least))));
-  for (let i = 0; i < rounds; i++) least = Math.min(least, sample(calls));
+  let least = await sample(1);
+  const calls = Math.ceil(0.03 / least);
+  for (let i = 0; i < (least > 0.2 ? 1 : 3); i++) least = Math.min(least, await sample(calls));
   return least;
 }
 
 /** By the type and n, as `here` in benchmarks/wasm.py has it. */
-export function measure(core, sizes, headDim) {
+export async function measure(core, sizes, headDim, clock) {
   const found = {};
   for (const type of [Float32Array, Float64Array])
     for (const n of sizes) {
@@ -50,9 +49,9 @@ export function measure(core, sizes, headDim) {
       const output = new type(n * headDim);
       const given = { query, key, value, headDim };
       found[`${type === Float32Array ? "float32" : "float64"} ${n}`] = {
-        output: seconds(() => core.attention({ ...given, statistics: [] })),
-        statistics: seconds(() => core.attention(given)),
-        plain: seconds(() => plain(query, key, value, output, headDim)),
+        output: await seconds(() => core.attention({ ...given, statistics: [] }), clock),
+        statistics: await seconds(() => core.attention(given), clock),
+        plain: await seconds(() => plain(query, key, value, output, headDim), clock),
       };
     }
   return found;

@@ -219,7 +219,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
                 label = f"{dtype}, {engine}"
                 left.plot(sizes, [100 * each["share"] for each in cells], label=label, **look)
                 right.plot(sizes, [each["times"] for each in cells], **look)
-        left.set(ylabel="of the speed of SSE2, %", ylim=(0, 110))
+        left.set(ylabel="of the speed of SSE2, %", ylim=(0, None))
         right.set(ylabel="times plain JavaScript", ylim=(0, None))
         left.legend(loc="lower right")
         for ax in (left, right):

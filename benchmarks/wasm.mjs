@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Seconds of one forward pass in this engine: the module, and a plain loop over typed arrays. Run by
-// benchmarks/wasm.py.
-import { readFileSync } from "node:fs";
-
-const [script, module, size, dim] = process.argv.slice(2);
-const { load } = await import(script);
-const core = await load(readFileSync(module));
-const n = Number(size);
-const d = Number(dim);
+// Seconds of forward passes in this engine: the module, and a plain loop over typed arrays. Run by benchmarks/wasm.py, in
+// Node and in Chromium.
 
 /** What a page would write: a row of scores, its softmax, the sum of values. */
-function plain(query, key, value, output) {
+function plain(query, key, value, output, d) {
+  const n = query.length / d;
   const scale = 1 / Math.sqrt(d);
   const weights = new query.constructor(n);
   for (let i = 0; i < n; i++) {
@@ -32,27 +26,33 @@ function plain(query, key, value, output) {
   }
 }
 
-/** The shortest of `rounds` runs. */
-function seconds(run, rounds) {
-  let least = Infinity;
-  for (let i = 0; i < rounds; i++) {
-    const begin = performance.now();
-    run();
-    least = Math.min(least, performance.now() - begin);
-  }
-  return least / 1000;
+/** Of the shortest of three samples, each of 30 ms and more, by the clock of the caller: seconds of this thread. */
+async function seconds(run, clock) {
+  const sample = async (calls) => {
+    const begin = await clock();
+    for (let i = 0; i < calls; i++) run();
+    return ((await clock()) - begin) / calls;
+  };
+  let least = await sample(1);
+  const calls = Math.ceil(0.03 / least);
+  for (let i = 0; i < (least > 0.2 ? 1 : 3); i++) least = Math.min(least, await sample(calls));
+  return least;
 }
 
-const found = {};
-for (const type of [Float32Array, Float64Array]) {
-  const numbers = () => type.from({ length: n * d }, () => Math.random() * 2 - 1);
-  const [query, key, value] = [numbers(), numbers(), numbers()];
-  const output = new type(n * d);
-  const given = { query, key, value, headDim: d };
-  found[type === Float32Array ? "float32" : "float64"] = {
-    forward: seconds(() => core.attention({ ...given, statistics: [] }), 30),
-    statistics: seconds(() => core.attention(given), 30),
-    plain: seconds(() => plain(query, key, value, output), 8),
-  };
+/** By the type and n, as `here` in benchmarks/wasm.py has it. */
+export async function measure(core, sizes, headDim, clock) {
+  const found = {};
+  for (const type of [Float32Array, Float64Array])
+    for (const n of sizes) {
+      const numbers = () => type.from({ length: n * headDim }, () => Math.random() * 2 - 1);
+      const [query, key, value] = [numbers(), numbers(), numbers()];
+      const output = new type(n * headDim);
+      const given = { query, key, value, headDim };
+      found[`${type === Float32Array ? "float32" : "float64"} ${n}`] = {
+        output: await seconds(() => core.attention({ ...given, statistics: [] }), clock),
+        statistics: await seconds(() => core.attention(given), clock),
+        plain: await seconds(() => plain(query, key, value, output, headDim), clock),
+      };
+    }
+  return found;
 }
-console.log(JSON.stringify(found));

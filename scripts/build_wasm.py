@@ -11,13 +11,9 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
-import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
-from build_wheels import zig
-from zig_targets import ROOT, WASM, WASM_MODULE, cmake_defines, write_compiler
+from zig_targets import ROOT, WASM, WASM_MODULE, cmake, cmake_defines, compiler_of, variables
 
 FOLDER = ROOT / "build" / "wasm"
 #: The page that carries the module pays for each byte.
@@ -35,11 +31,8 @@ def main() -> None:
 
 def build(*, tests: bool = False) -> Path:
     """The module, beside the files of Python that read it."""
-    environment = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=str(ROOT / "build" / "zig" / "cache"))
-    environment |= {"CCACHE_COMPILERTYPE": "clang"}
-    compiler = write_compiler(WASM, zig(), version("ziglang"), ROOT / "build" / "zig")
     headers = ROOT / "build" / "headers"
-    defines = cmake_defines(WASM, compiler, ROOT) | {
+    defines = cmake_defines(WASM, compiler_of(WASM), ROOT) | {
         "CMAKE_BUILD_TYPE": "MinSizeRel",
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
         "ATTNSCALE_BUILD_TESTS": "ON" if tests else "OFF",
@@ -47,10 +40,7 @@ def build(*, tests: bool = False) -> Path:
         "ATTNSCALE_XSIMD_INCLUDE_DIR": str(ROOT / "build" / "xsimd-14.1"),
     }
     defines |= {f"ATTNSCALE_{name}_INCLUDE_DIR": str(headers) for name in ("XTL", "XTENSOR")}
-    settings = [f"-D{name}={value}" for name, value in defines.items()]
-    command = ["cmake", "-S", ROOT, "-B", FOLDER, "-G", "Ninja", "--log-level=WARNING", *settings]
-    subprocess.run(command, env=environment, check=True)
-    subprocess.run(["cmake", "--build", FOLDER], env=environment, check=True)
+    cmake(ROOT, FOLDER, defines, variables())
     built = gzip.compress((FOLDER / "cpp" / "wasm" / WASM_MODULE.stem).read_bytes(), 9, mtime=0)
     assert len(built) <= MOST_BYTES, f"{WASM_MODULE.name} has {len(built)} bytes"
     WASM_MODULE.write_bytes(built)

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
-from importlib.metadata import files, version
 from pathlib import Path
 
-from zig_targets import ROOT, WASM_MODULE, WHEELS, Target, cmake_defines, write_compiler
+from zig_targets import ROOT, WASM_MODULE, WHEELS, Target, cmake_defines, compiler_of, variables
 
 
 def main() -> None:
@@ -45,12 +43,12 @@ def main() -> None:
         compare(options.out, elsewhere / "dist")
 
 
-def build_all(out: Path, work: Path, targets: list[Target], variables: dict[str, str]) -> None:
+def build_all(out: Path, work: Path, targets: list[Target], changes: dict[str, str]) -> None:
     """The source archive and the wheels of these targets, built in ``work``."""
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("attnscale-*.whl"), *out.glob("attnscale-*.tar.gz")):
         old.unlink()
-    environment = dict(os.environ, **variables)
+    environment = variables() | changes
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
     build_archive(out, environment)
     source = unpack(next(out.glob("attnscale-*.tar.gz")), work / "source")
@@ -105,19 +103,12 @@ def python_headers(folder: Path) -> Path:
     return folder
 
 
-def zig() -> Path:
-    """The program of the package ziglang."""
-    found = [path for path in files("ziglang") or () if path.name in ("zig", "zig.exe")]
-    return Path(str(found[0].locate()))
-
-
 def build_wheel(
     target: Target, source: Path, headers: Path, work: Path, out: Path, environment: dict[str, str]
 ) -> None:
     """One wheel; every level of kernels of the processor is in it."""
     assert target.platform_tag is not None
-    compiler = write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
-    defines = cmake_defines(target, compiler, source)
+    defines = cmake_defines(target, compiler_of(target), source)
     suffix = target.ext_suffix(sys.version_info[:2])
     defines |= {"Python_INCLUDE_DIR": str(headers), "PYTHON_MODULE_EXTENSION": suffix}
     defines |= {"PYTHON_MODULE_DEBUG_POSTFIX": "", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
@@ -128,15 +119,10 @@ def build_wheel(
     tag = f"{interpreter}-{interpreter}-{target.platform_tag}"
     settings = {"build-dir": str(work / target.triple), "install.strip": "false", "wheel.tags": tag}
     settings |= {f"cmake.define.{name}": value for name, value in defines.items()}
-    variables = {
-        "SETUPTOOLS_EXT_SUFFIX": suffix,
-        "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache"),
-        "CCACHE_COMPILERTYPE": "clang",
-        "CCACHE_BASEDIR": str(source),
-    }
     options = [f"-C{name}={value}" for name, value in settings.items()]
     environment = {name: value for name, value in environment.items() if not name.startswith("SKBUILD_")}
-    run_build("--wheel", source, out, environment | variables, *options)
+    environment |= {"SETUPTOOLS_EXT_SUFFIX": suffix, "CCACHE_BASEDIR": str(source)}
+    run_build("--wheel", source, out, environment, *options)
 
 
 def digest(path: Path) -> str:

@@ -12,16 +12,14 @@ linked. One for Windows would take the pyconfig.h and the import library of a Py
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pybind11
-from build_wheels import build_archive, last_change, python_headers, unpack, zig
-from zig_targets import PORTS, ROOT, Target, cmake_defines, write_compiler
+from build_wheels import build_archive, last_change, python_headers, unpack
+from zig_targets import PORTS, ROOT, Target, cmake, cmake_defines, compiler_of, variables
 
 WORK = ROOT / "build" / "ports"
 MAGIC = {"Darwin": b"\xcf\xfa\xed\xfe", "Windows": b"MZ"}
@@ -36,12 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", choices=[each.triple for each in PORTS], help="only this target of zig")
     options = parser.parse_args()
-    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache")}
+    environment = variables()
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
     build_archive(WORK, environment)
     source = unpack(next(WORK.glob("attnscale-*.tar.gz")), WORK / "source")
-    environment |= {"CCACHE_COMPILERTYPE": "clang", "CCACHE_BASEDIR": str(source)}
-    environment |= {"WINEPREFIX": str(WORK / "wine"), "WINEDEBUG": "-all"}
+    environment |= {"CCACHE_BASEDIR": str(source), "WINEPREFIX": str(WORK / "wine"), "WINEDEBUG": "-all"}
     for target in PORTS:
         if options.target not in (None, target.triple):
             continue
@@ -63,9 +60,8 @@ def wine() -> Path | None:
 
 def build(target: Target, source: Path, emulator: Path | None, environment: dict[str, str]) -> list[Path]:
     """The programs, which are of the target's format."""
-    compiler = write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
     folder = WORK / target.triple
-    shared = cmake_defines(target, compiler, source) | {"CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
+    shared = cmake_defines(target, compiler_of(target), source) | {"CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
     library = {
         "ATTNSCALE_KERNEL_OPTIONS": "-O1",  # half of the time; what a compiler says of the code is the same
         "CMAKE_INSTALL_PREFIX": str(folder / "prefix"),
@@ -112,13 +108,6 @@ def extension(target: Target) -> dict[str, str]:
         "PYTHON_MODULE_DEBUG_POSTFIX": "",
         "pybind11_DIR": pybind11.get_cmake_dir(),
     }
-
-
-def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str]) -> None:
-    options = [f"-D{name}={value}" for name, value in defines.items()]
-    command = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", "--log-level=WARNING", *options]
-    subprocess.run(command, env=environment, check=True)
-    subprocess.run(["cmake", "--build", folder], env=environment, check=True)
 
 
 def run_programs(programs: list[Path], emulator: Path, environment: dict[str, str]) -> None:

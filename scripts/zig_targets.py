@@ -7,8 +7,11 @@ source: one package of the package index compiles for all of them.
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 from dataclasses import dataclass
+from importlib.metadata import files, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +48,27 @@ PORTS = (
 WASM = Target("wasm32-wasi", "WASI", "wasm32")
 #: Beside the files of JavaScript that read it; git ignores it.
 WASM_MODULE = ROOT / "python" / "attnscale" / "_wasm" / "attnscale.wasm.gz"
+
+
+def variables() -> dict[str, str]:
+    """The environment of a build with zig."""
+    cache = str(ROOT / "build" / "zig" / "cache")
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "CCACHE_COMPILERTYPE": "clang"}
+
+
+def compiler_of(target: Target) -> Path:
+    """`write_compiler` for the zig of the package ziglang, in build/zig."""
+    found = [path for path in files("ziglang") or () if path.name in ("zig", "zig.exe")]
+    zig = Path(str(found[0].locate()))
+    return write_compiler(target, zig, version("ziglang"), ROOT / "build" / "zig")
+
+
+def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str]) -> None:
+    """Configure and build."""
+    options = [f"-D{name}={value}" for name, value in defines.items()]
+    command = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", "--log-level=WARNING", *options]
+    subprocess.run(command, env=environment, check=True)
+    subprocess.run(["cmake", "--build", folder], env=environment, check=True)
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:

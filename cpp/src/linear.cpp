@@ -7,12 +7,15 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "linear_walk.hpp"
 #include "thread_pool.hpp"
+
+#if !defined(__wasm__)
+#include <thread>
+#endif
 
 namespace attnscale::detail {
 namespace {
@@ -251,7 +254,9 @@ class output_walk : linear_walk {
         // Taken by a thread that is at work on it: nobody waits for a task that has not begun.
         while (!done[i].load(std::memory_order_acquire)) {
           if (stop.requested()) return;
+#if !defined(__wasm__)  // where one thread alone has all parts
           std::this_thread::yield();
+#endif
         }
         const auto [begin, end] = chunk(static_cast<std::int64_t>(i), pairs_);
         before.add(own[i].view(), own[i].count, fade(head, first_ + begin, first_ + end));

@@ -23,7 +23,7 @@ struct gradient_notes {
   void* references;  ///< of exponentials, strips x columns
   void* sums;        ///< with a decay: over the keys before each strip, strips x features x lanes
   int64_t* strips;   ///< their number, then their first rows
-  ptrdiff_t columns, lanes;
+  int64_t columns, lanes;
 };
 
 /// Rows of a chunk. Queries read `base` and, with keys, `own` as linear_block does, and are added

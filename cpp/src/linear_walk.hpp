@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "attnscale/linear_problem.hpp"
@@ -15,6 +14,10 @@
 #include "linear_parts.hpp"
 #include "linear_sums.hpp"
 #include "scratch.hpp"
+
+#if !defined(__wasm__)
+#include <mutex>
+#endif
 
 namespace attnscale::detail {
 
@@ -79,7 +82,9 @@ class linear_walk {
 
   /// What a task has seen of its head.
   void note(linear_range& range, const linear_range& seen) {
+#if !defined(__wasm__)  // where there is one thread
     const std::lock_guard lock(mutex_);
+#endif
     fold(range, seen);
   }
 
@@ -96,7 +101,9 @@ class linear_walk {
  private:
   const linear_sequence& call_;
   bool watched_;
+#if !defined(__wasm__)
   std::mutex mutex_;
+#endif
 };
 
 /// All heads in the type of the arrays, then those whose products left it in a wider one. Walk::run

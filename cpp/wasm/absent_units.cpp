@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Kernels that no function of the module calls: gradients, entmax and top-k. They would be half of
-// it, since the table of a level names all units.
+// Kernels that no function of the module calls: gradients, entmax, top-k and linear attention. They
+// would be most of it, since the table of a level names all units.
 #include "kernels/level.hpp"
 
 namespace attnscale::detail::wasm {
 
 constinit const sparse_unit sparse{};
 constinit const gradient_unit gradient{};
+constinit const linear_unit linear{};
+constinit const linear_gradient_unit linear_gradient{};
 
 }  // namespace attnscale::detail::wasm

@@ -11,10 +11,21 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._core import __version__
+try:
+    from ._core import __version__
+except ModuleNotFoundError as error:
+    if error.name != f"{__name__}._core":
+        raise
+    raise ImportError(
+        f"the compiled module {error.name} is missing for {sys.platform}, {sys.implementation.cache_tag}: "
+        "pip install attnscale, or in a checkout make demo",
+        name=error.name,
+    ) from None
+
 from ._results import AttentionStatistics
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from .calibrate import Calibration, calibrate

@@ -242,6 +242,20 @@ def test_both_layouts_of_xtensor_headers(tmp_path: Path) -> None:
         assert str(flat / Path(name).name) in listed
 
 
+def test_where_the_module_is_missing_the_import_says_what_to_do(tmp_path: Path) -> None:
+    """What a folder of the sources is without a build."""
+    (tmp_path / "attnscale").mkdir()
+    shutil.copy(ROOT / "python/attnscale/__init__.py", tmp_path / "attnscale")
+    command = [sys.executable, "-S", "-c", "import attnscale"]  # -S: no installed package is found
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(
+        f"ImportError: the compiled module attnscale._core is missing for {sys.platform}, "
+    )
+    assert sys.implementation.cache_tag in said
+    assert said.endswith(": pip install attnscale, or in a checkout make demo")
+
+
 @pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="no nm, or no ELF")
 def test_the_module_shows_no_symbol_of_a_library() -> None:
     """Those of a libstdc++ in it, PyTorch's would take for its own."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -58,6 +59,25 @@ def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
     built = settings["tool"]["cibuildwheel"]["build"]
     free_threaded = re.findall(r"python-version: (3\.\d+t)$", workflow.read_text(), re.MULTILINE)
     assert built == [f"cp{name.replace('.', '')}-*" for name in (*tested, *free_threaded)]
+
+
+def test_a_wheel_is_built_for_each_python_and_system_that_the_workflow_names() -> None:
+    """`make wheels` builds those for 3.11 on Linux; the package index takes Pyodide's from 3.14 on."""
+    program = Path(sys.executable).with_name("cibuildwheel")
+    if not program.exists():
+        pytest.skip("cibuildwheel is not installed")
+    release = ROOT / ".github/workflows/release.yml"
+    if release.exists():
+        assert set(re.findall(r"cibuildwheel@\w+ # v(.*)", release.read_text())) == {version("cibuildwheel")}
+    pythons = ("cp312", "cp313", "cp314", "cp314t")
+    expected = {
+        "linux": {f"{each}-{libc}linux_x86_64" for each in pythons for libc in ("many", "musl")},
+        "macos": {f"{each}-macosx_arm64" for each in ("cp311", *pythons)},
+        "pyodide": {"cp314-pyodide_wasm32"},
+    }
+    for platform, archs in {"linux": "x86_64", "macos": "arm64", "pyodide": "auto"}.items():
+        options = ("--print-build-identifiers", "--platform", platform, "--archs", archs)
+        assert set(run(program, *options, ROOT).split()) == expected[platform]
 
 
 def test_workflows_name_actions_by_the_hash_of_a_commit() -> None:
@@ -138,6 +158,9 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
+    faulthandler.cancel_dump_traceback_later()  # beside other work it takes longer than a test may
+    if zig_targets.WASM_MODULE.exists():
+        command += (f"-Ccmake.define.ATTNSCALE_WASM_MODULE={zig_targets.WASM_MODULE}",)
     run(*command, CCACHE_BASEDIR=str(unpacked / "cpp"))  # as the Makefile's, for its objects
     (archive,) = folder.glob("*.whl")
     return archive
@@ -193,6 +216,8 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     tops = [name for name in names if name.startswith("attnscale/_core") and name.endswith(".so")]
     assert len(tops) == 1
     assert "attnscale/py.typed" in names
+    assert {"attnscale/_wasm/attnscale.mjs", "attnscale/_wasm/attnscale.d.mts"} <= set(names)
+    assert ("attnscale/_wasm/attnscale.wasm.gz" in names) == zig_targets.WASM_MODULE.exists()
     for licence in ("LICENSE", "LICENSE-THIRD-PARTY", "python/attnscale/data/licenses/Apache-2.0.txt"):
         assert f"attnscale-{at.__version__}.dist-info/licenses/{licence}" in names
         assert f"\nLicense-File: {licence}\n" in metadata

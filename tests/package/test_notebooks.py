@@ -8,10 +8,12 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 from stamps import Stamp
@@ -262,3 +264,14 @@ def test_pages_fold_what_is_asserted(path):
     for cell, hidden in zip(code[1], folded, strict=True):
         assert re.match("assert |np.testing|for |with |if ", cell["source"]) if hidden else True
         assert hidden or not re.search(r"^(assert |np\.testing\.assert)", "".join(cell["source"]), flags=re.M)
+
+
+def test_notebooks_for_the_browser_install_the_package_first():
+    """What scripts/notebook_site.py leaves out needs PyTorch, or the studies beside the notebooks."""
+    found = runpy.run_path(str(NOTEBOOKS.parent / "scripts" / "notebook_site.py"))["runnable"]()
+    assert [int(name[:2]) for name in found] == [*range(1, 11), 17, 18]
+    for name, notebook in found.items():
+        first, *others = notebook["cells"]
+        assert first["source"] == '%pip install -q "attnscale[plot]" ipywidgets'
+        assert others == json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]
+        nbformat.validate(notebook)

@@ -109,7 +109,7 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
     # At most form.lost, or their own size, is lost of weights. In the oracle's type: a value of 1e307 shows
     # in it what float64 does not.
     lost = np.minimum(form.lost, np.exp(np.minimum(t - np.log(full) + d, 0)))
-    row.w, row.error, row.p_log = w, error + np.where(kept, lost, 0), log
+    row.w, row.error = w, error + np.where(kept, lost, 0)
 
 
 def share(own: Array, others: Array) -> Array:
@@ -193,7 +193,6 @@ def _top_k(row: SimpleNamespace, k: int, form: SimpleNamespace) -> None:
     row.free = rival.any(-1) | tie.any(-1)
     row.least = row.most = np.minimum(row.most, k)
     _exponentials(row, chosen, form)
-    row.log_of_kept = chosen
 
 
 def _sigmoid(row: SimpleNamespace, bias: float | None, form: SimpleNamespace) -> None:

@@ -107,7 +107,7 @@ inline row_view<T> slopes_of_elements(const linear_form& form, row_view<T> mappe
   switch (form.map) {
     case feature_map::given:
     case feature_map::exponential:
-      if (form.scale == 1) return {slopes, static_cast<ptrdiff_t>(columns)};
+      if (form.scale == 1) return {slopes, columns};
       return each([&](vec<T> g, vec<T>) { return g * broadcast(static_cast<T>(form.scale)); });
     case feature_map::elu:  // e^x below 0 is the feature itself
       return each([&](vec<T> g, vec<T> phi) { return g * min_or(phi, one); });
@@ -123,7 +123,7 @@ inline row_view<T> slopes_of_elements(const linear_form& form, row_view<T> mappe
                         g[form.head_dim] * static_cast<T>(turn[2 * r + 1]);
           out[r * form.head_dim + c] = raw.data[r * raw.stride + c] <= T(0) ? T(0) : sum;
         }
-      return {out, static_cast<ptrdiff_t>(form.head_dim)};
+      return {out, form.head_dim};
     case feature_map::projected:
       break;
   }

@@ -132,7 +132,7 @@ inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_
     copied = true;
     for (int64_t c = 0; c < value_dim; ++c) copy[j * value_dim + c] = T(0);
   }
-  return copied ? row_view<T>{copy, static_cast<ptrdiff_t>(value_dim)} : value;
+  return copied ? row_view<T>{copy, value_dim} : value;
 }
 
 }  // namespace

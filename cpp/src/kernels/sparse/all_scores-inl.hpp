@@ -350,7 +350,7 @@ class all_score_rows {
         const T x = v.data[j * v.stride + c];
         ws_.value_clean[j * b_.value_dim + c] = x - x == T(0) ? x : T(0);
       }
-    return {ws_.value_clean, static_cast<ptrdiff_t>(b_.value_dim)};
+    return {ws_.value_clean, b_.value_dim};
   }
 
   /// Weights of vector n of a group of so many lanes over a tile, before they are divided by their

@@ -35,7 +35,7 @@ inline bfloat16_rows view_bfloat16_rows(const matrix& m, int64_t row, int64_t ro
     return {static_cast<const uint16_t*>(m.data) + row * m.layout.row, m.layout.row};
   for (int64_t r = 0; r < rows; ++r)
     read_bfloat16_row(m, row + r, given, columns, copy + r * columns);
-  return {copy, static_cast<ptrdiff_t>(columns)};
+  return {copy, columns};
 }
 
 /// Packs `rows` rows of m, from `row` on, into one vector of lanes, a pair of columns each; missing

@@ -26,6 +26,9 @@ struct query_panel {
 /// A tile of rows that a product can read: element (r, c) at data[r * stride + c].
 template <class T>
 struct row_view {
+  row_view() = default;
+  row_view(const T* first, int64_t columns) : data(first), stride(static_cast<ptrdiff_t>(columns)) {}
+
   const T* data;
   ptrdiff_t stride;
 };
@@ -168,7 +171,7 @@ inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t
   if (is_direct<T>(m.layout))
     return {static_cast<const T*>(m.data) + row * m.layout.row, m.layout.row};
   for (int64_t r = 0; r < rows; ++r) read_row(m, row + r, columns, copy + r * columns);
-  return {copy, static_cast<ptrdiff_t>(columns)};
+  return {copy, columns};
 }
 
 /// A square of width x width elements, transposed by log2(width) rounds of interleaving.
@@ -240,7 +243,7 @@ inline void pack_lanes(const matrix& m, int64_t row, int rows, int64_t columns, 
       for (int64_t c = 0; c < columns; ++c) copy[r * columns + c] = T(0);
     }
   }
-  rows_to_lanes(row_view<T>{copy, static_cast<ptrdiff_t>(columns)}, columns, panel, lanes);
+  rows_to_lanes(row_view<T>{copy, columns}, columns, panel, lanes);
 }
 
 }  // namespace

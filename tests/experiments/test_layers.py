@@ -60,10 +60,33 @@ def test_missing_weights_are_one_line(monkeypatch):
         encoder._folder()
 
 
+def test_rows_of_molecules(monkeypatch, tmp_path):
+    """Each molecule is in one row alone, and one with an unknown token in none."""
+    from studies.models import reactions
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "some.csv").write_text("smiles\nCCO\nc1ccccc1\n[Xx]C\nBrC(Cl)=O\nN#N\n")
+    monkeypatch.setattr(reactions, "folder_of", lambda package: tmp_path)
+    names = ["[CLS]", "[SEP]", ".", *"CONcXx1()=#[]", "Br", "Cl"]
+    numbers = {name: i for i, name in enumerate(names)}
+    rows = list(reactions.mixtures("some", numbers, 8))
+    read = ["".join(names[token] for token in row[1:-1]) for _, row in rows]
+    assert len(rows) == 2
+    assert all(len(row) == 8 and (row[0], row[-1]) == (0, 1) for _, row in rows)
+    assert "Xx" not in "".join(read)
+    order = [
+        each
+        for each in reactions.by_hash(["CCO", "c1ccccc1", "[Xx]C", "BrC(Cl)=O", "N#N"])
+        if "X" not in each
+    ]
+    assert read[0].startswith(f"{order[0]}."[:6])
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
         ("models", ("learned",), "models must be of 'trained' and 'untrained'"),
+        ("encoder", "gpt", "encoder must be"),
         ("texts", 1, "texts must be at least 2"),
         ("n", 513, "n must be 3 to 512"),
     ],

@@ -143,6 +143,24 @@ def of_lengths(trained, law="own", quantity="accuracy", **labels):
     return run("context", "lengths").select(quantity, law=law, **cell, **labels)
 
 
+def test_layers_of_an_encoder_of_reactions():
+    text, found = page(EVIDENCE), run("layers", "reactions")
+    assert found.complete
+    outcomes = [each.outcome for claim in found.verdict().claims for each in claim.findings]
+    assert f"of {len(outcomes)} differences {outcomes.count('shown')} are shown and none is refuted" in text
+    assert outcomes.count("refuted") == 0
+    below = {
+        model: np.diagonal(found.select("update_cosine", model=model).mean(0)[1:], offset=0)
+        for model in ("trained", "untrained")
+    }
+    first = below["trained"]  # layer l + 1 with state l - 1
+    assert (
+        f"the cosine falls by {1 - first.max():.2f} to {1 - first.min():.2f}, in the control by 0.01" in text
+    )
+    assert (1 - below["untrained"]).round(2).tolist() == [0.01] * 11
+    assert f"reactions {first.min():.2f} to {first.max():.2f}" in page("docs/claims.md")
+
+
 def test_contexts_at_many_lengths():
     text, claims = page(EVIDENCE), page("docs/claims.md")
     shuffled, equal = (

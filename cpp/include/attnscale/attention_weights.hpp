@@ -28,7 +28,7 @@ class weights_too_large : public std::bad_alloc {
 /// Refuses a matrix of more than `most` bytes, before anything is computed.
 ATTNSCALE_EXPORT void check_weights_fit(const call_description& call, double most);
 
-/// Writes the weights of a call, row-major, of the type of the arithmetic.
+/// Writes the weights of a call without values, row-major, of the type of the arithmetic.
 ATTNSCALE_EXPORT void write_weights(const call_description& call, void* weights);
 
 /// The weight of every key for every query: (..., heads, n_queries, n_keys), 0 where a query does

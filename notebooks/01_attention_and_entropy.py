@@ -24,13 +24,13 @@
 # Every statement with a number is followed by a cell that asserts it. Logarithms are natural, entropies are
 # in nats.
 #
-# **摘要.** $q \cdot k$ 前的缩放因子决定一个查询把注意力分散到多少个键上,
-# 本文用注意力权重的熵来度量这种分散程度. 我们推导并逐条验证三个基本事实:
-# softmax 的两个极限 (T3), 熵随缩放因子单调下降 (T4),
-# 以及 $H = \mathrm{lse} - \mathbb E_p[s]$ 及其推论 (T6).
-# 然后在真实模型 (all-MiniLM-L6-v2) 的 18 个注意力头上,
-# 观察文本从 32 个词元增长到 512 个词元时熵的变化:
-# $\log_{512} n$ 只是减缓了熵的增长, 并没有使它停止.
+# **摘要。** $q \cdot k$ 前的缩放因子决定一个查询把注意力分散到多少个键上，
+# 本文用注意力权重的熵来度量这种分散程度。我们推导并逐条验证三个基本事实：
+# softmax 的两个极限 (T3)，熵随缩放因子单调下降 (T4)，
+# 以及 $H = \mathrm{lse} - \mathbb E_p[s]$ 及其推论 (T6)。
+# 然后在真实模型 (all-MiniLM-L6-v2) 的 18 个注意力头上，
+# 观察文本从 32 个词元增长到 512 个词元时熵的变化：
+# $\log_{512} n$ 只是减缓了熵的增长，并没有使它停止。
 #
 # | English | 中文 | here |
 # |---|---|---|

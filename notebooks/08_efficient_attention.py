@@ -33,11 +33,11 @@
 # attention has other queries and keys, and the article does not claim that one can replace the other in
 # a trained model.
 #
-# **摘要.** 本文按照 LambdaClass 的文章复现高效注意力 (Shen 等, 2021): 对查询的通道做一次 softmax,
-# 对每个通道的键做一次 softmax, 再利用矩阵乘法的结合律避免 $n\times n$ 矩阵.
-# 隐含的权重每行之和为 1, 且是至多 $d$ 个全局注意力图的混合, 因此秩不超过 $d$.
-# 时间与内存随 $n$ 线性增长, 而点积注意力的时间随 $n^2$ 增长. 代价是失去尖锐性:
-# 在真实编码器的注意力头上, 高效注意力的权重接近均匀分布.
+# **摘要。** 本文按照 LambdaClass 的文章复现高效注意力 (Shen 等， 2021)：对查询的通道做一次 softmax，
+# 对每个通道的键做一次 softmax，再利用矩阵乘法的结合律避免 $n\times n$ 矩阵。
+# 隐含的权重每行之和为 1，且是至多 $d$ 个全局注意力图的混合，因此秩不超过 $d$。
+# 时间与内存随 $n$ 线性增长，而点积注意力的时间随 $n^2$ 增长。代价是失去尖锐性：
+# 在真实编码器的注意力头上，高效注意力的权重接近均匀分布。
 #
 # | English | 中文 | here |
 # |---|---|---|

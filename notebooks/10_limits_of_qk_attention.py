@@ -25,18 +25,18 @@
 # - the norm of the Jacobian is not a function of the attention weight alone;
 # - kattention can find the neighbour of every token, and float32 ends that after some thousand positions.
 #
-# **摘要.** 2022 年的一篇文章讨论了点积注意力 $x^\top Q^\top K y$ 的局限, 并逐步修改打分函数:
-# $f_1$ 为点积, $f_4$ 具有有限的极大值点, 以 $f_4$ 为打分函数的注意力即 kattention
-# (笔记写作 $f_5$, 即 $Q = K$ 的情形).
-# 本文逐一验证这些步骤: kattention 等价于高斯 (RBF) 核, 可以作为每个键的附加偏置在精确注意力内核上计算;
-# "标准化常数有界" 与 "沿 $K$ 的核不变" 不能同时成立; 旋转位置编码的分数随距离振荡衰减,
-# 而 "右边第一个" 可以由偏置 $b$ 表示; 自注意力雅可比矩阵的范数有封闭形式, 但它并不仅由注意力权重决定.
+# **摘要。** 2022 年的一篇文章讨论了点积注意力 $x^\top Q^\top K y$ 的局限，并逐步修改打分函数：
+# $f_1$ 为点积，$f_4$ 具有有限的极大值点，以 $f_4$ 为打分函数的注意力即 kattention
+# (笔记写作 $f_5$，即 $Q = K$ 的情形)。
+# 本文逐一验证这些步骤：kattention 等价于高斯 (RBF) 核，可以作为每个键的附加偏置在精确注意力内核上计算；
+# "标准化常数有界" 与 "沿 $K$ 的核不变" 不能同时成立；旋转位置编码的分数随距离振荡衰减，
+# 而 "右边第一个" 可以由偏置 $b$ 表示；自注意力雅可比矩阵的范数有封闭形式，但它并不仅由注意力权重决定。
 #
 # | English | 中文 | here |
 # |---|---|---|
 # | score function | 打分函数 | $f(x, y)$, large where $y$ answers $x$ |
 # | normalising constant | 标准化常数 | $Z = \int e^{f(x, y)}\,\mathrm dy$ |
-# | kernel (null space) | 核, 零空间 | the $y$ with $Ky = 0$ |
+# | kernel (null space) | 核，零空间 | the $y$ with $Ky = 0$ |
 # | radial basis function | 径向基函数 | $e^{-\lvert p - u\rvert^2/2}$ |
 # | rotary position embedding | 旋转位置编码 (RoPE) | turns pairs of channels by position times frequency |
 

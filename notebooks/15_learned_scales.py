@@ -28,10 +28,10 @@
 # What would refute the claim is part of every result, in words; nothing on record shows that it was fixed
 # before the run, so read it as exploratory. Small models are trained again at the end of this page.
 #
-# **摘要.** 第二篇文章问: 缩放因子可否作为参数来学习, 以便模型自适应地决定容纳多少上下文 (T5)?
-# 本文先推导: 没有 QK 归一化时, 每个头的可学习缩放可以被 $W_q$ 完全吸收, 因而不增加任何表达能力,
-# 只是一种规范 (gauge) 自由度; 有 QK 归一化时则不能吸收.
-# 训练实验 (五个种子, 两个任务) 检验这一点. 结论见文末.
+# **摘要。** 第二篇文章问：缩放因子可否作为参数来学习，以便模型自适应地决定容纳多少上下文 (T5)?
+# 本文先推导：没有 QK 归一化时，每个头的可学习缩放可以被 $W_q$ 完全吸收，因而不增加任何表达能力，
+# 只是一种规范 (gauge) 自由度；有 QK 归一化时则不能吸收。
+# 训练实验 (五个种子，两个任务) 检验这一点。结论见文末。
 #
 # | English | 中文 | here |
 # |---|---|---|

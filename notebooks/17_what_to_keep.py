@@ -25,9 +25,9 @@
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
 # made once, within 4.5 standard errors: another random stream passes as well.
 #
-# **摘要.** 文本变长时, 究竟应该保持什么不变? 文章的回答是"熵". 本文考察另外四种选择: 有权重的键数,
-# 单个关键键, 输出方差, 以及平均值与检索的取舍. 前三者各有自己的缩放规则; 后两者无法用同一个缩放兼顾,
-# 但两个头可以.
+# **摘要。** 文本变长时，究竟应该保持什么不变？文章的回答是"熵"。本文考察另外四种选择：有权重的键数，
+# 单个关键键，输出方差，以及平均值与检索的取舍。前三者各有自己的缩放规则；后两者无法用同一个缩放兼顾，
+# 但两个头可以。
 
 # %%
 import attnscale as at

@@ -25,8 +25,8 @@
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
 # made once, within 4.5 standard errors: another random stream passes as well.
 #
-# **摘要.** 关于注意力的定理通常令 $n \to \infty$. 本文把三篇近期论文的极限与 64 到 4096 个键的精确结果对照:
-# 相变, 临界缩放, 以及可训练区域. 每个极限都描述了真实的现象, 但在实际长度下其数值相去甚远.
+# **摘要。** 关于注意力的定理通常令 $n \to \infty$。本文把三篇近期论文的极限与 64 到 4096 个键的精确结果对照：
+# 相变，临界缩放，以及可训练区域。每个极限都描述了真实的现象，但在实际长度下其数值相去甚远。
 
 # %%
 import attnscale as at

@@ -27,9 +27,9 @@
 # scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
 # made once, within 4.5 standard errors: another random stream passes as well.
 #
-# **摘要.** 随机键的公式能说明训练好的注意力头吗? 本文用一个编码器在一篇文本上的 18 个头, 和一个因果模型的 8
-# 个头来检验: 得分方差能预测什么, 键的谱能描述什么, 熵的下界有多紧, 以及何时"可学习的缩放"只是坐标的选择.
-# 最后训练小模型: 同一行既要找一个键又要取多数时, 一个缩放不够, 两个就够.
+# **摘要。** 随机键的公式能说明训练好的注意力头吗？本文用一个编码器在一篇文本上的 18 个头，和一个因果模型的 8
+# 个头来检验：得分方差能预测什么，键的谱能描述什么，熵的下界有多紧，以及何时"可学习的缩放"只是坐标的选择。
+# 最后训练小模型：同一行既要找一个键又要取多数时，一个缩放不够，两个就够。
 
 # %%
 import attnscale as at

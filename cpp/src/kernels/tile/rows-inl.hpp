@@ -27,7 +27,8 @@ struct query_panel {
 template <class T>
 struct row_view {
   row_view() = default;
-  row_view(const T* first, int64_t columns) : data(first), stride(static_cast<ptrdiff_t>(columns)) {}
+  row_view(const T* first, int64_t columns)
+      : data(first), stride(static_cast<ptrdiff_t>(columns)) {}
 
   const T* data;
   ptrdiff_t stride;

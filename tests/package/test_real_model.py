@@ -38,7 +38,9 @@ def extract():
 def model(extract):
     """Query, key (layers, heads, n, head_dim) and weights (layers, heads, n, n) on the shipped tokens."""
     _, network = extract.load_model()
-    return extract.capture(network, at.datasets.minilm_qk().token_ids.tolist())
+    tokens = at.datasets.minilm_qk().token_ids.tolist()
+    query, key, result = extract.capture(network, tokens, output_attentions=True)
+    return query, key, np.stack([layer[0].numpy() for layer in result.attentions])
 
 
 @pytest.fixture(scope="module")

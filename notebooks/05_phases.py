@@ -23,7 +23,8 @@
 # the entropy, or keeping the weight of the one key that matters (**T16**). These turn out to be
 # different targets.
 #
-# **摘要。** 对随机键的注意力等价于统计物理中的随机能量模型 (Derrida 1981)：缩放因子相当于逆温度，键相当于状态。
+# **摘要。** 对随机键的注意力等价于统计物理中的随机能量模型 (Derrida 1981)：缩放因子相当于逆温度，
+# 键相当于状态。
 # 当 $\beta < \beta_c = \sqrt{2\ln n}$ 时，权重由数目随 $n$ 增长的许多键分担；当 $\beta > \beta_c$ 时，
 # 无论 $n$ 多大，权重都凝聚在少数几个键上 (T13)。本文画出相图，标出各种缩放规则的位置 (T12)，
 # 并讨论"集中注意力"的两种含义：保持熵不变，或保持某个关键键的权重 (T16)。两者是不同的目标。

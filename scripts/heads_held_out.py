@@ -109,8 +109,11 @@ def rows_of(heads: Heads, start: int, stop: int) -> Rows:
     return Rows(heads.query[..., first:stop, :], key, "bottom_right" if heads.is_causal else None)
 
 
-def law_misses(heads: Heads) -> dict[str, np.ndarray]:
-    """What each law misses of the entropy to keep, at the whole length, shape (judged texts, heads)."""
+def law_misses(heads: Heads, power: np.ndarray) -> dict[str, np.ndarray]:
+    """What each law misses of the entropy to keep, at the whole length, shape (judged texts, heads).
+
+    `power` is that of ln n, fitted to each head.
+    """
     fit, judged = heads.of(fit=True), heads.of(fit=False)
     short, long = rows_of(fit, 0, heads.n0), rows_of(judged, 0, heads.n)
     target, cumulants = short.entropy().mean(0), short.cumulants()
@@ -118,7 +121,6 @@ def law_misses(heads: Heads) -> dict[str, np.ndarray]:
     third = theory.cumulant_beta(long.n, n0=n0, cumulants=cumulants, on_infeasible="nan")
     options: dict[str, Any] = {"n0": heads.n0, "is_causal": heads.is_causal}
     there = at.calibrate(fit.query, fit.key, lengths=[heads.n], laws=[standard], **options)
-    power = powers(heads)["fitted"]
     chosen = {
         "unchanged": standard,
         "annealed": laws.Annealed(n0),
@@ -200,9 +202,10 @@ def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
 
 def misses(heads: Heads) -> dict[str, Any]:
     """What each prediction misses of each head on each text that judges, as lists of rounded numbers."""
+    of_heads = powers(heads)
     return {
-        "laws": _listed(law_misses(heads)),
-        "powers": {name: _rounded(each) for name, each in powers(heads).items()},
+        "laws": _listed(law_misses(heads, of_heads["fitted"])),
+        "powers": {name: _rounded(each) for name, each in of_heads.items()},
         "spectrum": {rows: _listed(found) for rows, found in spectrum_misses(heads).items()},
     }
 

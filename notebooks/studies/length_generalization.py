@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +75,9 @@ class LengthGeneralization(Trained, Study):
         part of no text that is read.
     most_bytes : int or None
         How much of the source is used; None is all of it.
+    within : float
+        An accuracy: where it is above 0 the criterion asks, at 4 times the training length alone, for E less
+        O, and whether E and the law put into O differ by less than that.
     attention, device, dtype
         As of ``Trained`` in models/attention.py.
     """
@@ -100,6 +103,7 @@ class LengthGeneralization(Trained, Study):
     calibration_windows: int = 4
     shared: int = 32
     most_bytes: int | None = None
+    within: float = 0.0
 
     cluster = staticmethod(package_of)
 
@@ -152,6 +156,11 @@ class LengthGeneralization(Trained, Study):
             laws=("standard", "log_n"),
             windows=48,
         )
+
+    @classmethod
+    def primary(cls) -> LengthGeneralization:
+        """The run "primary": one contrast of E and O, and E against the law put in, on new seeds."""
+        return replace(cls.paired(), lengths=(64, 256), windows=192, within=0.02)
 
     @classmethod
     def reduced(cls) -> LengthGeneralization:
@@ -240,6 +249,8 @@ class LengthGeneralization(Trained, Study):
     def criterion(self) -> Criterion:
         """At 4 and 8 times the training length: E less O, as the article has it; the law on O's weights."""
         place = {"positions": "rotary", "reading": "as trained"}
+        if self.within:
+            return self._of_one_length(place | {"n": 4 * self.train_length})
         laws = {"law": ("log_n", "standard")}
         lengths = [4 * self.train_length, 8 * self.train_length]
         articles = tuple(
@@ -256,5 +267,23 @@ class LengthGeneralization(Trained, Study):
             (
                 Claim("a model trained under log n reads longer texts better", articles),
                 Claim("put into a trained model, log n makes it read longer texts better", weights),
+            )
+        )
+
+    def _of_one_length(self, place: dict[str, Any]) -> Criterion:
+        """E less O, and E and the law put into O on both sides of a margin."""
+        laws, trained = {"law": ("log_n", "standard")}, {"trained": ("E", "O")}
+        there = {"law": "log_n", **place}
+        first = difference("E less O", "accuracy", {**trained, **laws}, place)
+        above = difference("E less log n put into O", "accuracy", trained, there, least=-self.within)
+        back = {"trained": ("O", "E")}
+        below = difference("log n put into O less E", "accuracy", back, there, least=-self.within)
+        return Criterion(
+            (
+                Claim("a model trained under log n reads longer texts better", (first,)),
+                Claim(
+                    f"training under log n and putting it in differ by less than {self.within:g}",
+                    (above, below),
+                ),
             )
         )

@@ -31,6 +31,8 @@ _VARIANTS = (
     *(f"shared: {law}" for law in ("pair", "learned")),
     *(f"two: {law}" for law in ("standard", "sharp", "log_n", "ssmax", "pair", "split")),
 )
+_PAIR = "shared: pair"
+_ANSWERED = ("one: standard", "one: log_n", "one: natural_log_n", _PAIR)
 _PARTS = ("needle", "majority", "both")
 _HEADS = ("sharper", "flatter")
 _AT_ONCE = 2**17  # tokens that are read at once, at most
@@ -45,8 +47,12 @@ class TwoHeads(Trained, Study):
     and whether more tokens have the bit 1 than 0. Models with one scale or with two are trained with up to 16
     tokens and read with up to 1024.
 
-    Variables: accuracy and nll of each part; entropy, weight, excess, others_excess, beta, gap,
-    weight_bound, excess_bound and factor of each head, the one with more weight on the needle first.
+    In ``TwoHeads.answered()`` codes are longer, rows of the training shorter, and the answer has hidden
+    units, so that one head answers both at the training length: what it keeps in long rows is its law's.
+
+    Variables: accuracy and nll of each part, and the accuracy kept in the longest rows; entropy, weight,
+    excess, others_excess, beta, gap, weight_bound, excess_bound and factor of each head, the one with more
+    weight on the needle first.
 
     Attributes
     ----------
@@ -62,6 +68,10 @@ class TwoHeads(Trained, Study):
         Largest length, rows of a step, and steps; the rows of a step have one length, from 2 to
         ``train_length``.
     width : int
+    code : int
+        Components of a token's code: random codes are nearer to orthogonal the longer they are.
+    hidden : int
+        Hidden units of the answer; with none it is linear.
     sharp, flat : float
         Scales of a pair, as multiples of the standard scale.
     learning_rate : float
@@ -83,6 +93,8 @@ class TwoHeads(Trained, Study):
     batch: int = 64
     steps: int = 1200
     width: int = 64
+    code: int = CODE
+    hidden: int = 0
     sharp: float = 5.0
     flat: float = 0.2
     learning_rate: float = 5e-3
@@ -90,8 +102,10 @@ class TwoHeads(Trained, Study):
     tests: int = 400
 
     def __post_init__(self) -> None:
-        for name in ("train_length", "batch", "steps", "width", "tests"):
+        for name in ("train_length", "batch", "steps", "width", "code", "tests"):
             positive_int(name, getattr(self, name))
+        if self.hidden:
+            positive_int("hidden", self.hidden)
         for variant in self.variants:
             choose("variants", variant, _VARIANTS)
         if self.width % 2:
@@ -102,6 +116,21 @@ class TwoHeads(Trained, Study):
                 f"{shown(self.lengths)}"
             )
         super().__post_init__()
+
+    @classmethod
+    def answered(cls) -> TwoHeads:
+        """The run "answered": one head is right at the training length, too, and 64 times that is asked."""
+        return cls(
+            variants=_ANSWERED,
+            train_length=6,
+            batch=128,
+            steps=10_000,
+            width=128,
+            code=128,
+            hidden=256,
+            lengths=(6, 24, 96, 384),
+            tests=1000,
+        )
 
     @classmethod
     def reduced(cls) -> TwoHeads:
@@ -120,6 +149,7 @@ class TwoHeads(Trained, Study):
             "accuracy": Variable(
                 of_rows, "", "share of the rows whose needle, majority, or both are answered"
             ),
+            "kept": Variable({"part": _PARTS}, "", "accuracy at the last length, over that at the first"),
             "nll": Variable({**of_rows, "part": _PARTS[:2]}, "nat", "negative log-likelihood of the answer"),
             "entropy": Variable(of_heads, "nat", "entropy of the rows"),
             "weight": Variable(of_heads, "", "weight of the needle, mean over rows"),
@@ -145,13 +175,15 @@ class TwoHeads(Trained, Study):
 
         def loss(step: int) -> Tensor:
             n = int(torch.randint(2, self.train_length + 1, (1,), generator=batches))
-            rows = _on(training.device, mixture(self.batch, n, batches))
+            rows = _on(training.device, mixture(self.batch, n, batches, self.code))
             label, most = _nll(model(rows.query[:, None], rows.tokens)[0][:, 0], rows)
             return label + most
 
         training.fit(model, loss, steps=self.steps, learning_rate=self.learning_rate)
         read = [_test(self, model, n, seed) for n in self.lengths]
         found = {name: np.stack([each[name] for each in read]) for name in read[0]}
+        with np.errstate(invalid="ignore", divide="ignore"):  # a model may answer no row
+            found["kept"] = found["accuracy"][-1] / found["accuracy"][0]
         found["factor"] = model.factor.detach().cpu().double().numpy()
         heads = len(model.laws)
         order = [*np.argsort(-found["weight"][0]), *range(heads, 2)]  # at the first length, which is short
@@ -165,8 +197,11 @@ class TwoHeads(Trained, Study):
     def criterion(self) -> Criterion:
         """At 64 times the training length: what two scales gain over one, and what heads of their own gain.
 
-        A claim is about the models that the self has.
+        A claim is about the models that the self has. Where the answer has hidden units, it is about what is
+        kept of the accuracy at the training length.
         """
+        if self.hidden:
+            return self._of_what_is_kept()
         both = {"n": 64 * self.train_length, "part": "both"}
 
         def less(model: str, *others: str, least: float = 0.0, **place: Any) -> tuple[Contrast, ...]:
@@ -202,6 +237,29 @@ class TwoHeads(Trained, Study):
         }
         return Criterion(tuple(Claim(text, contrasts) for text, contrasts in claims.items() if contrasts))
 
+    def _of_what_is_kept(self) -> Criterion:
+        """All models are right at the training length, and two scales keep more of it than one law."""
+        right = tuple(
+            Contrast(
+                f"{variant} at {self.train_length}",
+                "accuracy",
+                ((1.0, {"variant": variant, "n": self.train_length, "part": "both"}),),
+                least=_RIGHT,
+            )
+            for variant in self.variants
+        )
+        more = tuple(
+            difference(f"{_PAIR} less {one}", "kept", {"variant": (_PAIR, one)}, {"part": "both"})
+            for one in self.variants
+            if one != _PAIR
+        )
+        return Criterion(
+            (
+                Claim(f"all answer both in {_RIGHT:.0%} of rows of the training length or more", right),
+                Claim("two fixed scales keep more of that in rows 64 times as long than one law", more),
+            )
+        )
+
 
 def _model(study: TwoHeads, variant: str) -> TwoScales:
     """A new model of a variant."""
@@ -212,13 +270,14 @@ def _model(study: TwoHeads, variant: str) -> TwoScales:
     laws["natural_log_n"] = ["natural_log_n"] * count
     factors = {"sharp": [study.sharp] * count, "pair": [study.sharp, study.flat]}
     return TwoScales(
-        *(CODE + LABELS + 2, LABELS + 2),
+        *(study.code + LABELS + 2, LABELS + 2),
         width=study.width,
         laws=laws.get(law, ["standard"] * count),
         factors=factors.get(law, [1.0] * count),
         learned=law in ("learned", "ssmax"),
         shared=kind == "shared",
         implementation=study.attention,
+        hidden=study.hidden,
     )
 
 
@@ -241,12 +300,12 @@ def _test(study: TwoHeads, model: TwoScales, n: int, seed: int) -> dict[str, NDA
     """What is measured at one length, on rows that all models of a seed see."""
     generator = Training(seed).generator(f"test {n}")
     device = model.factor.device
-    spare = _on(device, mixture(1, _SPARE, generator)).tokens
+    spare = _on(device, mixture(1, _SPARE, generator, study.code)).tokens
     sums: dict[str, Any] = {}
     count = 0
     while count < study.tests:
         batch = min(max(1, _AT_ONCE // n), study.tests - count)
-        rows = _on(device, mixture(batch, n, generator))
+        rows = _on(device, mixture(batch, n, generator, study.code))
         for name, values in {**_answers(model, rows), **_of_heads(model, rows, spare)}.items():
             sums[name] = sums.get(name, 0) + values.double().sum(0).cpu().numpy()
         count += batch
@@ -292,4 +351,5 @@ def _of_heads(model: TwoScales, rows: Mixture, spare: Tensor) -> dict[str, Tenso
     }
 
 
+_RIGHT = 0.9  # of the rows: a model that answers fewer at the training length has another fault than length
 _LITTLE = 0.1  # of the rows: two heads under one scale may answer so many fewer than under two

@@ -225,6 +225,19 @@ def test_the_laws_of_a_reading_are_chosen():
         assert np.array_equal(two.select("nll_by_text", law=law), every.select("nll_by_text", law=law))
 
 
+def test_two_ways_to_log_n_are_compared_on_both_sides_of_a_margin():
+    levels = {("E", "log_n"): 0.31, ("O", "log_n"): 0.3, ("O", "standard"): 0.25}
+    first, equal = LengthGeneralization.primary().criterion().claims
+    for contrast, expected, least in zip(
+        (*first.contrasts, *equal.contrasts), (0.06, 0.01, -0.01), (0, -0.02, -0.02), strict=True
+    ):
+        value = sum(weight * levels[place["trained"], place["law"]] for weight, place in contrast.terms)
+        assert value == pytest.approx(expected)
+        assert contrast.least == least
+        assert {place["n"] for _, place in contrast.terms} == {256}
+    assert equal.needs == "all"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

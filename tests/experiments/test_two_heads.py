@@ -150,6 +150,8 @@ def test_the_sharper_head_is_the_first():
         ({"width": 15}, "width must be even, as two heads share it, got 15"),
         ({"lengths": (2,)}, r"train_length must be at least 2 and lengths at least 3, got 16 and \(2,\)"),
         ({"steps": 0}, "steps must be"),
+        ({"code": 0}, "code must be"),
+        ({"hidden": -1}, "hidden must be"),
         ({"dtype": "float64"}, "dtype must be one of"),
     ],
 )
@@ -175,3 +177,23 @@ def test_claims_are_about_the_models_that_there_are():
     }
     (claim,) = TwoHeads.reduced().criterion().claims
     assert [each.name for each in claim.contrasts] == ["shared: pair less one: log_n"]
+
+
+def test_where_the_answer_has_hidden_units_what_is_kept_is_judged():
+    design = replace(TwoHeads.answered(), steps=3, batch=8, lengths=(6, 384), tests=60)
+    found = design.run(seeds=2, progress=False)
+    accuracy = found.select("accuracy")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        np.testing.assert_array_equal(found.select("kept"), accuracy[..., 1, :] / accuracy[..., 0, :])
+    right, kept = found.verdict().claims
+    at_first = accuracy[..., 0, 2].mean(1)
+    np.testing.assert_allclose([each.value for each in right.findings], at_first)
+    assert [each.name for each in kept.findings] == [
+        f"shared: pair less one: {law}" for law in ("standard", "log_n", "natural_log_n")
+    ]
+    drawn = mixture(4000, 6, torch.Generator().manual_seed(0), 128)
+    code = drawn.tokens[..., :128]
+    near = torch.nn.functional.cosine_similarity(
+        drawn.query[:, :128], code[torch.arange(4000), drawn.place], dim=-1
+    )
+    assert abs(near.mean() - 0.87) < 0.01  # at every length of the codes

@@ -68,20 +68,26 @@ def needle(batch: int, n: int, generator: torch.Generator) -> Batch:
     return Batch(query, tokens, label)
 
 
-def mixture(batch: int, n: int, generator: torch.Generator) -> Mixture:
+def mixture(batch: int, n: int, generator: torch.Generator, code: int = CODE) -> Mixture:
     """A needle, each token of which has a bit as well: both the needle's label and the majority are asked."""
-    query, tokens, label, place = _hidden(batch, n, generator)
+    query, tokens, label, place = _hidden(batch, n, generator, code)
     bits, most = _bits(batch, n, generator)
     tokens = torch.cat((tokens, functional.one_hot(bits, 2)), -1)
     return Mixture(functional.pad(query, (0, 2)), tokens, label, most, place)
 
 
-def _hidden(batch: int, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, tokens of a code and a label, and the label and the place of the token that is asked for."""
-    code = functional.normalize(torch.randn(batch, n, CODE, generator=generator), dim=-1)
+def _hidden(
+    batch: int, n: int, generator: torch.Generator, length: int = CODE
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, tokens of a code and a label, and the label and the place of the token that is asked for.
+
+    A query has the same mean cosine with the right code at every length of the codes.
+    """
+    code = functional.normalize(torch.randn(batch, n, length, generator=generator), dim=-1)
+    noise = _NEAR * (CODE / length) ** 0.5
     label = torch.randint(LABELS, (batch, n), generator=generator)
     every, chosen = torch.arange(batch), torch.randint(n, (batch,), generator=generator)
-    query = code[every, chosen] + _NEAR * torch.randn(batch, CODE, generator=generator)
+    query = code[every, chosen] + noise * torch.randn(batch, length, generator=generator)
     tokens = torch.cat((code, functional.one_hot(label, LABELS)), -1)
     return functional.pad(query, (0, LABELS)), tokens, label[every, chosen], chosen
 

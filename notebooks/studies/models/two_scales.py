@@ -15,7 +15,7 @@ from .attention import BACKENDS, attend_rows
 
 
 class TwoScales(torch.nn.Module):
-    """An embedding, one layer of attention without residual, and a linear answer, as in :class:`Reader`.
+    """An embedding, one layer of attention without residual, and an answer, as in :class:`Reader`.
 
     Parameters
     ----------
@@ -31,6 +31,8 @@ class TwoScales(torch.nn.Module):
     shared : bool
         Whether all heads have the same queries and keys, of the whole width, so that their scores differ by
         the scale alone. Values are a head's own in any case: the weights are as many as those of one head.
+    hidden : int, default 0
+        Hidden units of the answer; with none it is linear.
     implementation : {"attnscale", "torch"}
 
     Examples
@@ -56,6 +58,7 @@ class TwoScales(torch.nn.Module):
         learned: bool,
         shared: bool,
         implementation: str,
+        hidden: int = 0,
     ) -> None:
         super().__init__()
         self.laws = [known_laws.get(law) for law in laws]
@@ -63,7 +66,7 @@ class TwoScales(torch.nn.Module):
         self.embed = torch.nn.Linear(features, width)
         self.query = torch.nn.Linear(width, width)
         self.key_value = torch.nn.Linear(width, 2 * width)
-        self.answer = torch.nn.Linear(width, labels)
+        self.answer = _answer(width, hidden, labels)
         factor = torch.tensor(factors, dtype=torch.float32)
         if learned:
             self.factor = torch.nn.Parameter(factor)
@@ -103,3 +106,11 @@ class TwoScales(torch.nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (len(self.laws), -1)).transpose(1, 2)
+
+
+def _answer(width: int, hidden: int, labels: int) -> torch.nn.Module:
+    """A linear answer, or one with a layer of hidden units."""
+    if not hidden:
+        return torch.nn.Linear(width, labels)
+    inner = torch.nn.Linear(width, hidden)
+    return torch.nn.Sequential(inner, torch.nn.GELU(), torch.nn.Linear(hidden, labels))

@@ -321,7 +321,8 @@ def averaging_excess_bound(n: ArrayLike, beta: ArrayLike) -> Any:
     """
     counts, betas = together(n=at_least("n", n, 2), beta=at_least("beta", beta, 0))
     rest = counts / (counts - 1)
-    return plain(rest * rest * np.exp(2 * betas * betas * rest))
+    with np.errstate(over="ignore"):  # infinity is a bound, too
+        return plain(rest * rest * np.exp(2 * betas * betas * rest))
 
 
 def shared_excess_bound(n: ArrayLike, *, gap: ArrayLike) -> Any:

@@ -91,7 +91,7 @@ class gradient_run {
   }
 
   void differentiate_rows(const query_block& rows, const gradient_rows& given,
-                          const row_supports* supports, const block_turns& turns,
+                          row_supports* supports, const block_turns& turns,
                           const stop_signal& stop) const {
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     double d_bias[max_gradient_rows] = {};
@@ -221,9 +221,10 @@ class gradient_run {
                      row_supports& supports, gradient_rows& given, const stop_signal& stop) const {
     std::int64_t most = attend_.block_rows;
     supports.clear();
-    while (first + supports.rows() < end && !stop.requested()) {
+    while (first + supports.rows() < end && supports.most(most) > 0 && !stop.requested()) {
       const int before = supports.rows();
-      const query_block rows(p_, head, first + before, std::min(most, end - first - before));
+      const std::int64_t count = supports.most(std::min(most, end - first - before));
+      const query_block rows(p_, head, first + before, count);
       row_report report;
       const support_taker taker = supports.taker();
       attend_block b =

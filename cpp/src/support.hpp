@@ -12,20 +12,30 @@
 
 namespace attnscale::detail {
 
-/// The supports of consecutive rows, as kernels hand them out, as far as there is room.
+/// The supports of consecutive rows, as kernels hand them out, as far as there is room: as lists,
+/// or as panels where they have many keys.
 class row_supports {
  public:
   /// For rows of at most `keys` keys.
   void start(std::int64_t keys) {
+    keys_ = keys;
     room_ = std::max(usual_room, keys);
+    lanes_ = 0;
     no_memory_ = false;
     clear();
   }
 
   /// How many rows there are.
   int rows() const { return rows_; }
+  /// How many more to ask for, of so many: as many as panels have room for, where the last rows
+  /// since start() had panels. Where rows are cut depends on nothing else, so that sums over them
+  /// have the same bits in every run.
+  std::int64_t most(std::int64_t count) const {
+    return lanes_ > 0 ? std::min(count, panel_rows() - rows_) : count;
+  }
   void clear() {
     rows_ = 0;
+    has_panels_ = false;
     key_.clear();
     weight_.clear();
   }
@@ -33,6 +43,7 @@ class row_supports {
   void shrink() {
     clear();
     if (room_ > usual_room) key_.shrink_to_fit(), weight_.shrink_to_fit();
+    if (panels_.size() * sizeof(line) > 2 * sizeof(double) * usual_room) panels_ = {};
   }
 
   /// Before a kernel hands out `count` more rows, and after that: false if some had no room. Those
@@ -40,17 +51,57 @@ class row_supports {
   void begin(int count) { std::fill_n(begin_ + rows_, count, std::int64_t{-1}); }
   bool end(int count) {
     if (no_memory_) throw std::bad_alloc();
+    if (!has_panels_) lanes_ = 0;
     const int last = rows_ + count;
-    while (rows_ < last && begin_[rows_] >= 0) ++rows_;
+    const std::int64_t most = has_panels_ ? std::min<std::int64_t>(last, panel_rows()) : last;
+    while (rows_ < most && begin_[rows_] >= 0) ++rows_;
     return rows_ == last;
   }
-  support_taker taker() { return {take, this}; }
+  support_taker taker() { return {take, panel, this}; }
 
-  row_lists lists() const {
-    return {begin_, count_, key_.data(), weight_.data(), static_cast<std::int64_t>(key_.size())};
+  row_lists lists() {
+    return {begin_,
+            count_,
+            key_.data(),
+            weight_.data(),
+            static_cast<std::int64_t>(key_.size()),
+            has_panels_ ? panels_.data() : nullptr};
   }
 
  private:
+  struct alignas(64) line {
+    std::byte bytes[64];
+  };
+
+  /// Rows that panels have room for: whole vectors, and one at least.
+  std::int64_t panel_rows() const {
+    return std::max<std::int64_t>(1, room_ / std::max<std::int64_t>(1, keys_) / lanes_) * lanes_;
+  }
+
+  static void* panel(void* state, int row, int lanes, std::size_t bytes) noexcept {
+    auto& self = *static_cast<row_supports*>(state);
+    const int first = self.rows_ + row;
+    self.lanes_ = lanes;
+    if (first % lanes != 0 || first >= self.panel_rows()) return nullptr;
+    const auto size = static_cast<std::size_t>(lanes * self.keys_) * bytes;
+    if (!self.has_panels_ && !self.clear_panels(size)) return nullptr;
+    return reinterpret_cast<std::byte*>(self.panels_.data()) +
+           static_cast<std::size_t>(first / lanes) * size;
+  }
+
+  /// Panels of so many bytes, of zeros; false if there is no memory.
+  bool clear_panels(std::size_t size) {
+    const std::int64_t rows = std::min<std::int64_t>(panel_rows(), max_gradient_rows);
+    const std::size_t bytes = static_cast<std::size_t>(rows / lanes_) * size;
+    try {
+      panels_.clear();
+      panels_.resize((bytes + sizeof(line) - 1) / sizeof(line));
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return has_panels_ = true;
+  }
+
   static void take(void* state, int row, const std::uint32_t* keys, const double* weights,
                    std::int64_t count) noexcept {
     auto& self = *static_cast<row_supports*>(state);
@@ -68,12 +119,13 @@ class row_supports {
 
   static constexpr std::int64_t usual_room = std::int64_t{1} << 18;
 
-  std::int64_t room_ = usual_room;
-  int rows_ = 0;
-  bool no_memory_ = false;
+  std::int64_t keys_ = 0, room_ = usual_room;
+  int rows_ = 0, lanes_ = 0;  ///< lanes_: of a panel, 0 where none was asked for
+  bool no_memory_ = false, has_panels_ = false;
   std::int64_t begin_[max_gradient_rows], count_[max_gradient_rows];
   std::vector<std::uint32_t> key_;
   std::vector<double> weight_;
+  std::vector<line> panels_;
 };
 
 }  // namespace attnscale::detail

@@ -219,6 +219,30 @@ def test_supports_without_room_come_in_parts(dtype: str) -> None:
         assert mine.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "rule", [N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.3), N.TopK(90), N.TopK(400)], ids=repr
+)
+@pytest.mark.parametrize("options", [{}, {"causal": "bottom_right"}, {"softcap": 3.0}], ids=repr)
+def test_rows_of_many_keys_beside_rows_of_few(
+    rule: N.Normalizer, options: dict[str, Any], dtype: str
+) -> None:
+    """Scales from flat to sharp: rows of panels and rows of lists, in one vector and apart."""
+    q, k, v = random_inputs(16, n_queries=150, n_keys=420, head_dim=9, dtype=dtype)
+    rng = np.random.default_rng(2)
+    scale = np.exp(rng.uniform(-8, 1, q.shape[:-1]))
+    scale[:, :48] = 1e-3
+    scale[:, 100:] = 2.0
+    g = rng.standard_normal(q.shape).astype(dtype)
+    call = {"normalizer": rule, "scale": scale, **options}
+    runs = [at.attention_gradients(q, k, v, g, num_threads=threads, **call) for threads in (1, 3)]
+    truth = reference.attention_gradients(*(x.astype(np.float64) for x in (q, k, v, g)), **call)
+    for name in ("query", "key", "value"):
+        mine, other = (getattr(run, name) for run in runs)
+        near(mine, getattr(truth, name), dtype)
+        assert mine.tobytes() == other.tobytes()
+
+
 @pytest.mark.parametrize("rule", SPARSE, ids=repr)
 @pytest.mark.parametrize(
     "shape",
@@ -270,14 +294,21 @@ def test_alpha_of_entmax(alpha: float, spread: float, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("array", "rules"), [("query", ROWS), ("key", ROWS), ("value", SPARSE), ("grad_output", SPARSE)]
 )
-def test_nan_in_rows_of_other_normalizers(array: str, rules: list[N.Normalizer]) -> None:
-    q, k, v = random_inputs(9, heads=2, n_queries=80, n_keys=100, head_dim=9, value_dim=5)
+@pytest.mark.parametrize(
+    ("n_keys", "options"),
+    [(100, {"is_causal": True}), (260, {"causal": "bottom_right", "scale": 1e-3})],
+    ids=["few keys", "many keys"],
+)
+def test_nan_in_rows_of_other_normalizers(
+    array: str, rules: list[N.Normalizer], n_keys: int, options: dict[str, Any]
+) -> None:
+    q, k, v = random_inputs(9, heads=2, n_queries=80, n_keys=n_keys, head_dim=9, value_dim=5)
     arrays = {"query": q, "key": k, "value": v, "grad_output": np.ones((2, 80, 5), np.float32)}
     arrays[array][1, 33, 2] = np.nan
     for rule in rules:
-        found = at.attention_gradients(**arrays, normalizer=rule, is_causal=True)
+        found = at.attention_gradients(**arrays, normalizer=rule, **options)
         with remembering():
-            truth = reference.attention_gradients(**arrays, normalizer=rule, is_causal=True)
+            truth = reference.attention_gradients(**arrays, normalizer=rule, **options)
         for each in ("query", "key", "value"):
             with case(rule, each):
                 np.testing.assert_array_equal(np.isnan(getattr(found, each)), np.isnan(getattr(truth, each)))

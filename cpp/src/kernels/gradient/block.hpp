@@ -28,12 +28,14 @@ struct block_turns {
 };
 
 /// Rows that the forward pass lists: of row r the `count[r]` keys from begin[r] on, ascending, with
-/// their positive weights.
+/// their positive weights. Where some of them have many keys all are in panels, too, or in panels
+/// alone.
 struct row_lists {
   const int64_t *begin = nullptr, *count = nullptr;  ///< null: no lists
   const uint32_t* key = nullptr;
   const double* weight = nullptr;
-  int64_t size = 0;  ///< of key and weight, where not all belongs to a row
+  int64_t size = 0;        ///< of key and weight, where not all belongs to a row
+  void* panels = nullptr;  ///< [vector of rows][key][lane], of the compute type; null: none
 };
 
 /// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t -

@@ -12,6 +12,7 @@
 #include "kernels/gradient/list_pairs-inl.hpp"
 #include "kernels/gradient/lists-inl.hpp"
 #include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/panel_rows-inl.hpp"
 #include "kernels/gradient/parameters-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
 #include "kernels/gradient/queries-inl.hpp"
@@ -50,7 +51,9 @@ class gradient_run {
   void run() {
     prepare();
     b_.turns.pass(b_.turns.state, walk_.visible.first());
-    if (has_lists(b_)) clean_ = differentiate_lists(b_, ws_, walk_);
+    if (has_lists(b_))
+      clean_ = has_panels(b_) ? differentiate_panels(b_, ws_, walk_)
+                              : differentiate_lists(b_, ws_, walk_);
     if (walk_.stopped) return;
     if (is_sparse())
       add_pairs();
@@ -239,8 +242,10 @@ class gradient_run {
 
   bool fill_lists(query_panel panel, const key_tile& at) {
     const int lane = panel.lane;
-    return fill_from_lists(b_, ws_.lists, ws_.row.at(lane), panel, at, weights(lane),
-                           gradients(lane));
+    const gradient_lanes<T> row = ws_.row.at(lane);
+    if (has_panels(b_))
+      return fill_from_panels(b_, ws_.lists, row, panel, at, weights(lane), gradients(lane));
+    return fill_from_lists(b_, ws_.lists, row, panel, at, weights(lane), gradients(lane));
   }
 
   /// A tile with a bias: panel by panel, strip by strip.

@@ -24,6 +24,7 @@ using attnscale::detail::max_gradient_rows;
 using attnscale::detail::row_lists;
 
 inline bool has_lists(const gradient_block& b) { return b.lists.begin != nullptr; }
+inline bool has_panels(const gradient_block& b) { return b.lists.panels != nullptr; }
 
 /// Pairs of all rows.
 inline int64_t count_pairs(const gradient_block& b) {
@@ -34,7 +35,7 @@ inline int64_t count_pairs(const gradient_block& b) {
 
 /// Whether pairs one by one take less time than products of whole tiles.
 inline bool has_few_pairs(const gradient_block& b) {
-  return 4 * count_pairs(b) <= b.rows * (b.key_end - b.key_begin);
+  return !has_panels(b) && 4 * count_pairs(b) <= b.rows * (b.key_end - b.key_begin);
 }
 
 /// A pair as its key sees it.
@@ -51,9 +52,16 @@ struct gradient_lists {
   uint32_t* pair_end = nullptr;   ///< of each key
   T *copy = nullptr, *sum = nullptr;
   int64_t next[max_gradient_rows];  ///< of each row: its first pair that no tile has had
+  T* panel_gradient = nullptr;      ///< of the weights, as row_lists::panels
+  double mean[max_gradient_rows];   ///< of a row of them
 
   gradient_lists(const gradient_block& b, arena& a) {
     if (!has_lists(b)) return;
+    if (has_panels(b)) {
+      const int64_t rows = (b.rows + width<T> - 1) / width<T> * width<T>;
+      panel_gradient = a.take<T>(rows * (b.key_end - b.key_begin));
+      return;
+    }
     const int64_t columns = b.head_dim < b.value_dim ? b.value_dim : b.head_dim;
     gradient = a.take<T>(b.lists.size);
     copy = a.take<T>(columns + width<T>);

@@ -108,9 +108,7 @@ class all_score_rows {
     describe(lane, lanes);
     b_.rule == normalizer::top_k ? find_cuts(panel.vectors) : find_thresholds(panel.vectors);
     if (tiles_.walk.stopped) return;
-    if (b_.report)
-      for (int i = 0; i < lanes; ++i)
-        if (lane + i < b_.rows && wanted_[lane + i]) report(lane, i);
+    for (int n = 0; n < panel.vectors && b_.report; ++n) report_vector(lane, n);
     if (b_.output) add_values(panel);
   }
 
@@ -283,6 +281,32 @@ class all_score_rows {
 
   // ---- statistics: as a list of its candidates ----
 
+  void report_vector(int lane, int n) {
+    const bool as_panel = b_.support && fill_panel(lane, n);
+    for (int i = n * w; i < (n + 1) * w; ++i)
+      if (lane + i < b_.rows && wanted_[lane + i])
+        as_panel ? report_nothing(lane, i) : report(lane, i);
+  }
+
+  /// The weights of a vector of rows for who asked for their supports, if there is room. Beyond
+  /// alpha = 2 gradients need weights with all digits of double.
+  bool fill_panel(int lane, int n) {
+    if (b_.numbers.alpha > 2 && b_.rule != normalizer::top_k) return false;
+    void* const panel = b_.support->panel(b_.support->state, lane + n * w, w, sizeof(T));
+    if (!panel) return false;
+    T* const out = static_cast<T*>(panel) + (first_ - b_.key_begin) * w;
+    if (!weigh_vector(n, first_, ws_.keys, out, w)) return true;
+    const vec<T> factor = factor_of(n);
+    for (int64_t j = 0; j < ws_.keys; ++j) store(out + j * w, load(out + j * w) * factor);
+    return true;
+  }
+
+  /// Of a row whose weights are in a panel.
+  void report_nothing(int lane, int i) {
+    b_.report->top[lane + i] = nan_[i] ? __builtin_nan("") : 0;
+    b_.support->take(b_.support->state, lane + i, nullptr, nullptr, 0);
+  }
+
   void report(int lane, int i) {
     const int r = lane + i;
     candidates<T> list = {ws_.list_value, ws_.list_key, 0};
@@ -329,8 +353,7 @@ class all_score_rows {
       const int keys = at.keys;
       bool some = false;
       for (int n = 0; n < vectors; ++n)
-        some |= b_.rule == normalizer::top_k ? weigh_largest(n, key, keys, lanes)
-                                             : weigh(n, key, keys, lanes);
+        some |= weigh_vector(n, key, keys, tiles_.ws.tile.scores + n * w, lanes);
       if (!some) return;
       const row_view<T> v = finite_values(key, keys);
       add_weighted_values(v, keys, vectors, tiles_.ws.tile.scores, lanes, b_.value_dim, out.recent);
@@ -353,9 +376,14 @@ class all_score_rows {
     return {ws_.value_clean, b_.value_dim};
   }
 
-  /// Weights of vector n of a group of so many lanes over a tile, before they are divided by their
-  /// sum; whether any is not 0.
-  bool weigh(int n, int64_t key, int keys, int lanes) {
+  /// Weights of vector n over some keys, before they are divided by their sum, a row of lanes each
+  /// `step`; whether any is not 0.
+  bool weigh_vector(int n, int64_t key, int64_t keys, T* out, int step) {
+    return b_.rule == normalizer::top_k ? weigh_largest(n, key, keys, out, step)
+                                        : weigh(n, key, keys, out, step);
+  }
+
+  bool weigh(int n, int64_t key, int64_t keys, T* place, int step) {
     constexpr int parts = w / wd;
     const vec<double> zero = broadcast(0.0);
     vec<double> most = zero;
@@ -364,12 +392,12 @@ class all_score_rows {
         const int first = n * w + i * wd;
         const lane_weights weight = weights_of(first);
         const T* t = kept(n, key) + i * wd;
-        T* out = tiles_.ws.tile.scores + n * w + i * wd;
+        T* out = place + i * wd;
         vec<double> total = zero;
-        for (int j = 0; j < keys; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           const vec<double> p = weight(load_widened(t + j * w), power);
           total = total + p;
-          store_narrowed(out + j * lanes, p);
+          store_narrowed(out + j * step, p);
         }
         store(total_ + first, load(total_ + first) + total);
         most = max_or(most, total);
@@ -378,7 +406,7 @@ class all_score_rows {
     return any<double>(most > zero);
   }
 
-  bool weigh_largest(int n, int64_t key, int keys, int lanes) {
+  bool weigh_largest(int n, int64_t key, int64_t keys, T* place, int step) {
     T cut[w], top[w];
     for (int r = 0; r < w; ++r) {
       cut[r] = cut_[n * w + r].cut;
@@ -387,9 +415,9 @@ class all_score_rows {
     const vec<T> limit = load(cut), reference = load(top), zero = broadcast(T(0));
     vec<T> total = zero;
     const T* t = kept(n, key);
-    for (int j = 0; j < keys; ++j) {
+    for (int64_t j = 0; j < keys; ++j) {
       const vec<T> s = load(t + j * w), p = exp2(clamp_exponent(s - reference));
-      T* out = tiles_.ws.tile.scores + j * lanes + n * w;
+      T* out = place + j * step;
       vec<T> share = xsimd::select(s > limit, p, zero);
       if (any<T>(s == limit)) {
         store(out, share);
@@ -407,14 +435,19 @@ class all_score_rows {
     return any<T>(total > zero);
   }
 
-  void write(query_panel panel, int n) {
+  /// 1 / the sums of the weights of a vector of rows.
+  vec<T> factor_of(int n) const {
     T factor[w];
     for (int r = 0; r < w; ++r) {
       const double total = total_[n * w + r];
       factor[r] = static_cast<T>(total > 0 ? 1 / total : 0);
     }
+    return load(factor);
+  }
+
+  void write(query_panel panel, int n) {
     T* rows = tiles_.ws.tile.rows;
-    lanes_to_rows(ws_.recent + n * w, panel.vectors * w, b_.value_dim, load(factor), w, rows,
+    lanes_to_rows(ws_.recent + n * w, panel.vectors * w, b_.value_dim, factor_of(n), w, rows,
                   b_.value_dim);
     for (int r = 0; r < w; ++r) {
       const int row = panel.lane + n * w + r;

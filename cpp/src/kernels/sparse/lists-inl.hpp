@@ -104,6 +104,7 @@ class list_rows {
 
  private:
   static constexpr int w = width<T>;
+  static constexpr unsigned every_lane = (1u << w) - 1;
   static constexpr int all_steps = threshold_search::most_steps;
   static constexpr double rounding = sizeof(T) == 4 ? 1.2e-7 : 2.3e-16;
 
@@ -231,7 +232,9 @@ class list_rows {
       unsigned open = 0;
       for (int r = 0; r < w; ++r) open |= active_[first + r] ? 1u << r : 0u;
       if (open == 0) continue;
-      const vec<T> limit = load(ws_.limit + first), scale = load(ws_.score.scale + first);
+      const vec<T> limit = load(ws_.limit + first);
+      const vec<T> scale = Finished ? broadcast(T(1)) : load(ws_.score.scale + first);
+      if (open == every_lane && collect_all(first, n, key, seen, limit, scale)) continue;
       for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
         const vec<T> raw = load(ws_.score.tile.scores + (j * seen.vectors + n) * w);
         const vec<T> t = Finished ? raw : raw * scale;
@@ -239,6 +242,26 @@ class list_rows {
         if (above != 0) append(first, above, t, static_cast<uint32_t>(key + j - b_.key_begin));
       }
     }
+  }
+
+  /// The same for a vector of rows that all list all keys of the tile; else nothing, and false.
+  bool collect_all(int first, int n, int64_t key, const vector_keys& seen, vec<T> limit,
+                   vec<T> scale) {
+    const int begin = seen.begin[n], keys = seen.end[n] - begin, step = seen.vectors * w;
+    const T* const raw = ws_.score.tile.scores + begin * step + n * w;
+    for (int j = 0; j < keys; ++j)
+      if (not_below(load(raw + j * step) * scale, limit) != every_lane) return false;
+    candidates<T>* const list = list_ + first;
+    const int64_t at = list[0].count;
+    for (int r = 1; r < w; ++r)
+      if (list[r].count != at) return false;
+    lanes_to_rows(raw, step, keys, scale, w, list[0].value + at, ws_.stride);
+    const auto from = static_cast<uint32_t>(key + begin - b_.key_begin);
+    for (int r = 0; r < w; ++r) {
+      for (int j = 0; j < keys; ++j) list[r].key[at + j] = from + static_cast<uint32_t>(j);
+      list[r].count += keys;
+    }
+    return true;
   }
 
   ATTNSCALE_INLINE void append(int lane, unsigned above, vec<T> t, uint32_t key) {

@@ -86,6 +86,10 @@ struct row_report {
 struct support_taker {
   void (*take)(void* state, int row, const uint32_t* keys, const double* weights,
                int64_t count) noexcept;
+  /// Where the weights of all keys go for `lanes` rows from `row` on, [key][lane] of elements of so
+  /// many bytes: zeros. Each of these rows is taken as well, as an empty list or, where its lane
+  /// is left as it is, as its own. Null: all are lists.
+  void* (*panel)(void* state, int row, int lanes, size_t bytes) noexcept;
   void* state;
 };
 

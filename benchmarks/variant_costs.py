@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Time and memory of the variants against n: slopes, and lengths from which each is faster than attention.
 
-python benchmarks/variant_costs.py --heads 2 --limit 25 --n 1024 4096 16384 65536 262144
+python benchmarks/variant_costs.py --heads 2 --limit 25 --n 1024 4096 16384 65536 262144 --json > FILE
+python benchmarks/variant_costs.py --from FILE --plot FIGURE
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -33,22 +35,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         check_outputs(options)
-        with progress_line() as progress:
-            costs = bench.run_variants(
-                options.n,
-                options.variants,
-                heads=options.heads,
-                head_dim=options.head_dim,
-                limit=options.limit,
-                progress=progress,
-            )
-        legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
-        report = {"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}
+        heads, head_dim, costs = _read(options.stored) if options.stored else _measured(options)
+        legend = _LEGEND.format(heads=heads, head_dim=head_dim, first=_first_of_slope(costs))
+        report = {"heads": heads, "head_dim": head_dim, **_report(costs)}
         emit(options, Answer(f"{_table(costs)}\n\n{legend}", report=report, drawing=_drawing(costs)))
-    except (ValueError, RuntimeError, OutputError) as error:
+    except (OSError, ValueError, RuntimeError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, OutputError) else 2
     return 0
+
+
+def _measured(options: argparse.Namespace) -> tuple[int, int, list[VariantCost]]:
+    with progress_line() as progress:
+        costs = bench.run_variants(
+            options.n,
+            options.variants,
+            heads=options.heads,
+            head_dim=options.head_dim,
+            limit=options.limit,
+            progress=progress,
+        )
+    return options.heads, options.head_dim, costs
+
+
+def _read(path: Path) -> tuple[int, int, list[VariantCost]]:
+    """What --json printed of an earlier run."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return stored["heads"], stored["head_dim"], [VariantCost(**each) for each in stored["costs"]]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--heads", type=int, metavar="H", default=1, help="heads")
     parser.add_argument("--head-dim", type=int, metavar="D", default=64, help="channels")
     parser.add_argument("--limit", type=float, metavar="S", default=20.0, help="longest call in seconds")
+    parser.add_argument("--from", dest="stored", type=Path, metavar="FILE", help="what --json printed before")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of time and memory")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -144,13 +158,38 @@ def _two_digits(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
-def _drawing(costs: list[VariantCost]) -> Drawing:
-    def draw(panels: Any) -> None:
-        bench.draw_costs(costs, panels[0], legend=False)
-        if any(cost.bytes for cost in costs):
-            bench.draw_costs(costs, panels[1], what="bytes")
+#: The columns of the figure, so that no colour stands for two variants in one panel.
+_COLUMNS = {
+    "all pairs": ("exact", "exact causal", "kattention", "torch dot product"),
+    "features and states": ("linear elu", "linear elu causal", "performer 256", "cosformer", "ssd"),
+    "channels, and fewer keys": (
+        *("efficient", "efficient causal", "torch efficient"),
+        *("local + global", "linformer 256"),
+    ),
+}
 
-    return Drawing(draw, (9.6, 4.2), (1, 2))
+
+def _drawing(costs: list[VariantCost]) -> Drawing:
+    groups = _by_name(costs)
+    columns = {
+        title: [cost for name in names for cost in groups.get(name, ())] for title, names in _COLUMNS.items()
+    }
+    columns = {title: found for title, found in columns.items() if found}
+
+    def draw(panels: Any) -> None:
+        for row, what in zip(panels, ("seconds", "bytes"), strict=True):
+            for ax, (title, found) in zip(row, columns.items(), strict=True):
+                beside = [] if "exact" in {cost.variant for cost in found} else groups.get("exact", [])
+                bench.draw_costs(found, ax, what=what, beside=beside, legend=what == "seconds")
+                if what == "seconds":
+                    ax.set(title=title, xlabel="")
+                if ax is not row[0]:
+                    ax.set_ylabel("")
+            lowest, highest = zip(*(ax.get_ylim() for ax in row), strict=True)
+            for ax in row:
+                ax.set_ylim(min(lowest), max(highest))
+
+    return Drawing(draw, (3.4 * len(columns) + 0.4, 5.8), (2, len(columns)))
 
 
 if __name__ == "__main__":

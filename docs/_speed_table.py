@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of measured shares and ratios, written from benchmarks/baseline.json as the site is built."""
+"""Tables of what was measured, written as the site is built: shares and ratios, and costs of variants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 _BASELINE = Path(__file__).parents[1] / "benchmarks" / "baseline.json"
+_VARIANTS = Path(__file__).parent / "_measured" / "variants.json"
 
 #: Titles of rows, and the rows of the file that each shows. What is bold misses a target of the report.
 MEASURED = {
@@ -79,3 +80,25 @@ def speed_table():
         *shown, spread = (form.format(each).replace("%", " %") for each in numbers)
         lines.append(f"| {title} | {' / '.join(shown)} | {spread} |")
     return "\n".join(lines)
+
+
+def variants_table():
+    """A row for each variant: milliseconds of a call by n, and the power of n that they grow with."""
+    kept = json.loads(_VARIANTS.read_text(encoding="utf-8"))
+    lengths = sorted({each["n"] for each in kept["costs"]})
+    lines = [
+        "| one call, ms | " + " | ".join(map(str, lengths)) + " | slope | faster than exact from |",
+        "|---" * (len(lengths) + 3) + "|",
+    ]
+    for name, summary in kept["summary"].items():
+        times = [each["seconds"] for each in kept["costs"] if each["variant"] == name]
+        shown = ["-" if each is None else _milliseconds(each) for each in times]
+        slope, start = summary["time_slope"], summary["faster_from"]
+        ends = ["-" if slope is None else f"{slope:.2f}", "" if start is None else f"{start:.0f}"]
+        lines.append(f"| {' | '.join([name, *shown, *ends])} |")
+    return "\n".join(lines)
+
+
+def _milliseconds(seconds):
+    value = 1e3 * seconds
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

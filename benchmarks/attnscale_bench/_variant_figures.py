@@ -28,14 +28,29 @@ _MEASURES = {
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
-def draw_costs(costs: Sequence[VariantCost], ax: Axes, *, what: str = "seconds", legend: bool = True) -> None:
+def draw_costs(
+    costs: Sequence[VariantCost],
+    ax: Axes,
+    *,
+    what: str = "seconds",
+    beside: Sequence[VariantCost] = (),
+    legend: bool = True,
+) -> None:
     """Time or memory of one call against n, on logarithmic scales: the slope is the power of n.
 
-    Costs that were not measured are left out; `what` is "seconds" or "bytes".
+    Costs that were not measured are left out; `what` is "seconds" or "bytes". A variant `beside` them is
+    drawn thin and grey.
     """
-    measured = [(cost.variant, cost.n, getattr(cost, what)) for cost in costs if getattr(cost, what)]
+    measured, grey = (
+        [(cost.variant, cost.n, getattr(cost, what)) for cost in each if getattr(cost, what)]
+        for each in (costs, beside)
+    )
     with style():
-        _draw_lines(ax, measured, [cost.variant for cost in costs], legend=legend)
+        if grey:
+            ax.plot(*zip(*(point[1:] for point in grey), strict=True), "--", color="0.5", label=grey[0][0])
+        _draw_lines(ax, measured, [cost.variant for cost in costs])
+        if legend:
+            ax.legend(loc="upper left", handlelength=2, fontsize="small")
         ax.set_yscale("log")
         log_ticks(ax.yaxis)
         ax.set_xlabel("queries and keys, $n$")
@@ -51,7 +66,9 @@ def draw_weights(
     """
     points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
     with style():
-        _draw_lines(ax, points, [row["variant"] for row in rows], legend=legend)
+        _draw_lines(ax, points, [row["variant"] for row in rows])
+        if legend:
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
         ax.set_ylim(bottom=0, top=1.05 if what == "entropy" else None)
         ax.set_xlabel("keys, $n$")
         ax.set_ylabel(_MEASURES[what])
@@ -64,9 +81,7 @@ def _most(what: str, n: int) -> float:
     return n if what in ("support", "effective_rank") else 1
 
 
-def _draw_lines(
-    ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], *, legend: bool
-) -> None:
+def _draw_lines(ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str]) -> None:
     """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for name, n, value in points:
@@ -77,5 +92,3 @@ def _draw_lines(
         look = {"color": COLOURS[colour], "linestyle": _DASHES[turn % len(_DASHES)], "marker": "o"}
         ax.plot(*zip(*line, strict=True), label=name, **look)
     length_ticks(ax, sorted({n for line in lines.values() for n, _ in line}))
-    if legend:
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)

@@ -161,6 +161,26 @@ def test_shares_and_ratios_are_those_of_the_baseline():
     )
 
 
+def test_costs_of_variants_are_those_of_the_stored_run():
+    scope = {"__file__": str(DOCS / "_speed_table.py")}
+    exec((DOCS / "_speed_table.py").read_text(encoding="utf-8"), scope)
+    table, text = scope["variants_table"]().splitlines(), page("docs/explanation/which-variant.md")
+    assert "| exact | 2.19 | 41.7 | 653 | 11608 | - | 2.03 |  |" in table
+    stored = json.loads((DOCS / "_measured" / "variants.json").read_text(encoding="utf-8"))
+    memory = [each["memory_slope"] for each in stored["summary"].values() if each["memory_slope"]]
+    assert f"slopes of {min(memory):.2f} to {max(memory):.2f}" in text
+    taken = {
+        n: [each["bytes"] / 1e6 for each in stored["costs"] if each["n"] == n and each["bytes"]]
+        for n in (16384, 262144)
+    }
+    assert f"{min(taken[16384]):.1f} to {max(taken[16384]):.0f} MB at 16384" in text
+    low, high = (round(f(taken[262144])) for f in (min, max))
+    assert f"{low} to {high} MB at 262144" in text
+    at_1024 = {each["variant"]: each["seconds"] for each in stored["costs"] if each["n"] == 1024}
+    times = at_1024["torch dot product"] / at_1024["torch efficient"]
+    assert f"PyTorch take {times:.0f} times as long" in page("docs/articles/003.md")
+
+
 # Constants
 
 

@@ -160,28 +160,32 @@ TEST_CASE("gradients: sparse rows and their parameters, against differences") {
   namespace normalizers = attnscale::normalizers;
   const inputs<double> in(70, 300, 12, 20);
   const xt::xarray<double> g = normal<double>({70, 20}, 9), way = normal<double>({300, 12}, 5);
-  const auto loss = [&](const auto& key, const attnscale::normalizer_choice& rule) {
+  const auto loss = [&](const auto& key, const attnscale::normalizer_choice& rule, double scale) {
     const xt::xarray<double> o =
-        attnscale::attention(in.query, key, in.value, {.normalizer = rule});
+        attnscale::attention(in.query, key, in.value, {.scale = scale, .normalizer = rule});
     return xt::sum(o * g)();
   };
   const double step = 1e-6;
-  for (const auto& rule : {normalizers::sparsemax(), normalizers::entmax(1.5),
-                           normalizers::top_k(7), normalizers::top_k(200)}) {
-    const auto found = attention_gradients(in.query, in.key, in.value, g, {.normalizer = rule});
-    const xt::xarray<double> ahead = in.key + step * way, behind = in.key - step * way;
-    const double wanted = (loss(ahead, rule) - loss(behind, rule)) / (2 * step);
-    CHECK(std::abs(xt::sum(found.key * way)() - wanted) < 1e-5);
+  for (const double scale : {0.3, 0.01})  // rows of few keys and of all
+    for (const auto& rule : {normalizers::sparsemax(), normalizers::entmax(1.5),
+                             normalizers::top_k(7), normalizers::top_k(200)}) {
+      const auto found =
+          attention_gradients(in.query, in.key, in.value, g, {.scale = scale, .normalizer = rule});
+      const xt::xarray<double> ahead = in.key + step * way, behind = in.key - step * way;
+      const double wanted = (loss(ahead, rule, scale) - loss(behind, rule, scale)) / (2 * step);
+      CHECK(std::abs(xt::sum(found.key * way)() - wanted) < 1e-5);
+    }
+  for (const double scale : {0.3, 0.01}) {
+    const auto found = attention_gradients(
+        in.query, in.key, in.value, g, {.scale = scale, .normalizer = normalizers::entmax(1.3)});
+    const double of_alpha = loss(in.key, normalizers::entmax(1.3 + step), scale) -
+                            loss(in.key, normalizers::entmax(1.3 - step), scale);
+    CHECK(std::abs(found.alpha.value() - of_alpha / (2 * step)) < 1e-5);
   }
-  const auto found =
-      attention_gradients(in.query, in.key, in.value, g, {.normalizer = normalizers::entmax(1.3)});
-  const double of_alpha =
-      loss(in.key, normalizers::entmax(1.3 + step)) - loss(in.key, normalizers::entmax(1.3 - step));
-  CHECK(std::abs(found.alpha.value() - of_alpha / (2 * step)) < 1e-5);
-  const auto of_sigmoid =
-      attention_gradients(in.query, in.key, in.value, g, {.normalizer = normalizers::sigmoid(0.2)});
-  const double of_bias = loss(in.key, normalizers::sigmoid(0.2 + step)) -
-                         loss(in.key, normalizers::sigmoid(0.2 - step));
+  const auto of_sigmoid = attention_gradients(
+      in.query, in.key, in.value, g, {.scale = 0.3, .normalizer = normalizers::sigmoid(0.2)});
+  const double of_bias = loss(in.key, normalizers::sigmoid(0.2 + step), 0.3) -
+                         loss(in.key, normalizers::sigmoid(0.2 - step), 0.3);
   CHECK(std::abs(xt::sum(of_sigmoid.bias.value())() - of_bias / (2 * step)) < 1e-5);
 }
 

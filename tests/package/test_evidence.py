@@ -70,6 +70,25 @@ def test_two_scales_for_a_needle_and_a_majority():
     )
 
 
+def test_what_two_scales_keep_of_what_they_answer():
+    text, trained = page(EVIDENCE), run("two_heads", "answered")
+    assert trained.complete
+    kept = {each: trained.select("kept", variant=each, part="both") for each in trained.axes["variant"]}
+    pair = kept["shared: pair"]
+    less = [
+        cells(100 * (kept[f"one: {law}"] - pair)[:, None], ".1f")[0] for law in ("log_n", "natural_log_n")
+    ]
+    assert "and {} and {} less than the logarithms: undecided".format(*less) in text
+    assert f"keeps {100 * (pair - kept['one: standard']).mean():.0f} points more than" in text
+    weight = trained.select("weight", variant="one: log_n", n=384, head="sharper")
+    assert 0.45 < weight.mean() < 0.55  # "with half of the weight on it"
+    excess = trained.select("excess", variant="shared: pair", n=384, head="flatter").mean()
+    assert rf"($n \sum p^2$ is {excess:.2f})" in text
+    short = trained.select("accuracy", n=6, part="both")
+    assert short[:, :].mean(1).min() > 0.95
+    assert short[trained.axes["variant"].index("shared: pair")].min() == 1
+
+
 def test_hybrids_on_text():
     ours, text = run("hybrids", "cpu"), page(EVIDENCE)
     dot, efficient, hybrid = (ours.select("nll", variant=v) for v in ours.axes["variant"])

@@ -2,7 +2,7 @@
 """The core as a WebAssembly module, compressed: python/attnscale/_wasm/attnscale.wasm.gz.
 
     python scripts/build_wasm.py            # the module
-    python scripts/build_wasm.py --tests    # and the program of tests/conformance
+    python scripts/build_wasm.py --tests    # and the C++ tests, in build/wasm-tests
 
 Run by the Python of build/wheel-tools, which has the compiler (`make wasm`).
 """
@@ -13,7 +13,7 @@ import argparse
 import gzip
 from pathlib import Path
 
-from zig_targets import ROOT, WASM, WASM_MODULE, cmake, cmake_defines, compiler_of, variables
+from zig_targets import ROOT, WASM, WASM_MODULE, cmake, cmake_defines, compiler_of, variables, zig
 
 FOLDER = ROOT / "build" / "wasm"
 #: The page that carries the module pays for each byte.
@@ -23,7 +23,7 @@ MOST_BYTES = 200_000
 def main() -> None:
     """Build, and say how large the module is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tests", action="store_true", help="build the program of tests/conformance, too")
+    parser.add_argument("--tests", action="store_true", help="build the C++ tests, too")
     options = parser.parse_args()
     build(tests=options.tests)
     print(f"{WASM_MODULE.relative_to(ROOT)}: {WASM_MODULE.stat().st_size} bytes")
@@ -35,12 +35,16 @@ def build(*, tests: bool = False) -> Path:
     defines = cmake_defines(WASM, compiler_of(WASM), ROOT) | {
         "CMAKE_BUILD_TYPE": "MinSizeRel",
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
-        "ATTNSCALE_BUILD_TESTS": "ON" if tests else "OFF",
+        "ATTNSCALE_BUILD_TESTS": "OFF",
         "ATTNSCALE_KERNEL_OPTIONS": "-Os",  # as fast as -O2 here
         "ATTNSCALE_XSIMD_INCLUDE_DIR": str(ROOT / "build" / "xsimd-14.1"),
     }
-    defines |= {f"ATTNSCALE_{name}_INCLUDE_DIR": str(headers) for name in ("XTL", "XTENSOR")}
+    defines |= {f"ATTNSCALE_{name}_INCLUDE_DIR": str(headers) for name in ("XTL", "XTENSOR", "DOCTEST")}
     cmake(ROOT, FOLDER, defines, variables())
+    if tests:
+        libraries = zig().parent / "lib"
+        defines |= {"ATTNSCALE_BUILD_TESTS": "ON", "ATTNSCALE_ZIG_LIBRARIES": str(libraries)}
+        cmake(ROOT, FOLDER.with_name("wasm-tests"), defines, variables())
     built = gzip.compress((FOLDER / "cpp" / "wasm" / WASM_MODULE.stem).read_bytes(), 9, mtime=0)
     assert len(built) <= MOST_BYTES, f"{WASM_MODULE.name} has {len(built)} bytes"
     WASM_MODULE.write_bytes(built)

@@ -56,11 +56,15 @@ def variables() -> dict[str, str]:
     return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "CCACHE_COMPILERTYPE": "clang"}
 
 
+def zig() -> Path:
+    """The program of the package ziglang."""
+    found = [path for path in files("ziglang") or () if path.name in ("zig", "zig.exe")]
+    return Path(str(found[0].locate()))
+
+
 def compiler_of(target: Target) -> Path:
     """`write_compiler` for the zig of the package ziglang, in build/zig."""
-    found = [path for path in files("ziglang") or () if path.name in ("zig", "zig.exe")]
-    zig = Path(str(found[0].locate()))
-    return write_compiler(target, zig, version("ziglang"), ROOT / "build" / "zig")
+    return write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
 
 
 def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str]) -> None:

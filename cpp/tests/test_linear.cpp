@@ -26,7 +26,7 @@ template <class T>
 constexpr attnscale::element_type type_of = sizeof(T) == 4 ? attnscale::element_type::float32
                                                            : attnscale::element_type::float64;
 
-std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
+std::ptrdiff_t signed_size(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
 
 /// One head on arrays of its own.
 template <class T>

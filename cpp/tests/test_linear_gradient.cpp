@@ -25,7 +25,7 @@ using namespace testing;
 
 namespace {
 
-std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
+std::ptrdiff_t signed_size(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
 
 template <class T>
 matrix_layout layout_of(const xt::xarray<T>& array) {

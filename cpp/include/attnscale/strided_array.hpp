@@ -189,7 +189,7 @@ class ATTNSCALE_EXPORT strided_array {
     return from_last > dimension() ? 1 : shape_[at_axis(from_last)];
   }
   std::ptrdiff_t stride(int from_last) const {
-    return extent(from_last) <= 1 ? 0 : strides_[at_axis(from_last)];
+    return extent(from_last) <= 1 ? 0 : static_cast<std::ptrdiff_t>(strides_[at_axis(from_last)]);
   }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 

@@ -224,7 +224,7 @@ TEST_CASE("a result that no memory can hold is std::bad_alloc") {
   float one = 1;
   const std::size_t many = std::size_t{1} << (sizeof many > 4 ? 40 : 21);
   const auto huge =
-      xt::adapt(&one, many * many / 4096, xt::no_ownership(), shape_type{many / 4096, many, 1},
+      xt::adapt(&one, many / 4096 * many, xt::no_ownership(), shape_type{many / 4096, many, 1},
                 std::vector<std::ptrdiff_t>{0, 0, 0});
   CHECK_THROWS_AS(attnscale::attention_entropy(huge, zeros({1, 1})), std::bad_alloc);
 }

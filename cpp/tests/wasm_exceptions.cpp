@@ -18,7 +18,12 @@ extern "C" {
 #include <libcxxabi/src/cxa_personality.cpp>
 
 #include <cstdlib>
+#include <fstream>
 #include <new>
+
+// zig's library leaves out what doctest links for files.
+template class std::basic_filebuf<char>;
+template class std::basic_ifstream<char>;
 
 // What a C++ exception is to WebAssembly: a tag with a pointer.
 asm(".globl __cpp_exception\n.tagtype __cpp_exception i32\n__cpp_exception:");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // thread_pool.cpp and num_threads.cpp of a system without threads: each loop runs on its caller.
+#include <exception>
+
 #include "attnscale/refuse.hpp"
 #include "attnscale/threads.hpp"
 #include "num_threads.hpp"
@@ -26,13 +28,21 @@ execution worth_sharing(const execution& how, double) {
 void run_parallel(const parallel_loop& loop, const execution& how) {
   check_threads(how.num_threads);
   bool stopped = false;
-  const auto ask = [&] {
-    return stopped = stopped || (how.interrupted && how.interrupted(how.context));
+  std::exception_ptr thrown;
+  const auto ask = [&]() noexcept {
+    try {
+      stopped = stopped || (how.interrupted && how.interrupted(how.context));
+    } catch (...) {
+      thrown = std::current_exception();
+      stopped = true;
+    }
+    return stopped;
   };
   const stop_signal signal{
       [](const void* state) noexcept { return (*static_cast<decltype(ask)*>(state))(); }, &ask};
   for (std::int64_t task = 0; task < loop.n_tasks && !signal.requested(); ++task)
     loop.body(loop.context, task, signal);
+  if (thrown) std::rethrow_exception(thrown);
   if (stopped) throw interrupted();
 }
 

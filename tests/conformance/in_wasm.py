@@ -12,7 +12,7 @@ from typing import Any
 from .backends import Backend
 from .in_cpp import InCpp
 
-PROGRAM = Path(__file__).parents[2] / "build" / "wasm" / "cpp" / "wasm" / "conformance.wasm"
+PROGRAM = Path(__file__).parents[2] / "build" / "wasm-tests" / "cpp" / "tests" / "attnscale_conformance"
 
 
 class InWasm(InCpp):

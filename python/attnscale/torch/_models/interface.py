@@ -22,11 +22,11 @@ from ..nn._inputs import hidden_by
 
 #: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
 _HARMLESS = ("device", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
-#: Functions of a mask of numbers: that add it, put it beside numbers that are added, or pad it with some.
-_OF_NUMBERS = frozenset(
+#: Functions of a mask that says of each pair whether it is seen; all others get one of numbers.
+_LOGICAL = frozenset(
     (
-        *("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "mul", "__mul__", "__rmul__"),
-        *("cat", "concat", "concatenate", "stack", "where", "pad"),
+        *("__invert__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "logical_not", "logical_and"),
+        *("logical_or", "bitwise_not", "bitwise_and", "bitwise_or", "scaled_dot_product_attention"),
     )
 )
 _CASTS = {"float": torch.float32, "double": torch.float64, "half": torch.half, "bfloat16": torch.bfloat16}
@@ -44,9 +44,10 @@ class Pattern:
 class PatternMask(torch.Tensor):
     """A mask that is a :class:`Pattern`, or none, as long as a model only passes it on.
 
-    A model that computes with its mask gets the full mask instead, boolean, or of the numbers that are added
-    to scores where it does what is done with such: 0, and the smallest number where a key is hidden. Its type
-    is that of numbers, for a model that brings others to it.
+    A model that computes with its mask gets the full mask instead, which transformers would make for its
+    eager attention: the numbers that are added to scores, 0, and the smallest number where a key is hidden.
+    Only what is logic, ``~mask``, gets a boolean one, True where a key is seen. Its type is that of numbers,
+    so that a model which asks for it reads it alike.
     """
 
     pattern: Pattern | None
@@ -69,30 +70,28 @@ class PatternMask(torch.Tensor):
                 return func(*args, **(kwargs or {}))
         if getattr(func, "__self__", None) is not None and _property_name(func) == "dtype":
             return torch.float32
-        given = (args, kwargs or {})
-        numbers = _numbers(getattr(func, "__name__", ""), given)
+        args, kwargs = cls.plain(func, args, kwargs or {})
+        return func(*args, **kwargs)
+
+    @staticmethod
+    def plain(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a function with the full masks that it takes."""
+        name = getattr(func, "__name__", "")
+        is_logical = name in _LOGICAL or (name == "where" and isinstance(args[0], PatternMask))
+        leaves = tree_leaves((args, kwargs))
+        types = [x.dtype for x in leaves if isinstance(x, torch.Tensor) and not isinstance(x, PatternMask)]
+        types += [x for x in leaves if isinstance(x, torch.dtype)]
+        floats = (each for each in types if each.is_floating_point)
+        numbers = _CASTS.get(name) or next(floats, torch.float32)
 
         def whole(mask: PatternMask) -> torch.Tensor:
             full = mask.full()
-            if numbers is None or full.dtype != torch.bool:
+            if is_logical:
                 return full
             return full.new_zeros((), dtype=numbers).masked_fill(~full, torch.finfo(numbers).min)
 
-        plain = tree_map_only(PatternMask, whole, given)
-        return func(*plain[0], **plain[1])
-
-
-def _numbers(name: str, given: Any) -> torch.dtype | None:
-    """The type of the numbers that a function takes a mask for; None: it takes a boolean one."""
-    leaves = tree_leaves(given)
-    types = [x.dtype for x in leaves if isinstance(x, torch.Tensor) and not isinstance(x, PatternMask)]
-    types += [x for x in leaves if isinstance(x, torch.dtype)]
-    floats = [each for each in types if each.is_floating_point]
-    if name in ("to", "type", "type_as"):
-        return floats[0] if floats else None
-    if name in _OF_NUMBERS:
-        return floats[0] if floats else torch.float32 if name == "pad" else None
-    return _CASTS.get(name)
+        found: tuple[Any, Any] = tree_map_only(PatternMask, whole, (args, kwargs))
+        return found
 
 
 def _property_name(func: Any) -> str:
@@ -115,6 +114,8 @@ def make_mask(
     The parameters are those of ``transformers.masking_utils.sdpa_mask``.
     """
 
+    q_offset = int(q_offset)  # of a static cache it is a tensor, which counts on before the mask is made
+
     def full() -> torch.Tensor:
         mask = masking_utils.sdpa_mask(
             batch_size=batch_size,
@@ -131,7 +132,7 @@ def make_mask(
         return mask
 
     kind = _recognise(mask_function)
-    aligned = int(q_offset) + q_length == kv_offset + kv_length
+    aligned = q_offset + q_length == kv_offset + kv_length
     if kind is None or (kind[0] and not aligned) or (kind[1] is not None and not aligned):
         return PatternMask.of(None, full, device)
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)

@@ -34,6 +34,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("bert", {}),
     ("deepseek_v3", {"num_key_value_heads": 4}),  # values narrower than keys
     ("t5", {}),  # a relative position bias
+    ("bloom", {}),  # attention of its own, which adds the mask
+    ("mpt", {}),  # and which makes a boolean one of it
+    ("doge", {}),  # a mask of its own, of the keys where the model's is not 0
 ]
 
 
@@ -220,8 +223,23 @@ def test_other_masks_are_made() -> None:
     assert make_mask(1, 4, 10, q_offset=2).pattern is None  # a cache that is not full
 
 
+@pytest.mark.parametrize("kind", ["bloom", "llama"])
+def test_a_static_cache_counts_on_before_the_mask_is_made(kind: str) -> None:
+    from transformers import StaticCache
+
+    model, _ = oracle.build(kind)
+    found = []
+    for implementation in ("eager", at.torch.register()):
+        model.set_attn_implementation(implementation)
+        cache = StaticCache(model.config, max_cache_len=12)
+        parts = (IDS[:, :6], IDS[:, 6:7], IDS[:, 7:10])
+        steps = [model(part, past_key_values=cache).last_hidden_state for part in parts]
+        found.append(torch.cat(steps, 1))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
-    """0 where a key is seen, as transformers' eager attention has them; else it is boolean."""
+    """0 where a key is seen, as transformers' eager attention has them; it is boolean where that is logic."""
     from attnscale.torch._models.interface import make_mask
 
     mask, scores = make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
@@ -235,7 +253,22 @@ def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
     torch.testing.assert_close(wider[..., :4], numbers)
     assert mask.dtype == torch.float32
     assert mask.to(torch.float64)[0, 0, 0, 1] == torch.finfo(torch.float64).min
-    assert torch.equal(~mask, hidden[None, None])
+    for true_where_hidden in (~mask, mask.bool(), mask.to(torch.bool), mask != 0, mask < 0, mask[0, :, :4] != 0):
+        assert torch.equal(true_where_hidden.view(4, 4), hidden)
+    assert torch.equal(torch.where(mask, scores, 0), scores.masked_fill(hidden, 0))
+
+
+def test_a_mask_that_is_passed_to_fused_attention_is_seen() -> None:
+    from attnscale.torch._models.interface import make_mask
+
+    class Layer(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, make_mask(1, 5, 5))
+
+    layer = Layer()
+    with at.torch.record(layer) as log:
+        layer(torch.zeros(1, 1, 5, 4))
+    np.testing.assert_allclose(log.entropy[0, 0, 0], np.log([1, 2, 3, 4, 5]), atol=1e-6)
 
 
 # ---- recording ---------------------------------------------------------------------------------------

@@ -34,9 +34,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("bert", {}),
     ("deepseek_v3", {"num_key_value_heads": 4}),  # values narrower than keys
     ("t5", {}),  # a relative position bias
-    ("bloom", {}),  # attention of its own, which adds the mask
-    ("mpt", {}),  # and which makes a boolean one of it
-    ("doge", {}),  # a mask of its own, of the keys where the model's is not 0
 ]
 
 
@@ -115,8 +112,9 @@ def test_the_entropy_over_the_keys_alone() -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "bert", "modernbert"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "bert", "modernbert", "mpt", "doge"])
 def test_padding(kind: str, side: str) -> None:
+    """MPT makes its mask boolean, Doge hides the keys where it is not 0."""
     keys = (
         {"sliding_window": 16}
         if kind == "mistral"
@@ -131,9 +129,9 @@ def test_padding(kind: str, side: str) -> None:
         mask[1] = 1
         mask[1, 40:] = 0
     inputs = {"input_ids": IDS.expand(2, -1), "attention_mask": mask}
-    model.set_attn_implementation("eager")
+    model.config._attn_implementation = "eager"
     expected = model(**inputs).last_hidden_state[mask.bool()]
-    model.set_attn_implementation(at.torch.register())
+    model.config._attn_implementation = at.torch.register()
     found = model(**inputs).last_hidden_state[mask.bool()]
     assert float((found - expected).abs().max()) < 2e-5 * max(1, float(expected.abs().max()))
 
@@ -230,12 +228,12 @@ def test_a_static_cache_counts_on_before_the_mask_is_made(kind: str) -> None:
     model, _ = oracle.build(kind)
     found = []
     for implementation in ("eager", at.torch.register()):
-        model.set_attn_implementation(implementation)
+        model.config._attn_implementation = implementation  # which some models refuse to change
         cache = StaticCache(model.config, max_cache_len=12)
         parts = (IDS[:, :6], IDS[:, 6:7], IDS[:, 7:10])
         steps = [model(part, past_key_values=cache).last_hidden_state for part in parts]
         found.append(torch.cat(steps, 1))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], found[0], rtol=2e-5, atol=2e-5)
 
 
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
@@ -253,7 +251,14 @@ def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
     torch.testing.assert_close(wider[..., :4], numbers)
     assert mask.dtype == torch.float32
     assert mask.to(torch.float64)[0, 0, 0, 1] == torch.finfo(torch.float64).min
-    for true_where_hidden in (~mask, mask.bool(), mask.to(torch.bool), mask != 0, mask < 0, mask[0, :, :4] != 0):
+    for true_where_hidden in (
+        ~mask,
+        mask.bool(),
+        mask.to(torch.bool),
+        mask != 0,
+        mask < 0,
+        mask[0, :, :4] != 0,
+    ):
         assert torch.equal(true_where_hidden.view(4, 4), hidden)
     assert torch.equal(torch.where(mask, scores, 0), scores.masked_fill(hidden, 0))
 

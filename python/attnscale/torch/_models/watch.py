@@ -172,9 +172,10 @@ class _Mode(TorchFunctionMode):
             with self:
                 return _LOOKED_INTO(*args, **kwargs)
         name = getattr(function, "__name__", "")
-        for kind in types if name in FOLLOWED or name == "scaled_dot_product_attention" else ():
-            if hasattr(kind, "plain"):  # a mask of the interface of transformers, which stands for its full one
-                args, kwargs = kind.plain(function, args, kwargs)
+        if name in FOLLOWED or name == "scaled_dot_product_attention":
+            for kind in types:  # a mask of the interface of transformers stands for its full one
+                if hasattr(kind, "plain"):
+                    args, kwargs = kind.plain(function, args, kwargs)
         if name == "scaled_dot_product_attention":
             self._watch.seen(of_sdpa, *args, **kwargs)
         elif name == "flex_attention":

@@ -20,27 +20,28 @@ def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """
     import ast
 
-    call: tuple[str, list[tuple[str, Any]]] | None = None
+    call: tuple[str, list[tuple[str, ast.expr]]] | None = None
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if isinstance(node, ast.Name):
             call = node.id, []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-            call = (
-                node.func.id,
-                [(_keyword_name(each), ast.literal_eval(each.value)) for each in node.keywords],
-            )
+            call = node.func.id, [(_keyword_name(each), each.value) for each in node.keywords]
     except (SyntaxError, ValueError):
         pass
     if call is None:
         raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {shown(text)}")
     name, given = call
-    parameters = dict(given)
-    if len(parameters) < len(given):  # the parser takes what Python's compiler would refuse
-        names = [each for each, _ in given]
-        twice = next(each for each in names if names.count(each) > 1)
-        call_of = f"{what.split()[-1]} {name!r}"
-        raise ValueError(f"{call_of} must have each parameter once, got {shown(twice)} twice")
+    call_of = f"{what.split()[-1]} {name!r}"
+    parameters: dict[str, Any] = {}
+    for each, value in given:
+        if each in parameters:  # the parser takes what Python's compiler would refuse
+            raise ValueError(f"{call_of} must have each parameter once, got {shown(each)} twice")
+        try:
+            parameters[each] = ast.literal_eval(value)
+        except ValueError:
+            rule = "a number, a list, or text in quotes"
+            raise ValueError(f"{each} of {call_of} must be {rule}, got {shown(ast.unparse(value))}") from None
     return name, parameters
 
 

@@ -21,7 +21,7 @@ REFUSED = {
     "entropy HEADS --laws 'log_n(bse=3)'": "did you mean 'base'? law 'log_n' has no parameter 'bse'; its",
     "entropy HEADS --laws constant": "'constant' needs value",
     "entropy HEADS --laws 'log_n(512)'": "a law is written NAME or NAME(parameter=value, ...)",
-    "entropy HEADS --laws 'log_n(base=open)'": "a law is written NAME",
+    "entropy HEADS --laws 'log_n(base=open)'": "base of law 'log_n' must be a number, a list, or text",
     "entropy HEADS --laws 'log_n(**{'\"'\"'base'\"'\"': 2})'": "a law is written NAME",
     "entropy HEADS --laws 'per_head(values=[1.0, 2.0])'": "18",
     "entropy HEADS --n 64 513": "--n must be between 1 and 512",

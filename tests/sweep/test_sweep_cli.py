@@ -32,6 +32,9 @@ def entropy(n, law="standard", *, rng=None):
 def fails(n):
     return 1 / (n - 2)
 
+def rows(n):
+    return [fails(n), 3]
+
 def word(law):
     return len(law)
 
@@ -156,6 +159,23 @@ def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: An
         "attnscale: error: 1 of 3 cases failed, the first at n=2: ZeroDivisionError: "
     )
     assert captured.err.count("\n") == 1
+
+
+def test_an_array_that_is_missing_is_a_dash(folder: Path, capsys: Any) -> None:
+    (folder / "sweep.toml").write_text('function = "own_module:rows"\n[grid]\nn = [1, 2]\n')
+    assert main(["sweep", "sweep.toml"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:3]] == [["n", "value"], ["1", "2"], ["2", "-"]]
+
+
+def test_the_file_of_the_page_runs(folder: Path, capsys: Any) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "sweep.md"
+    text = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    (folder / "sweep.toml").write_text(
+        text.replace("[512, 4096]", "[8, 16]").replace("n_jobs = 2", "n_jobs = 1")
+    )
+    assert run(capsys, "sweep.toml", "--csv", "out.csv").splitlines()[2].split()[:3] == ["n", "law", "value"]
+    assert len((folder / "out.csv").read_text().splitlines()) == 7
 
 
 FAILS = "function = 'own_module:fails'\n"

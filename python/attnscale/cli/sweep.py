@@ -252,7 +252,7 @@ def _flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
 def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
     """The columns that vary, entropies in `unit`; what is the same in all rows stands once above them.
 
-    An array shows its extents.
+    An array shows its extents, and a dash where its case is not finished.
     """
     nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
     size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
@@ -308,7 +308,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def _cell(name: str, array: NDArray[Any]) -> str:
     if array.ndim:
-        return " x ".join(map(str, array.shape))
+        empty = array.size and array.dtype.kind == "f" and np.isnan(array).all()
+        return "-" if empty else " x ".join(map(str, array.shape))
     value = array.item()
     if not isinstance(value, float):
         return str(value)

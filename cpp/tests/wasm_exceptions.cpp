@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// C++ exceptions in WebAssembly: zig has the sources of their run-time library and builds it for WASI without them.
-// They are compiled here, beside an operator new that throws.
+// C++ exceptions in WebAssembly: zig has the sources of their run-time library and builds it for
+// WASI without them. They are compiled here, beside an operator new that throws.
 #define _LIBCPP_BUILDING_LIBRARY
 #define _LIBCXXABI_BUILDING_LIBRARY
 #define _LIBUNWIND_HIDE_SYMBOLS

@@ -28,8 +28,8 @@ struct block_turns {
 };
 
 /// Rows that the forward pass lists: of row r the `count[r]` keys from begin[r] on, ascending, with
-/// their positive weights. Where some of them have many keys all are in panels, too, or in panels
-/// alone.
+/// their positive weights. A row of many keys has an empty list, and its weights in panels, to
+/// which those of the other rows of the block are then added.
 struct row_lists {
   const int64_t *begin = nullptr, *count = nullptr;  ///< null: no lists
   const uint32_t* key = nullptr;

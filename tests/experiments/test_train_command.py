@@ -193,7 +193,10 @@ def test_some_models(capsys, tmp_path):
     )
 
 
-@pytest.mark.parametrize("variants", ["4 dot, dot + 3 efficient", "('4 dot', 'dot + 3 efficient')"])
+@pytest.mark.parametrize(
+    "variants",
+    ["4 dot, dot + 3 efficient", "('4 dot', 'dot + 3 efficient')", '["4 dot", "dot + 3 efficient"]'],
+)
 def test_several_values_of_a_field(capsys, variants):
     _, out, _ = train(capsys, "hybrids", "--seeds", 1, "--list", "--set", f"variants={variants}")
     assert out.splitlines() == ["variant=4 dot,seed=0", "variant=dot + 3 efficient,seed=0"]

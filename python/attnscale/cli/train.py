@@ -174,7 +174,9 @@ def _value(text: str, present: Any) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = tuple(part.strip() for part in text.split(",")) if isinstance(present, tuple) else text
-    return (value,) if isinstance(present, tuple) and not isinstance(value, tuple) else value
+    if not isinstance(present, tuple):
+        return value
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _list_all(options: argparse.Namespace) -> Answer:

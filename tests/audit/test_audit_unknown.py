@@ -99,7 +99,7 @@ def test_a_key_of_another_family_is_a_warning() -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("\xff", "is not JSON"),
+        ("\xff", "is not JSON, and no text: a config.json, its folder"),
         pytest.param("[" * 100_000, "is not JSON", id="deep"),
         pytest.param('{"a": ' + "9" * 5000 + "}", "is not JSON", id="long"),
         ("[1]", "must hold one JSON object, got list"),

@@ -114,6 +114,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         raise
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        read = "a config.json, its folder and a .gguf are read here, queries and keys by `attnscale entropy`"
+        raise ConfigError(f"{file} is not JSON, and no text: {read}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):

@@ -102,11 +102,11 @@ set(ATTNSCALE_KERNEL_OPTIONS "" CACHE STRING "How all kernels are optimised, in 
 mark_as_advanced(ATTNSCALE_KERNEL_OPTIONS)
 
 # -O2 compiles in two thirds of the time of -O3, and products are unrolled by hand. Plain loops over rows, as those of
-# linear attention, are as fast as at -O3 where -O2 may turn them into vectors (g++ leaves most of them alone; clang++
-# does it by itself). The lists of entmax and top-k gain 1.1 from -O3.
-set(units_O2 random softmax)
+# linear attention and of numbers that are rounded to 16 bits, are as fast as at -O3 where -O2 may turn them into vectors
+# (g++ leaves most of them alone; clang++ does it by itself). The lists of entmax and top-k gain 1.1 from -O3.
+set(units_O2 random)
 set(units_bfloat16 bfloat16)
-set(units_loops gradient linear linear_gradient scales)
+set(units_loops gradient linear linear_gradient scales softmax)
 set(units_O3 sparse)
 foreach(units units_O2 units_loops units_O3 units_bfloat16)
   list(TRANSFORM ${units} REPLACE "(.+)" "cpp/src/units/\\1.cpp")
@@ -135,7 +135,7 @@ foreach(level IN LISTS attnscale_levels attnscale_bfloat16_levels)
     if(level IN_LIST attnscale_emulated_levels)
       list(APPEND flags_${level} -O1)
     else()
-      list(APPEND flags_${level} -O2)
+      list(APPEND flags_${level} ${loops})
     endif()
   endif()
   set(kernels attnscale_kernels_${level})

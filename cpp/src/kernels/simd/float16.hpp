@@ -21,10 +21,12 @@ inline float float_of(uint32_t bits) {
 
 inline float float_from_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 
+/// No branches, here and in float16_from_float: loops over rows of numbers become vectors.
 inline uint16_t bfloat16_from_float(float x) {
   const uint32_t bits = bits_of(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const uint32_t quiet = (bits >> 16) | 0x40u;
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
 /// The exponent is rebiased by a multiplication, which also normalises subnormal halves.
@@ -39,15 +41,13 @@ inline uint16_t float16_from_float(float x) {
   const uint32_t bits = bits_of(x);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to inf
-  if (magnitude < 0x38800000u) {
-    // Subnormal half: adding 0.5 leaves the value's multiple of 2^-24 in the low bits.
-    const uint32_t shifted = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
-    return static_cast<uint16_t>(sign | shifted);
-  }
-  const uint32_t rounded = magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<uint16_t>(sign | (rounded >> 13));
+  // Subnormal half: adding 0.5 leaves the value's multiple of 2^-24 in the low bits.
+  const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t rounded = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  uint32_t half = magnitude < 0x38800000u ? subnormal : rounded;
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to inf
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;   // NaN
+  return static_cast<uint16_t>(sign | half);
 }
 
 }  // namespace

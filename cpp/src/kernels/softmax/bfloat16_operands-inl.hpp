@@ -126,11 +126,13 @@ class bfloat16_operands {
   void fill(int keys, bool biased) {
     filled_ = true;
     any_hidden_ = false;
-    for (int j = 0; j < keys; ++j) {
-      hidden_[j] = biased && any_nonfinite(value_row(j), b_.value_dim);
+    for (int j = 0; biased && j < keys; ++j) {
+      hidden_[j] = any_nonfinite(value_row(j), b_.value_dim);
       any_hidden_ = any_hidden_ || hidden_[j];
     }
-    const auto row = [&](int j) { return j < keys && !hidden_[j] ? value_row(j) : zeros_; };
+    const auto row = [&](int j) {
+      return j < keys && !(any_hidden_ && hidden_[j]) ? value_row(j) : zeros_;
+    };
     Products::fill_values(keys, channels_, row, values_);
   }
 

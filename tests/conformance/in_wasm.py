@@ -22,30 +22,38 @@ class InWasm(InCpp):
     is_thorough = values_are_thorough = False
 
     def ask(self, call: str) -> tuple[int, str, str]:
-        wasmtime, engine, module = _compiled()
-        with tempfile.TemporaryDirectory() as name:
-            paths = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
-            paths[0].write_text(call)
-            store, wasi = wasmtime.Store(engine), wasmtime.WasiConfig()
-            wasi.stdin_file, wasi.stdout_file, wasi.stderr_file = paths
-            store.set_wasi(wasi)
-            linker = wasmtime.Linker(engine)
-            linker.define_wasi()
-            status = 0
-            try:
-                linker.instantiate(store, module).exports(store)["_start"](store)
-            except wasmtime.ExitTrap as ended:
-                status = ended.code
-            del store  # which closes the files
-            return status, paths[1].read_text(), paths[2].read_text()
+        return run_program(PROGRAM, call)
+
+
+def run_program(program: Path, stdin: str = "") -> tuple[int, str, str]:
+    """Exit status, output and errors of a program in wasmtime, in an instance of its own."""
+    wasmtime, engine, module = _compiled(program)
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
+        paths[0].write_text(stdin)
+        store, wasi = wasmtime.Store(engine), wasmtime.WasiConfig()
+        wasi.argv = [program.name]
+        wasi.stdin_file, wasi.stdout_file, wasi.stderr_file = paths
+        store.set_wasi(wasi)
+        linker = wasmtime.Linker(engine)
+        linker.define_wasi()
+        status, trapped = 0, ""
+        try:
+            linker.instantiate(store, module).exports(store)["_start"](store)
+        except wasmtime.ExitTrap as ended:
+            status = ended.code
+        except wasmtime.Trap as trap:
+            status, trapped = -1, str(trap)
+        del store  # which closes the files
+        return status, paths[1].read_text(), paths[2].read_text() + trapped
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> Any:
+def _compiled(program: Path) -> Any:
     import wasmtime
 
     engine = wasmtime.Engine()
-    return wasmtime, engine, wasmtime.Module.from_file(engine, str(PROGRAM))
+    return wasmtime, engine, wasmtime.Module.from_file(engine, str(program))
 
 
 def backends() -> dict[str, Backend]:

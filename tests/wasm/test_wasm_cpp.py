@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "build" / "wasm-tests" / "cpp" / "tests"
+from tests.conformance.in_wasm import PROGRAM, run_program
+
+FOLDER = PROGRAM.parent
 
 pytestmark = [
     pytest.mark.maintainer,
@@ -16,23 +16,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("program", ["attnscale_tests", "attnscale_column_major_tests"])
-def test_passes(program: str, tmp_path: Path) -> None:
-    import wasmtime
-
-    engine = wasmtime.Engine()
-    store, wasi = wasmtime.Store(engine), wasmtime.WasiConfig()
-    wasi.argv = [program]
-    wasi.stdout_file = wasi.stderr_file = said = tmp_path / "said"
-    store.set_wasi(wasi)
-    linker = wasmtime.Linker(engine)
-    linker.define_wasi()
-    started = linker.instantiate(store, wasmtime.Module.from_file(engine, str(FOLDER / program)))
-    status: int | str = 0
-    try:
-        started.exports(store)["_start"](store)
-    except wasmtime.ExitTrap as ended:
-        status = ended.code
-    except wasmtime.Trap as trap:
-        status = str(trap)
-    assert status == 0, f"{status}\n{said.read_text()}"
-    assert "Status: SUCCESS" in said.read_text()
+def test_passes(program: str) -> None:
+    status, out, err = run_program(FOLDER / program)
+    assert status == 0, f"{status}\n{out}{err}"
+    assert "Status: SUCCESS" in out

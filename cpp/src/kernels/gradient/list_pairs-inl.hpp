@@ -220,8 +220,7 @@ inline void multiply_lists_with_values(const gradient_block& b, gradient_workspa
   });
 }
 
-/// Gradients of the scores of all pairs. Rows that are NaN are marked: in `factor` where their
-/// weights are, in `constant` where the output or its gradient is; false if there is one.
+/// Gradients of the scores of all pairs, and marks of the rows; false if one is NaN.
 template <class T>
 inline bool differentiate_lists(const gradient_block& b, gradient_workspace<T>& ws,
                                 tile_walk& walk) {
@@ -236,10 +235,9 @@ inline bool differentiate_lists(const gradient_block& b, gradient_workspace<T>& 
     if (has_value && one_by_one)
       dot_with_values(b, b.lists.key + begin, count,
                       ws.grad_output.rows + r * ws.grad_output.stride, ws.lists.copy, x);
-    const double mark = has_value ? b.product[r] * 0 : 0, nan = b.given->factor[r] * 0 + mark;
+    const double nan = mark_row(b, ws, r);
     const double of_alpha = differentiate_list(b, b.lists.weight + begin, count, x);
     if (b.d_alpha) b.d_alpha[r] = of_alpha + nan;
-    ws.row.constant[r] = static_cast<T>(mark);
     clean = clean && nan == 0;
   }
   return clean;

@@ -148,16 +148,16 @@ inline bool differentiate_panels(const gradient_block& b, gradient_workspace<T>&
   for (int r = 0; r < gradient_block_rows<T>; ++r) lists.mean[r] = 0;
   for (int r = 0; r < b.rows; ++r) {
     lists.mean[r] = sums[r / w].mean(r % w);
-    const double mark = has_value ? b.product[r] * 0 : 0, nan = b.given->factor[r] * 0 + mark;
+    const double nan = mark_row(b, ws, r);
     if (b.d_alpha) b.d_alpha[r] = nan;
-    ws.row.constant[r] = static_cast<T>(mark);
     clean = clean && nan == 0;
   }
-  walk.for_tiles([&](const key_tile& at) {
-    for (int r = 0; b.d_alpha && r < b.rows; r += w)
-      add_to_alpha(panel_of(b, lists, r / w, at.key - b.key_begin), at.keys, b.alpha,
-                   lists.mean + r, b.rows - r, b.d_alpha + r);
-  });
+  if (b.d_alpha)
+    walk.for_tiles([&](const key_tile& at) {
+      for (int r = 0; r < b.rows; r += w)
+        add_to_alpha(panel_of(b, lists, r / w, at.key - b.key_begin), at.keys, b.alpha,
+                     lists.mean + r, b.rows - r, b.d_alpha + r);
+    });
   return clean;
 }
 

@@ -35,6 +35,15 @@ inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws
   }
 }
 
+/// Marks a row that is NaN: in `factor` where its weights are, in `constant` where its output or
+/// the gradient of that is. 0, or NaN if it is marked.
+template <class T>
+inline double mark_row(const gradient_block& b, gradient_workspace<T>& ws, int r) {
+  const double mark = b.grad_output.data ? b.product[r] * 0 : 0;
+  ws.row.constant[r] = static_cast<T>(mark);
+  return b.given->factor[r] * 0 + mark;
+}
+
 /// Gradients of weights: grad_output . value for the keys and vectors of a strip; 0 without values.
 template <class T>
 inline void multiply_values(const gradient_block& b, const gradient_workspace<T>& ws,

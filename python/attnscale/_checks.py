@@ -163,7 +163,8 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         if getattr(value, "requires_grad", False):
             raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()") from None
         kind = type(value).__name__
-        raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {error}") from error
+        why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
+        raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {why}") from error
 
 
 def is_on_device(value: Any) -> bool:

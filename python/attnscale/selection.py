@@ -14,7 +14,7 @@ from ._call.options import takes
 from ._call.rows import read_integers
 from ._call.types import RowOptions
 from ._call.weights import normalizer_of
-from ._checks import fit_to, positive_int, refusal
+from ._checks import as_array, fit_to, positive_int, refusal
 from ._homes import apply_at_home, is_tensor
 from ._options import hinted
 
@@ -223,7 +223,11 @@ def read_selected(
     selected: Any, row_shape: tuple[int, ...], n_keys: int, block_size: int | None
 ) -> NDArray[np.int64]:
     """Indices of keys, or of blocks, as they broadcast to (..., heads, n_queries, k)."""
-    given = read_integers("selected", selected).astype(np.int64)
+    array = as_array("selected", selected)
+    if array.dtype == bool:
+        hint = "np.nonzero(mask)[0] are those of a row; rows with fewer keys end in -1"
+        raise refusal(TypeError, "selected", f"must be indices of keys, got a mask of bool: {hint}")
+    given = read_integers("selected", array).astype(np.int64)
     if given.ndim == 0:
         raise refusal(ValueError, "selected", "must have an axis of indices, got a number")
     size = 1 if block_size is None else positive_int("block_size", block_size)

@@ -31,7 +31,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(Q.astype(object)), TypeError, "query must be float64, float32, float16 or bfloat16, got object"),
     (lambda: call(Q.astype(np.longdouble)), TypeError, f"query must be float64, float32, float16 or bfloat16, got {np.dtype(np.longdouble)}"),
     (lambda: call(Q, K, None), TypeError, "value must be an array, got None; attention_statistics works without a value"),
-    (lambda: call([[1.0], [1.0, 2.0]]), TypeError, "query cannot be read as an array on the CPU, got list: "),
+    (lambda: call([[1.0], [1.0, 2.0]]), TypeError, "query cannot be read as an array on the CPU, got list: its rows have different lengths"),
     (lambda: call(Unreadable()), TypeError, "query cannot be read as an array on the CPU, got Unreadable: on a device"),
     (lambda: call(np.ma.masked_array(Q)), TypeError, "query is a masked array, whose mask would be lost"),
     # options

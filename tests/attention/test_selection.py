@@ -249,7 +249,8 @@ def test_means_per_head_leave_out_rows_without_such_a_key() -> None:
 
 WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([0.5], {}, TypeError, "selected must be integers, got float64"),
-    ([True], {}, TypeError, "selected must be integers, got bool"),
+    ([True], {}, TypeError, r"selected must be indices of keys, got a mask of bool: np.nonzero\(mask\)\[0\]"),
+    ([[1, 2], [3]], {}, TypeError, "selected cannot .* got list: its rows have different lengths"),
     (3, {}, ValueError, "selected must have an axis of indices, got a number"),
     ([33], {}, ValueError, "selected must be indices of 33 keys, got 33"),
     ([5], {"block_size": 8}, ValueError, "selected must be indices of 5 blocks of 8 keys, got 5"),

@@ -54,6 +54,9 @@ def test_commands_of_the_documentation_run(
         if "--keep" in arguments:
             at_keep = arguments.index("--keep")
             del arguments[at_keep : at_keep + 2]
+        if "--registration" in arguments:  # as the command before it writes one
+            file = arguments[arguments.index("--registration") + 1]
+            assert main([*arguments[:2], "--seeds", "10", "--register", file]) == 0
         if "--register" not in arguments:  # which trains nothing
             arguments.append("--list")
     assert main(arguments) == 0

@@ -68,6 +68,8 @@ def test_a_registered_run_carries_its_hash(capsys, tmp_path):
     assert f"tiny, registered as {found}" in out
     verdict = out[out.index("tiny, registered") :]
     assert train(capsys, "tiny", "--judge", kept)[1] == verdict
+    alone = train(capsys, "tiny", "--registration", plan)[1]  # the file has the design and the seeds
+    assert alone[alone.index("tiny, registered") :] == verdict
     status, _, err = train(capsys, *own, *store)
     assert (status, "registration" in err) == (2, True)  # a store is of a registration, or of none
     others = {("--seeds", 4): "seeds is", ("--set", "steps=6"): "config has 'steps' = 5 and not 6"}

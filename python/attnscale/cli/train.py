@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("study", metavar="STUDY", nargs="?", help="FILE.py, or a name that --list shows")
-    add_option(parser, "--seeds", default=5)
+    add_option(parser, "--seeds", help="models of each cell (default: 5, or those of --registration)")
     add_option(parser, "--store", help="keep finished models and checkpoints here")
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
@@ -76,7 +76,8 @@ def run(options: argparse.Namespace) -> Answer:
         kind = experiments.find(options.study)
         if options.judge is not None:
             return _judge(options.judge, kind)
-        study = _chosen(kind, options)
+        study, seeds = _chosen(kind, options)
+        options.seeds = options.seeds or seeds
         if options.list:
             return _list_models(options, study)
         if options.register is not None:
@@ -145,9 +146,18 @@ def _train(study: Study, options: argparse.Namespace, show: Any) -> TrainingResu
     )
 
 
-def _chosen(kind: type[Study], options: argparse.Namespace) -> Study:
-    """The full study, or the reduced one, with the fields that --set names."""
-    base = kind.reduced() if options.reduced else kind()
+def _chosen(kind: type[Study], options: argparse.Namespace) -> tuple[Study, int | list[int]]:
+    """The full study, the reduced or the registered one, with the fields that --set names; its seeds."""
+    base: Study
+    seeds: int | list[int] = 5
+    if options.reduced:
+        base = kind.reduced()
+    elif options.registration is not None:
+        from ..experiments._registration import registered_design
+
+        base, seeds = registered_design(options.registration, kind)
+    else:
+        base = kind()
     known = {each.name: getattr(base, each.name) for each in dataclasses.fields(base)}
     changes = {}
     for text in options.set:
@@ -165,7 +175,7 @@ def _chosen(kind: type[Study], options: argparse.Namespace) -> Study:
             if name in changes:
                 raise InputError(f"--{name} and --set {name}=... say the same; give one of them")
             changes[name] = given
-    return dataclasses.replace(base, **changes)
+    return dataclasses.replace(base, **changes), seeds
 
 
 def _value(text: str, present: Any) -> Any:
@@ -200,7 +210,7 @@ def _announce(study: Study, options: argparse.Namespace) -> None:
     choose_runner(options.n_jobs, None)  # refuses a number of processes that is none
     models = len(choose(units(study, options.seeds)[1], options.only))
     seconds, device = _seconds_a_model(type(study), "reduced" if options.reduced else "full")
-    if not options.set and models * seconds > MINUTE:
+    if not (options.set or options.registration) and models * seconds > MINUTE:
         of_one = f"in the stored run one took {duration(seconds)} ({device})"
         announce_on_stderr(f"{counted(models, 'model')} in all; {of_one}")
 

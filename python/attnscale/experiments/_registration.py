@@ -9,9 +9,10 @@ import inspect
 import json
 import os
 import subprocess
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .._checks import refusal, shown
 from .._grid.describe import digest
@@ -20,6 +21,7 @@ from .._provenance import provenance
 from ._design import Design
 
 _KIND = "attnscale registration"
+_Study = TypeVar("_Study", bound=Design)
 
 
 def registration_of(study: Design, seeds: list[int]) -> dict[str, Any]:
@@ -49,6 +51,20 @@ def write_registration(path: str | os.PathLike[str], study: Design, seeds: list[
     now = datetime.now(UTC).isoformat(timespec="seconds")
     write_json(path, _KIND, {**content, "sha256": found, "created": now})
     return found
+
+
+def registered_design(path: str | os.PathLike[str], kind: type[_Study]) -> tuple[_Study, list[int]]:
+    """The study and the seeds that a file registers, as far as the class has such fields.
+
+    Whether they are what was written is for :func:`registered_hash` to say, which the run asks.
+    """
+    stored = read_json(path, _KIND)
+    if stored.get("experiment") != kind.name:
+        return kind(), [0]
+    known = {each.name for each in fields(kind)} & stored["config"].keys()
+    config = {name: stored["config"][name] for name in known}
+    tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+    return kind(**{**config, **tuples}), stored["seeds"]
 
 
 def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> str:

@@ -149,7 +149,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--set", "a field of the experiment's config", "NAME=VALUE", several=True),
     Option("--reduced", "the small cell that tests run", kind=None),
     Option("--register", "write design, criterion and their hash, and train nothing", "FILE", written),
-    Option("--registration", "train the design and the seeds of this file; the result carries its hash", "FILE", Path),
+    Option("--registration", "train the design and seeds of a file; the result has its hash", "FILE", Path),
     Option("--judge", "the verdict of a stored run, as full, or of a file of --keep", "RUN"),
     Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
     Option("--to", "the store that takes all of it, new or of the same work", "DIR", written),

@@ -17,6 +17,7 @@ OWN_CLAIMS = {
     "context": ("lengths",),
     "hybrids": ("sizes",),
     "learned_scales": ("norm",),
+    "length_generalization": ("primary",),
     "length_tasks": ("pair",),
     "two_heads": ("answered",),
 }

@@ -21,20 +21,20 @@ REGISTERED = (
     ("hybrids", "sizes"),
     ("learned_scales", "norm"),
     ("length_generalization", "paired"),
+    ("length_generalization", "primary"),
     ("length_tasks", "pair"),
     ("needle_multiples", "full"),
     ("text_multiples", "full"),
     ("two_heads", "answered"),
     ("two_heads", "full"),
 )
-#: Runs that are registered, and not run to their end.
-PENDING = (("length_generalization", "primary"),)
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "large"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "cpu"): [["undecided"] * 2, ["undecided"] * 2],
     ("length_generalization", "paired"): [["undecided"] * 2, ["shown"] * 2],
+    ("length_generalization", "primary"): [["shown"], ["shown"] * 2],
     ("causal_length", "full"): [
         *(["shown"] * 4, ["undecided"], ["undecided", "shown"], ["shown"], ["undecided"] * 2),
         *(["shown", "undecided"], ["undecided"] * 2 + ["shown"] * 2, ["undecided"] * 4),
@@ -73,6 +73,7 @@ OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
     ("hybrids", "sizes"): "verdicts-hybrids-sizes.md",
     ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
+    ("length_generalization", "primary"): "verdicts-length_generalization-primary.md",
     ("two_heads", "answered"): "verdicts-two_heads-answered.md",
 }
 #: A row of each table that is built from stored runs.
@@ -116,7 +117,7 @@ def test_tables_of_runs_are_built_and_not_typed():
 
 def test_registered_runs_have_their_registration_beside_them():
     folder = ROOT / "notebooks" / "studies" / "runs"
-    files = {name if which == "full" else f"{name}-{which}" for name, which in (*REGISTERED, *PENDING)}
+    files = {name if which == "full" else f"{name}-{which}" for name, which in REGISTERED}
     found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
     assert found == files
     assert all(name in page("docs/explanation/how-we-judge.md") for name, _ in REGISTERED)

@@ -10,7 +10,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import bounds, mask_cases, random_inputs, remembering
+from cases import expected, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -45,14 +45,13 @@ def check(q: Any, k: Any, target: Any, *, per: str = "row", **options: Any) -> a
         q, k, **{name: options[name] for name in ("enable_gqa", "layout") if name in options}
     ).shape[:-1]
     of_rows = rows_of(shape, scale)
-    with remembering():
-        rows = reference.attention_statistics(q, k, scale=of_rows, **options)
-        limit = bounds(q, k, None, rows, scale=of_rows, **options).entropy
-    seen = rows.n_visible > 0
+    rows = expected(q, k, names=("entropy",), scale=of_rows, **options)
+    entropy, limit = rows.numbers["entropy"]
+    seen = rows.scores.seen.any(-1)
     axes: Any = {"row": (), "head": (-1,), "all": tuple(range(-len(shape), 0))}[per]
     count = np.maximum(seen.sum(axes), 1)
     slack = tolerance + np.where(seen, limit, 0).sum(axes) / count
-    error = np.where(seen, rows.entropy, 0).sum(axes) / count - target
+    error = np.where(seen, entropy, 0).sum(axes) / count - target
     searched = truth.feasible & np.isfinite(found.scale) & (found.scale > 0)
     assert (np.abs(error) <= slack)[searched].all(), np.abs(error)[searched].max()
     return found

@@ -12,7 +12,6 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import reference
 
 from tools.fuzz import check_attend, oracle
 from tools.fuzz.arrays import dtype_of as dtype_of
@@ -52,49 +51,6 @@ def case(*names: Any) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"in the case {', '.join(map(str, names))}")
         raise
-
-
-class _Kept:
-    """The latest results of a function of the twin, by the identity of what it was given."""
-
-    def __init__(self, function: Callable[..., Any], most: int) -> None:
-        self._function, self._most = function, most
-        self._results: dict[Any, tuple[Any, Any]] = {}
-
-    def __call__(self, *given: Any, **options: Any) -> Any:
-        key = _identity((given, tuple(sorted(options.items()))))
-        if key not in self._results:
-            if len(self._results) == self._most:
-                del self._results[next(iter(self._results))]
-            # With what was given: no other array has its identity while it lives.
-            self._results[key] = (given, options), self._function(*given, **options)
-        return self._results[key][1]
-
-
-def _identity(given: Any) -> Any:
-    if isinstance(given, tuple):
-        return tuple(map(_identity, given))
-    return repr(given) if given is None or type(given) in (str, bool, int, float) else id(given)
-
-
-@contextmanager
-def remembering() -> Iterator[None]:
-    """Inside, the twin does not compute again what it knows of the same arrays, which must not be written."""
-    if isinstance(reference.scores, _Kept):
-        yield
-        return
-    modules = (reference, reference._attention, reference._gradients, reference._solve)
-    most = {"dot_products": 2, "visible": 4, "distances": 2, "score_parts": 1, "scores": 1}
-    plain = {name: getattr(reference, name) for name in most}
-    places = [(module, name) for module in modules for name in most if hasattr(module, name)]
-    kept = {name: _Kept(function, most[name]) for name, function in plain.items()}
-    try:
-        for module, name in places:
-            setattr(module, name, kept[name])
-        yield
-    finally:
-        for module, name in places:
-            setattr(module, name, plain[name])
 
 
 def entered(call: Callable[[], Any]) -> list[str]:

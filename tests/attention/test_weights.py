@@ -11,7 +11,7 @@ import pytest
 from attnscale import normalizers as N
 from attnscale import reference
 from attnscale.matrix import _TILE
-from cases import case, expected, mask_cases, random_inputs, remembering
+from cases import case, expected, mask_cases, random_inputs
 
 N_QUERIES, N_KEYS = 21, 2 * _TILE + 9  # three tiles, one of them a part
 MASKS = mask_cases(2, 2, N_QUERIES, N_KEYS)
@@ -42,10 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_matrix_is_that_of_the_twin(dtype: str) -> None:
     q, k, _ = random_inputs(3, batch=(2,), n_queries=N_QUERIES, n_keys=N_KEYS, dtype=dtype, spread=1.5)
-    with remembering():
-        for name, options in OPTIONS.items():
-            with case(name):
-                check_matrix(q, k, dtype, options)
+    for name, options in OPTIONS.items():
+        with case(name):
+            check_matrix(q, k, dtype, options)
 
 
 def check_matrix(q: Any, k: Any, dtype: str, options: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +30,6 @@ from .data.held_out import corpus_facts, corpus_streams, held_out_texts
 from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
 from .models.transformer import Transformer, token_loss
-
-if TYPE_CHECKING:
-    pass
-
 
 _PARTS = 50  # of the training; the mean loss of each is kept
 _AT_ONCE = 16  # texts that are read at once, at most

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +16,6 @@ from torch import Tensor
 from .data.tasks import TASKS
 from .models.attention import Trained
 from .models.reader import Reader, answer_loss, answers
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Law and normalizer of each variant; N is the length of the training.
 _VARIANTS = {

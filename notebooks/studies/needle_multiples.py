@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +18,6 @@ from .data.tasks import TASKS
 from .models.attention import Trained
 from .models.multiples import at_length, check_multiples, labels, shape_claims
 from .models.reader import Reader, answer_loss, answers
-
-if TYPE_CHECKING:
-    pass
-
 
 _TASK = TASKS["needle"]
 _AT_ONCE = 2**17  # tokens that are read at once, at most

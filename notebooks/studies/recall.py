@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from torch.nn import functional
 
 from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

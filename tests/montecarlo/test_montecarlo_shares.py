@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
+from attnscale._core import share_error
 from attnscale.cli import main
-from attnscale.montecarlo._tally import share_error
 
 
 @pytest.mark.parametrize("n", [64, 256, 1000])
 def test_two_errors_hold_the_share(n: int) -> None:
-    """The exact coverage of k/N +- 2 errors, over a grid of true shares; 0.95 if k/N were normal."""
+    """The exact coverage of k/N +- 2 errors, over a grid of true shares; 0.95 if k/N were normal.
+
+    Half the interval of Wilson (z = 1) in the place of this error holds the share in 63 % of all runs, the
+    standard deviation of the posterior of Jeffreys in 75 %, and sqrt(share (1 - share) / N) in none where the
+    share is far below 1/N.
+    """
     from scipy.stats import binom
 
     k = np.arange(n + 1)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of a calibration: its fits, and the words that say what they found."""
+"""The fits of a calibration."""

@@ -11,8 +11,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from .._core import mc_means_and_shares
 from ._parameters import Axis
-from ._tally import Tally, means_and_shares
+from ._tally import Tally
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -182,7 +183,7 @@ class Prepared:
         names, declared = list(self.declared.quantities), self.declared
         shares = [names.index(name) for name in declared.shares]
         bounded = [names.index(name) for name in declared.bounded]
-        return means_and_shares(tally, shares, bounded)
+        return mc_means_and_shares(tally, shares, bounded)
 
     def identity(self, case: Draws) -> tuple[int, ...]:
         """Numbers that belong to this case of this experiment and to no other."""

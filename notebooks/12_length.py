@@ -455,7 +455,7 @@ for law in ("standard", "log_n", "calibrated"):
 # **T15 has two verdicts.** *The article's comparison*, E against O, is undecided for these models: over five
 # pairs E less O is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512, where the article has 11 and 5, and
 # three other pairs have either sign. For smaller models it is decided, by a registered run of 40 pairs: +3.39
-# ± 0.44 at 256, and O that reads under log n has the same within two points. At the training length E is worse
+# ± 0.44 at 256, and O read under log n has the same within two points. At the training length E is worse
 # in the larger models, and level in the smaller ones.
 #
 # *The law on the same weights* gains a little accuracy: 0.9 and 2.0 points at 256 and 512 (0.45 and 1.6 in

@@ -140,6 +140,12 @@ COUNTS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         {"normalizer": "sigmoid"},
         "normalizer='sigmoid' counts the keys",
     ),
+    "distances from one length": (
+        "key_lengths",
+        np.array(3),
+        {"causal": "bottom_right", "distance_bias": np.ones(9, np.float32)},
+        "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths",
+    ),
     "distances": (
         "key_lengths",
         np.array([[3]])[0],
@@ -156,6 +162,7 @@ def test_counts_of_traced_options(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}.*traced array") as caught:
         jax.jit(lambda x: at.jax.attention(**rows, **others, **{option: x}))(given)
     assert option in str(caught.value)
+    assert ("or the scale" in str(caught.value)) == ("scale" in others)
 
 
 # ---- gradients ----------------------------------------------------------------------------------

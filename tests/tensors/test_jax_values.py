@@ -145,6 +145,21 @@ def test_two_axes_of_samples_and_samples_of_sinks() -> None:
         np.testing.assert_array_equal(found[:, i], wanted)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int8])
+@pytest.mark.parametrize("table", ["distance_bias", "distance_scale"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_tables_within_documents_have_the_entries_that_traced_lengths_may_show(
+    table: str, layout: str, dtype: Any
+) -> None:
+    q, k, v = (draw(1, 2, n, 4) for n in (150, 200, 200))
+    q, k, v = (q, k, v) if layout == "bhsd" else (np.swapaxes(x, 1, 2) for x in (q, k, v))
+    options = {"document_ids": np.arange(200) // 90, "layout": layout, table: draw(90)}
+    call = jax.jit(lambda lengths: at.jax.attention(q, k, v, key_lengths=lengths, **options))
+    for n in (127, 1, 0):
+        wanted = at.attention(q, k, v, key_lengths=n, **options)
+        np.testing.assert_array_equal(call(dtype(n)), wanted)
+
+
 @pytest.mark.parametrize("shape", [(3, N), (2, 3, N), (2, 1, 1)])
 def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
     logits = draw(*shape)

@@ -105,6 +105,19 @@ def test_values_that_are_not_finite_reach_the_rows_that_see_them(normalizer: str
     assert slope[~is_finite].isnan().any()
 
 
+@pytest.mark.parametrize("normalizer", ["relu", "relu(divide='sum')", "squared_relu", "softpick"])
+def test_a_score_of_zero_has_no_weight_and_no_slope(normalizer: str) -> None:
+    """A query of zeros, such as one of padding: softpick divides its slope by eps where it has one."""
+    q, k, v = qkv()
+    with torch.no_grad():
+        q[0, :, 2] = 0
+    for backend in ("torch", "core"):
+        output = at.torch.attention(q, k, v, normalizer=normalizer, backend=backend)
+        (slope,) = torch.autograd.grad(output.sum(), q)
+        assert (slope[0, :, 2] == 0).all()
+        assert (slope[1, :, 2] != 0).any()
+
+
 def test_no_array_of_all_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     n, rows = 64, []
     monkeypatch.setattr(_scores, "_PAIRS", 4 * n)

@@ -111,9 +111,10 @@ class TracedCall(Call):
     def _need(self, *names: str) -> None:
         for name in names:
             if name in self.traced and not self.of_core:
+                instead = "" if self.asking.startswith("normalizer") else ", or the scale as an array"
                 raise ValueError(
                     f"{self.asking} counts the keys of a row, which takes the numbers of {name}, a traced "
-                    "array here (jit, vmap, grad); pass numbers, or the scale as an array"
+                    f"array here (jit, vmap, grad); pass numbers{instead}"
                 )
 
     def _no_scores(self) -> ValueError:
@@ -173,6 +174,10 @@ def read_call(
     tables = _Tables(given["distance_scale"], given["distance_bias"])
     masks = {name: given[name] for name in ("attn_mask", "key_lengths", "document_ids")}
     stand_ins = {name: known(name, x, 0.5) for name, x in masks.items()} | tables.known
+    if is_traced(lengths := masks["key_lengths"]) and lengths.dtype.kind in "iu" and key.ndim > 1:
+        # All keys, as far as the type counts: tables of the distance have an entry for each that may be seen.
+        n_keys = arrays["key"].shape[-3 if given["layout"] == "bshd" and key.ndim > 2 else -2]
+        stand_ins["key_lengths"] = stand_in(lengths, min(n_keys, np.iinfo(lengths.dtype).max))
     law = read_law(scale)
     call = TracedCall(q, k, v, {**given, **stand_ins, "scale": law or known("scale", scale, 1)})
     call.traced = tuple(name for name, x in masks.items() if is_traced(x))
@@ -358,12 +363,12 @@ class _Placed:
 
     def _check_distances(self) -> None:
         """Distances are numbers of the form: they may not start from key lengths that are not known."""
-        tables = self.call.form[1:]
-        moved = self.call.intervals.distances().ndim > 1
+        tables, causal = self.call.form[1:], self.call.options["causal"]
+        moved = isinstance(causal, str) and causal == "bottom_right"
         if moved and "key_lengths" in self.call.traced and any(each is not None for each in tables):
             raise ValueError(
                 "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths, "
-                "a traced array here (jit, vmap, grad)"
+                "a traced array here (jit, vmap, grad); pass numbers, or biases as an attn_mask"
             )
 
     def _of_distances(self, name: str, table: Any, *, is_returned: bool) -> Any:

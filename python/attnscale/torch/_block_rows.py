@@ -83,7 +83,7 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
         weights = _softpick(scores, seen, rule.eps)
     else:
         assert isinstance(rule, normalizers.ReLU)
-        positive = scores.clamp(min=0)
+        positive = scores.relu()  # not clamp, whose derivative at a score of 0 is 1
         positive = positive.square() if isinstance(rule, normalizers.SquaredReLU) else positive
         total = positive.sum(-1, keepdim=True) if rule.divide == "sum" else _count(scores, seen)
         weights = positive / torch.where(total == 0, 1, total)
@@ -107,7 +107,7 @@ def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
     small = (-top).exp() * torch.expm1(scores.clamp(max=1))
     excess = torch.where(scores < 1, small, (scores - top).exp() - (-top).exp())
     total = excess.abs().sum(-1, keepdim=True) + eps * (-top).exp()
-    return excess.clamp(min=0) / torch.where(total == 0, 1, total)
+    return excess.relu() / torch.where(total == 0, 1, total)
 
 
 def _among_largest(scores: Tensor, k: int) -> Tensor:

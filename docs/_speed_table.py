@@ -11,7 +11,7 @@ _VARIANTS = Path(__file__).parent / "_measured" / "variants.json"
 
 #: Titles of rows, and the rows of the file that each shows. What is bold misses a target of the report.
 MEASURED = {
-    "forward, n = 3072, d = 64 / 128 / 32, of the peak": "forward_64 forward_128 forward_32",
+    "**forward**, n = 3072, d = 64 / 128 / 32, of the peak": "forward_64 forward_128 forward_32",
     "forward, n = 512, d = 64 / 128 / 32, of the peak": "forward_512_64 forward_512_128 forward_512_32",
     "forward, 64 x 128 x 64, of the peak": "short",
     "forward in float64, n = 3072, of the peak": "float64",
@@ -22,24 +22,24 @@ MEASURED = {
         "forward_512_64_torch forward_512_128_torch forward_512_32_torch"
     ),
     "causal faster than full, n = 4096 / 512": "causal_4096 causal_512",
-    "backward, n = 3072, d = 64 / **128** / 32, of the peak": "backward_64 backward_128 backward_32",
+    "backward, n = 3072, d = 64 / 128 / 32, of the peak": "backward_64 backward_128 backward_32",
     "backward of one head, n = 3072, of the peak": "backward_one_head",
     "backward faster than PyTorch, n = 3072": "backward_64_torch",
     "causal backward faster than full, n = 4096 / 512": "backward_causal_4096 backward_causal_512",
     "forward and backward faster than PyTorch, n = 3072 / 512": "step_3072 step_512",
-    "lse and entropy / all statistics on top, n = 3072": "on_top_lse_entropy on_top_all",
+    "lse and entropy / **all statistics** on top, n = 3072": "on_top_lse_entropy on_top_all",
     "gradients of lse and entropy on top, n = 3072": "backward_on_top",
     "entropy alone faster than output, n = 3072": "entropy_alone",
     "output and entropy faster than by hand, n = 3072, PyTorch / NumPy": "by_hand_torch by_hand_numpy",
-    "**bfloat16 forward faster than float32**, n = 3072 / 512": "bfloat16_64 bfloat16_512",
-    "**the same**, n = 3072, d = 128 / causal": "bfloat16_128 bfloat16_causal",
-    "**bfloat16 faster than PyTorch's**, n = 3072 / 512": "bfloat16_64_torch bfloat16_512_torch",
-    "**lse and entropy on top of bfloat16**, n = 3072": "bfloat16_on_top",
+    "**bfloat16 forward faster than float32, n = 3072** / 512": "bfloat16_64 bfloat16_512",
+    "the same, n = 3072, d = 128 / **causal**": "bfloat16_128 bfloat16_causal",
+    "bfloat16 faster than PyTorch's, n = 3072 / 512": "bfloat16_64_torch bfloat16_512_torch",
+    "lse and entropy on top of bfloat16, n = 3072": "bfloat16_on_top",
     "bfloat16 backward faster than float32, n = 3072": "bfloat16_backward",
-    "decode, 8 x (1, 65536) x 64, float32 / float16 / bfloat16, of the read bandwidth": (
+    "decode, 8 x (1, 65536) x 64, float32 / float16 / **bfloat16**, of the read bandwidth": (
         "decode decode_16_bits_float16 decode_16_bits_bfloat16"
     ),
-    "window of 256, n = 16384, over the ideal": "window",
+    "**window of 256, n = 16384, over the ideal**": "window",
     "off by one / sigmoid / softpick, over softmax": (
         "normalizers_softmax_1 normalizers_sigmoid normalizers_softpick"
     ),
@@ -58,14 +58,14 @@ MEASURED = {
     "entropy of 1000 rows of 16384 random keys faster than NumPy": "rows",
     "**projection 4096 to 256 of 2000 points, all pairs, faster than NumPy**": "projection",
     "**local and global attention over the same work**, n = 4096": "local_global",
-    "**two threads faster than one, normal numbers / rows of random keys**": (
+    "**two threads faster than one, normal numbers** / rows of random keys": (
         "two_threads_fill two_threads_rows"
     ),
     "tensors, 8 heads, n = 32 / 64 / 128, faster than PyTorch": "tensors_8_32 tensors_8_64 tensors_8_128",
     "tensors, one head, n = 32 / 64 / 128 / 256, faster than PyTorch": (
         "tensors_1_32 tensors_1_64 tensors_1_128 tensors_1_256"
     ),
-    "**forward and backward on tensors, 1 x 16 x 16, faster than PyTorch**": "tensors_step_smallest_16",
+    "forward and backward on tensors, 1 x 16 x 16, faster than PyTorch": "tensors_step_smallest_16",
 }
 
 

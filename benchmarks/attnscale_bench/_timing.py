@@ -92,8 +92,9 @@ def interleave(
     min_seconds : float
         A sample repeats the call until it takes about this long.
     pause : float
-        Seconds between samples: threads of other libraries look for work for 25 to 90 ms after a
-        call, on the cores that the next candidate needs.
+        Seconds between samples, or several times that while the process still uses its CPUs: threads of
+        other libraries look for work for 25 to 90 ms after a call, and JAX clears up for 300 after a
+        long one, on the cores that the next candidate needs.
     stopwatch : Stopwatch, optional
 
     Returns
@@ -106,13 +107,22 @@ def interleave(
     cpu: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, action in candidates.items():
-            watch.sleep(pause)
+            _rest(watch, pause)
             if calls[name] > 1:
                 action()  # a short call first wakes the threads that the pause sent to sleep
             sample = _sample(action, calls[name], watch)
             wall[name].append(sample.wall)
             cpu[name].append(sample.cpu)
     return Samples(wall, cpu)
+
+
+def _rest(watch: Stopwatch, pause: float) -> None:
+    """Sleep until no thread of the process does anything, for ten pauses at most."""
+    for _ in range(10):
+        before = watch.cpu()
+        watch.sleep(pause)
+        if watch.cpu() - before <= pause / 10:
+            return
 
 
 def _sample(action: Action, calls: int, watch: Stopwatch) -> _Sample:

@@ -81,6 +81,22 @@ def test_candidates_take_turns():
     assert after_warm_up == ["sleep", "a", "sleep", "b"] * 3
 
 
+def test_the_next_candidate_waits_for_threads_that_go_on():
+    clock, left = FakeClock(), []
+
+    def sleep(seconds):
+        clock.sleep(seconds)
+        clock.cpu += left.pop() if left else 0.0
+
+    def leave_something_running():
+        clock.work("a", 2.0)()
+        left[:] = [0.05, 0.1]
+
+    candidates = {"a": leave_something_running, "b": clock.work("b", 2.0)}
+    interleave(candidates, 1, min_seconds=1.0, stopwatch=clock.stopwatch()._replace(sleep=sleep))
+    assert clock.log[clock.log.index("sleep") :] == [*["sleep"] * 3, "a", *["sleep"] * 3, "b"]
+
+
 def test_ratio_and_seconds():
     clock = FakeClock()
     samples = measure(clock, {"slow": clock.work("slow", 3.0), "fast": clock.work("fast", 1.5)})

@@ -166,7 +166,7 @@ class Softpick(Normalizer):
     Zuhri, Fuadi & Aji 2025, "Softpick: no attention sink, no massive activations with rectified softmax"
     (arXiv 2504.20966). Numerator and denominator are taken relative to exp(max(s, 0)).
 
-    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (keys whose weight is above 0).
+    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (keys of a weight above 0).
 
     Examples
     --------

@@ -15,6 +15,7 @@ MEASURED = {
     "forward, n = 512, d = 64 / 128 / 32, of the peak": "forward_512_64 forward_512_128 forward_512_32",
     "forward, 64 x 128 x 64, of the peak": "short",
     "forward in float64, n = 3072, of the peak": "float64",
+    "forward at level avx2, n = 3072, of the peak of that level": "avx2",
     "forward faster than PyTorch, n = 3072, d = 64 / 128 / 32": (
         "forward_64_torch forward_128_torch forward_32_torch"
     ),

@@ -11,7 +11,7 @@ import pytest
 from attnscale import normalizers as N
 from attnscale import reference
 from attnscale._checks import sum_over_repeats
-from cases import case, random_inputs
+from cases import case, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -66,7 +66,8 @@ def test_float_masks(shape: tuple[int, ...], dtype: str) -> None:
         mask[rng.random(shape) < 0.2] = -np.inf
     g, g_h = rng.standard_normal(q.shape).astype(dtype), rng.standard_normal((2, 3, 70))
     options = {"attn_mask": mask, "is_causal": True, "softcap": 2.0}
-    truth = reference.attention_gradients(q, k, v, g, grad_lse=g_h, **options)
+    with remembering():
+        truth = reference.attention_gradients(q, k, v, g, grad_lse=g_h, **options)
     wanted = sum_over_repeats(truth.attn_mask, shape)
     runs = [
         at.attention_gradients(
@@ -143,7 +144,8 @@ def test_other_normalizers(rule: N.Normalizer, dtype: str) -> None:
         options: dict[str, Any] = {"normalizer": rule, "scale": np.float64(0.5), **more}
         with case(more):
             found = at.attention_gradients(q, k, v, g, **options)
-            truth = reference.attention_gradients(q, k, v, g, **options)
+            with remembering():
+                truth = reference.attention_gradients(q, k, v, g, **options)
             for name in ("query", "key", "value"):
                 near(getattr(found, name), getattr(truth, name), dtype)
             near(found.scale, truth.scale.sum(), dtype, np.abs(truth.query * q).sum())
@@ -164,7 +166,8 @@ def test_thresholds(rule: N.Normalizer, spread: float) -> None:
     g = np.random.default_rng(1).standard_normal(q.shape)
     for options in ({}, {"attn_mask": seen}, {"is_causal": True}):
         found = at.attention_gradients(q, k, v, g, normalizer=rule, **options)
-        truth = reference.attention_gradients(q, k, v, g, normalizer=rule, **options)
+        with remembering():
+            truth = reference.attention_gradients(q, k, v, g, normalizer=rule, **options)
         for name in ("query", "key", "value"):
             wanted = getattr(truth, name)
             mine = getattr(found, name)
@@ -304,7 +307,8 @@ def test_nan_in_rows_of_other_normalizers(
     arrays[array][1, 33, 2] = np.nan
     for rule in rules:
         found = at.attention_gradients(**arrays, normalizer=rule, **options)
-        truth = reference.attention_gradients(**arrays, normalizer=rule, **options)
+        with remembering():
+            truth = reference.attention_gradients(**arrays, normalizer=rule, **options)
         for each in ("query", "key", "value"):
             with case(rule, each):
                 np.testing.assert_array_equal(np.isnan(getattr(found, each)), np.isnan(getattr(truth, each)))

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import FLOAT_TYPES, STATISTICS, case, check, dtype_of, mask_cases, random_inputs
+from cases import FLOAT_TYPES, STATISTICS, case, check, dtype_of, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -20,26 +20,29 @@ SIZES = [(1, 1), (1, 40), (17, 33), (33, 17), (64, 64), (65, 130), (200, 129), (
 def test_against_the_twin(size: tuple[int, int]) -> None:
     n_queries, n_keys = size
     inputs = random_inputs(1, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys, value_dim=9)
-    for name, options in mask_cases(2, 2, n_queries, n_keys).items():
-        with case(name):
-            check(*inputs, **options)
+    with remembering():
+        for name, options in mask_cases(2, 2, n_queries, n_keys).items():
+            with case(name):
+                check(*inputs, **options)
 
 
 @pytest.mark.parametrize("right", [0, 1, 16, 64, 500, None])
 def test_windows(right: int | None) -> None:
     inputs = random_inputs(4, heads=1, n_queries=150, n_keys=140, head_dim=8)
-    for left in (0, 1, 15, 16, 63, 64, 65, 500, None):
-        for options in ({}, {"causal": "bottom_right"}):
-            with case(left, options):
-                check(*inputs, window=(left, right), **options)
+    with remembering():
+        for left in (0, 1, 15, 16, 63, 64, 65, 500, None):
+            for options in ({}, {"causal": "bottom_right"}):
+                with case(left, options):
+                    check(*inputs, window=(left, right), **options)
 
 
 @pytest.mark.parametrize("causal", [None, "top_left", "bottom_right"])
 def test_key_lengths(causal: Any) -> None:
     inputs = random_inputs(5, batch=(2,), n_queries=70, n_keys=140, head_dim=8)
-    for length in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140):
-        with case(length):
-            check(*inputs, key_lengths=np.array([length, 140 - length]), causal=causal)
+    with remembering():
+        for length in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140):
+            with case(length):
+                check(*inputs, key_lengths=np.array([length, 140 - length]), causal=causal)
 
 
 def low_masks(dtype: np.dtype[Any], n_queries: int, n_keys: int) -> tuple[np.ndarray, np.ndarray]:

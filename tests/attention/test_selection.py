@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import FLOAT_TYPES, case, mask_cases, random_inputs, rows_are_lost
+from cases import FLOAT_TYPES, case, mask_cases, random_inputs, remembering, rows_are_lost
 
 from tools.fuzz import build, check_attend, draw
 
@@ -54,7 +54,7 @@ def check(q: Any, k: Any, selected: Any, size: int | None, most: int, tokens: An
     """Mass, strongest keys and kinds of heads, against the twin in float64."""
     wide = [x.astype(np.float64) for x in (q, k)]
     dtype, atol = (np.float64, 1e-12) if q.dtype == np.float64 else (np.float32, 1e-5)
-    with np.errstate(all="ignore"):
+    with remembering(), np.errstate(all="ignore"):
         p = reference.attention_weights(*wide, **options)
         mass = reference.attention_mass(*wide, selected, block_size=size, **options)
         top = reference.top_keys(*wide, most, **options)

@@ -10,7 +10,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import expected, mask_cases, random_inputs
+from cases import bounds, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -30,7 +30,8 @@ def rows_of(shape: tuple[int, ...], scale: np.ndarray) -> np.ndarray:
 def check(q: Any, k: Any, target: Any, *, per: str = "row", **options: Any) -> at.ScaleSolution:
     """The solution against the twin: the float64 entropy at its scale is the target, to rounding."""
     found = at.solve_scale(q, k, target, per=per, on_infeasible="nan", **options)
-    truth = reference.solve_scale(q, k, target, per=per, **options)
+    with remembering():
+        truth = reference.solve_scale(q, k, target, per=per, **options)
     tolerance = 1e-9 if np.float64 in (q.dtype, k.dtype) else 1e-6
     np.testing.assert_array_equal(found.feasible, truth.feasible)
     np.testing.assert_allclose(found.highest, truth.highest, rtol=3e-7)
@@ -44,13 +45,14 @@ def check(q: Any, k: Any, target: Any, *, per: str = "row", **options: Any) -> a
         q, k, **{name: options[name] for name in ("enable_gqa", "layout") if name in options}
     ).shape[:-1]
     of_rows = rows_of(shape, scale)
-    rows = expected(q, k, names=("entropy",), scale=of_rows, **options)
-    entropy, limit = rows.numbers["entropy"]
-    seen = rows.scores.seen.any(-1)
+    with remembering():
+        rows = reference.attention_statistics(q, k, scale=of_rows, **options)
+        limit = bounds(q, k, None, rows, scale=of_rows, **options).entropy
+    seen = rows.n_visible > 0
     axes: Any = {"row": (), "head": (-1,), "all": tuple(range(-len(shape), 0))}[per]
     count = np.maximum(seen.sum(axes), 1)
     slack = tolerance + np.where(seen, limit, 0).sum(axes) / count
-    error = np.where(seen, entropy, 0).sum(axes) / count - target
+    error = np.where(seen, rows.entropy, 0).sum(axes) / count - target
     searched = truth.feasible & np.isfinite(found.scale) & (found.scale > 0)
     assert (np.abs(error) <= slack)[searched].all(), np.abs(error)[searched].max()
     return found
@@ -252,7 +254,8 @@ def test_hidden_numbers_are_never_read() -> None:
 def test_the_scale_is_that_of_bisection() -> None:
     q, k, _ = random_inputs(10, n_queries=40, n_keys=120, dtype="float64")
     for target in (0.2, 1.0, 3.0, 4.7):
-        truth = reference.solve_scale(q, k, target)
+        with remembering():
+            truth = reference.solve_scale(q, k, target)
         # To the tolerance over the slope: d entropy / d ln scale = -variance of the score.
         slope = reference.attention_statistics(q, k, scale=truth.scale).score_variance
         found = at.solve_scale(q, k, target, tolerance=1e-12)

@@ -13,7 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
-from attnscale.montecarlo import _run
+from attnscale.montecarlo import _dot_products, _run, _tally
 
 # One experiment of each engine, small; all take a sequence in `n` or `head_dim`.
 EXPERIMENTS = {
@@ -90,6 +90,16 @@ def test_the_standard_error_of_a_few_rows_is_unbiased(name):
         for count in counts[1:]:
             wanted = rows[:count].std(0, ddof=1) / np.sqrt(count)
             np.testing.assert_allclose(runs[count - 1][each].standard_error, wanted, rtol=1e-6, atol=1e-12)
+
+
+def test_the_variance_of_one_block_is_unbiased():
+    """From the mean powers of the fewest numbers that a run draws, each of 1 ... 4."""
+    x = np.random.default_rng(8).exponential(size=_dot_products._BLOCK)
+    powers = np.array([[(x**power).mean() for power in range(1, 5)]])
+    (variance, scaled, mean, _), _ = _dot_products.mc_dot_product_moments(
+        _tally.Tally.empty((4,)).add(powers), head_dim=8
+    )
+    np.testing.assert_allclose([variance, scaled, mean], [x.var(ddof=1), x.var(ddof=1) / 8, x.mean()])
 
 
 def test_a_case_does_not_depend_on_the_grid_around_it():

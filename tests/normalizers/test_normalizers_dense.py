@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from cases import case, check, dtype_of, mask_cases, random_inputs
+from cases import case, dtype_of, mask_cases, random_inputs
+from test_normalizers import check
 
 pytestmark = pytest.mark.levels
 
@@ -23,7 +24,7 @@ def test_every_mask(normalizer: N.Normalizer) -> None:
     _, k, v = random_inputs(2, batch=(2,), heads=1, n_queries=1, n_keys=700, dtype="float64")
     for mask, options in MASKS.items():
         with case(mask):
-            check(q / 100, k, v, normalizer=normalizer, enable_gqa=True, **options)
+            check(normalizer, q / 100, k, v, enable_gqa=True, **options)
 
 
 @pytest.mark.parametrize("normalizer", [N.Sparsemax(), N.Entmax(1.3), N.TopK(30)], ids=repr)
@@ -33,8 +34,8 @@ def test_a_handful_of_queries_under_every_mask(normalizer: N.Normalizer) -> None
     for mask, options in FEW_MASKS.items():
         with case(mask):
             for spread in (1, 0.01):
-                check(spread * q, k, v, normalizer=normalizer, enable_gqa=True, **options)
-            check(q, k, v, normalizer=normalizer, enable_gqa=True, **{**options, "scale": -0.5})
+                check(normalizer, spread * q, k, v, enable_gqa=True, **options)
+            check(normalizer, q, k, v, enable_gqa=True, **{**options, "scale": -0.5})
 
 
 @pytest.mark.parametrize("alpha", [1.04, 1.1, 1.15, 1.25, 4 / 3, 1.4, 1.7, 1.999, 2.2, 2.5, 4])
@@ -43,7 +44,7 @@ def test_every_kind_of_power(alpha: float, spread: float) -> None:
     # 1 / (alpha - 1) whole, half and neither; lists and kept scores.
     for n_keys in (200, 900):
         q, k, v = random_inputs(3, heads=1, n_queries=33, n_keys=n_keys, dtype="float64", spread=spread)
-        check(q, k, v, normalizer=N.Entmax(alpha))
+        check(N.Entmax(alpha), q, k, v)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -68,9 +69,7 @@ def test_ties_keep_the_first_keys(n_keys: int) -> None:
         N.Sparsemax(),
         N.Entmax(1.2),
     ):
-        found = at.attention(q, k, v, scale=2.0**-9, normalizer=normalizer)
-        wanted = reference.attention(q, k, v, scale=2.0**-9, normalizer=normalizer)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-12)
+        check(normalizer, q, k, v, scale=2.0**-9)
     first = at.attention(q, k, v, scale=0.0, normalizer=N.TopK(250))
     np.testing.assert_allclose(
         first, np.broadcast_to(v[:, None, :250].mean(2), first.shape), rtol=1e-12, atol=1e-13
@@ -81,7 +80,7 @@ def test_more_keys_than_one_sum_takes() -> None:
     for dtype in ("float32", "float64"):
         q, k, v = random_inputs(6, n_queries=3, n_keys=13000, dtype=dtype, spread=0.1)
         for normalizer in (N.Sparsemax(), N.Entmax(1.2), N.TopK(5000)):
-            check(q, k, v, normalizer=normalizer, scale=0.001)
+            check(normalizer, q, k, v, scale=0.001)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

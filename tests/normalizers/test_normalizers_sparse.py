@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from cases import check, random_inputs
+from cases import random_inputs
+from test_normalizers import check
 
 pytestmark = pytest.mark.levels
 
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.levels
 def test_rows_with_many_keys(normalizer: N.Normalizer, n_queries: int, dtype: str) -> None:
     q, k, v = random_inputs(1, heads=1, n_queries=n_queries, n_keys=2100, dtype=dtype, spread=0.02)
     q[:, ::2] *= 100  # every second row is sparse
-    rows = check(q, k, v, normalizer=normalizer)
-    check(q, k, v, normalizer=normalizer, causal="bottom_right", window=(1500, None))
+    rows = check(normalizer, q, k, v)
+    check(normalizer, q, k, v, causal="bottom_right", window=(1500, None))
     assert rows.support is not None
     if isinstance(normalizer, N.TopK):
         assert (rows.support == min(normalizer.k, 2100)).all()
@@ -37,8 +38,8 @@ def test_growing_scores_fill_the_list_again_and_again() -> None:
     k = np.arange(3000.0)[:, None] / 100
     q, v = np.ones((20, 1)), np.random.default_rng(0).standard_normal((3000, 4))
     for normalizer in (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.1), N.TopK(20)):
-        check(q, k, v, normalizer=normalizer, scale=1.0)
-        check(q, k, v, normalizer=normalizer, scale=-1.0)
+        check(normalizer, q, k, v, scale=1.0)
+        check(normalizer, q, k, v, scale=-1.0)
 
 
 @pytest.mark.parametrize("n_keys", [1, 5, 600, 1000, 2500])
@@ -207,7 +208,7 @@ def test_alpha_above_two_keeps_the_threshold_of_a_long_list() -> None:
     for seed in range(40):
         q, k, v = random_inputs(seed, n_queries=6, n_keys=1537, head_dim=3, value_dim=1)
         for alpha in (2.5, 3.0, 4.0):
-            check(q, k, v, normalizer=N.Entmax(alpha))
+            check(N.Entmax(alpha), q, k, v)
 
 
 def test_support_leaves_out_keys_whose_weight_vanishes() -> None:

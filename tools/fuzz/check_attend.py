@@ -70,10 +70,8 @@ def weight_rounding(q: Array, k: Array, v: Array | None, rule: Any) -> float:
 
 
 def result_type(*arrays: Array) -> np.dtype[Any]:
-    """Common type in native byte order; that of float16 and bfloat16 is float32, which holds both."""
-    kinds = {x.dtype.newbyteorder("=") for x in arrays}
-    narrow = {kind for kind in kinds if kind.itemsize == 2}
-    return np.result_type(*(kinds - narrow | {np.dtype(np.float32)} if len(narrow) > 1 else kinds))
+    """Common type in native byte order."""
+    return np.result_type(*(x.dtype.newbyteorder("=") for x in arrays))
 
 
 def row_type(form: SimpleNamespace) -> np.dtype[Any]:
@@ -271,13 +269,19 @@ def _wrong_argmax(seen: Array, truth: Any, key: Array, options: Case) -> Array:
     if mask is not None and mask.dtype != bool:
         return np.asarray(wrong)
     rows = oracle.rows_first(key, options.get("layout", "bhsd"))
-    rows = oracle.shared(rows, np.empty((*scores.s.shape[:-1], 0)), options.get("enable_gqa", False))
-    rows = np.broadcast_to(rows, (*scores.s.shape[:-2], *rows.shape[-2:])).astype(np.float64)
-    best = np.take_along_axis(rows, at_, -2)
-    earlier = scores.seen & (np.arange(n) < at_)
-    for channel in range(rows.shape[-1]):
-        earlier &= rows[..., None, :, channel] == best[..., channel, None]
-    return np.asarray(wrong | known & inside & earlier.any(-1))
+    rows = (
+        oracle.shared(rows, np.empty((*scores.s.shape[:-1], 0)), options.get("enable_gqa", False))
+        if options.get("enable_gqa")
+        else rows
+    )
+    _, same = (
+        np.unique(rows.reshape(-1, rows.shape[-1]).astype(np.float64), axis=0, return_inverse=True)
+        if rows.size
+        else (0, np.zeros(rows.shape[:-1], int))
+    )
+    ids = np.broadcast_to(same.reshape(rows.shape[:-1])[..., None, :], scores.s.shape)
+    equal = (ids == np.take_along_axis(ids, at_, -1)) & scores.seen & (np.arange(n) < at_)
+    return np.asarray(wrong | known & inside & equal.any(-1))
 
 
 def _of_distance(options: Case) -> bool:

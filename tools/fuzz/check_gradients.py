@@ -18,7 +18,7 @@ from .compare import Findings
 from .draw import Case, Draw, generator
 from .gradient_bounds import of_scores, of_weights
 
-__all__ = ["check", "draw", "expected"]
+__all__ = ["check", "draw"]
 
 Array = np.ndarray[Any, Any]
 _EVERY = (
@@ -77,7 +77,7 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
     if [x.tobytes() for x in used] != before:
         findings.fault("an input was written")
     with np.errstate(all="ignore"):
-        truth = expected(case, used, options, given)
+        truth = _truth(case, used, options, given)
         for name, (wanted, limit, free, dtype) in truth.found.items():
             _compare(name, getattr(found, name), wanted, limit, free, dtype, case, findings)
         _check_broken(found, truth, options, case, findings)
@@ -127,7 +127,7 @@ def _check_broken(found: Any, truth: SimpleNamespace, options: Case, case: Case,
 # ---- the oracle ---------------------------------------------------------------------------------
 
 
-def expected(case: Case, used: list[Array], options: Case, given: dict[str, Array]) -> SimpleNamespace:
+def _truth(case: Case, used: list[Array], options: Case, given: dict[str, Array]) -> SimpleNamespace:
     """Its `found`: name -> (gradient, limit, where there is no bound, type)."""
     layout, q, k, v = options.get("layout", "bhsd"), *used[:3]
     truth = check_attend.expected({"q": q, "k": k}, v, options, (), case, form=oracle.arithmetic(q, k, v))

@@ -31,17 +31,6 @@ constexpr int decode_rows = 8;
 /// Keys of a tile: it stays in L1 (measured: 32 beats 64 and 128 by 10 and 20 %).
 constexpr int decode_keys = 32;
 
-/// Elements of a cache line, T or those of 16 bits. The rows one tile ahead are asked for line by
-/// line, K while K is read and V while V is: in one burst they would stall the loads in hand
-/// (measured: 63 -> 79 % of read bandwidth on one core).
-template <class T>
-constexpr int line = static_cast<int>(64 / sizeof(T));
-
-/// Asks for a line into the second-level cache. Into the first level it would take one of the few
-/// places of loads that wait for memory (measured on Zen 4, two threads: 55 to 70 % of read
-/// bandwidth into L1, 89 to 92 % into L2, 84 to 91 % without asking).
-ATTNSCALE_INLINE void ask_for(const void* at) { __builtin_prefetch(at, 0, 2); }
-
 /// Lane i of the result: the sum of the lanes of v[i]. Each round folds vectors i and i + half
 /// into one that holds half of either.
 template <class T>
@@ -72,29 +61,72 @@ ATTNSCALE_INLINE vec<T> dot_lanes(const typename Elements::element* key, const T
 /// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. Every sum is
 /// taken in the same order: equal keys have equal scores wherever they stand, also where a rounding
 /// of the score decides the weights.
-template <class Elements, bool All, bool Ahead, class T>
+template <class Elements, bool All, class T>
 ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int keys, const T* query,
-                               int64_t head_dim, ptrdiff_t ahead, T* scores) {
-  using element = typename Elements::element;
+                               int64_t head_dim, T* scores) {
   constexpr int w = width<T>;
   vec<T> acc[w];
-  const element* k = key.data;
+  const auto* k = key.data;
 #pragma GCC unroll 16
   for (int i = 0; i < w; ++i) {
     acc[i] = broadcast(T(0));
     if (!All && i >= keys) continue;
-    if (Ahead)
-      for (int64_t c = 0; c < head_dim; c += line<element>) ask_for(k + ahead + c);
     acc[i] = dot_lanes<Elements>(k, query, head_dim);
     k += key.stride;
-    // One pointer that moves. Of its own the compiler makes one for each key, and one for each key
-    // ahead, anew for every tile (measured, keys in memory: 16 % more time for a row's entropy).
+    // One pointer that moves. Of its own the compiler makes one for each key, anew for every tile
+    // (measured, keys in memory: 16 % more time for a row's entropy).
     asm("" : "+r"(k));
   }
   store(scores, head_dim < w ? broadcast(T(0)) : sum_across<T>(acc));
   for (int64_t c = head_dim / w * w; c < head_dim; ++c)
     for (int i = 0; i < (All ? w : keys); ++i)
       scores[i] += query[c] * Elements::value(key.data[i * key.stride + c]);
+}
+
+/// The distance to the row that is asked for while `elements` of one are read: a page of memory, so
+/// that keys and values ahead leave most of L1 to those at hand (measured on Zen 5: half of it or
+/// twice as much costs 3 to 10 %).
+template <class E>
+ptrdiff_t page_ahead(ptrdiff_t stride, int64_t elements) {
+  const int64_t rows = 4096 / (elements * static_cast<int64_t>(sizeof(E)));
+  return (rows > 1 ? rows : 1) * stride;
+}
+
+/// Asks for `count` elements line by line, while others are read: in one burst the asking would
+/// stall the loads in hand.
+template <int count, class E>
+ATTNSCALE_INLINE void ask_for(const E* at) {
+  constexpr int line = 64 / static_cast<int>(sizeof(E));
+#pragma GCC unroll 1
+  for (int c = 0; c < count; c += line) __builtin_prefetch(at + c, 0, 3);
+}
+
+/// dot_rows of a full tile that lies in memory; beside(the key's remainder by 2) follows each key.
+/// No more than 4 keys are read in a row of instructions: a prefetcher of the CPU follows one of
+/// them, and one that reads every sixteenth key is in another page each time (measured on Zen 5: 20
+/// % more time).
+template <class Elements, class T, class Beside>
+ATTNSCALE_INLINE void dot_tile_beside(row_view<typename Elements::element> key, const T* query,
+                                      int64_t head_dim, T* scores, Beside&& beside) {
+  constexpr int w = width<T>, together = w < 4 ? w : 4;
+  const ptrdiff_t ahead = page_ahead<typename Elements::element>(key.stride, head_dim);
+  const auto* k = key.data;
+  for (int j = 0; j < decode_keys; j += w) {
+    vec<T> sum[w];
+    for (int i = 0; i < w; i += together)
+#pragma GCC unroll 4
+      for (int n = 0; n < together; ++n) {
+        for (int64_t c = 0; c < head_dim; c += 4 * w) ask_for<4 * w>(k + ahead + c);
+        sum[i + n] = dot_lanes<Elements>(k, query, head_dim);
+        beside(n % 2);
+        k += key.stride;
+        asm("" : "+r"(k));
+      }
+    store(scores + j, head_dim < w ? broadcast(T(0)) : sum_across<T>(sum));
+  }
+  for (int64_t c = head_dim / w * w; c < head_dim; ++c)
+    for (int j = 0; j < decode_keys; ++j)
+      scores[j] += query[c] * Elements::value(key.data[j * key.stride + c]);
 }
 
 template <class T>
@@ -128,10 +160,16 @@ class decode_scores {
   bool score(int r, const key_tile& tile, Rows k, vec<T>& high) {
     if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
     dot_tile(k, tile.keys, r);
-    if (has_distance_tables(b_))
-      apply_distance_tables_to_row(b_, r, tile.key, tile.keys, ws_.scores, ws_.bias);
-    high = finish_row(r, tile.keys, tile.masked);
+    high = finish_row(r, tile);
     return true;
+  }
+
+  /// Of a block of one row and a full tile without a mask, whose keys are read in place.
+  template <class Elements, class Beside>
+  ATTNSCALE_INLINE vec<T> score_beside(const key_tile& tile, row_view<typename Elements::element> k,
+                                       Beside&& beside) {
+    dot_tile_beside<Elements>(k, ws_.query, b_.head_dim, ws_.scores, beside);
+    return finish_row(0, tile);
   }
 
  private:
@@ -161,28 +199,27 @@ class decode_scores {
   template <class Elements>
   void dot_elements(row_view<typename Elements::element> k, int keys, int r) {
     const T* query = ws_.query + r * b_.head_dim;
-    const bool direct = is_read_in_place<T>(b_.key, b_.rows);
-    const ptrdiff_t ahead = r == 0 && direct ? decode_keys * k.stride : 0;
+    if (r == 0 && keys == decode_keys && is_read_in_place<T>(b_.key, b_.rows))
+      return dot_tile_beside<Elements>(k, query, b_.head_dim, ws_.scores, [](int) {});
     int j = 0;
-    for (; j + w <= keys; j += w) {
-      const decltype(k) some = {k.data + j * k.stride, k.stride};
-      if (ahead != 0)
-        dot_rows<Elements, true, true>(some, w, query, b_.head_dim, ahead, ws_.scores + j);
-      else
-        dot_rows<Elements, true, false>(some, w, query, b_.head_dim, 0, ws_.scores + j);
-    }
+    for (; j + w <= keys; j += w)
+      dot_rows<Elements, true>({k.data + j * k.stride, k.stride}, w, query, b_.head_dim,
+                               ws_.scores + j);
     if (j < keys)
-      dot_rows<Elements, false, false>({k.data + j * k.stride, k.stride}, keys - j, query,
-                                       b_.head_dim, 0, ws_.scores + j);
+      dot_rows<Elements, false>({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim,
+                                ws_.scores + j);
   }
 
   /// scores <- finished scores, `masked_score` in the room up to a full vector; returns the
   /// largest a lane.
-  vec<T> finish_row(int r, int keys, bool masked) {
+  vec<T> finish_row(int r, const key_tile& tile) {
+    const int keys = tile.keys;
+    if (has_distance_tables(b_))
+      apply_distance_tables_to_row(b_, r, tile.key, keys, ws_.scores, ws_.bias);
     const score_rule<T> rule(broadcast(scale_[r]), b_.form, static_cast<T>(b_.unit));
     vec<T> best = broadcast(masked_score<T>);
     for (int j = 0; j < keys; j += w) {
-      const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
+      const vec<T> bias = tile.masked ? load(ws_.bias + j) : broadcast(T(0));
       store(ws_.scores + j, rule(load(ws_.scores + j), bias));
       for (int i = keys; i < j + w; ++i) ws_.scores[i] = masked_score<T>;
       best = max_or(load(ws_.scores + j), best);

@@ -40,6 +40,7 @@ MEASURED = {
     "decode, 8 x (1, 65536) x 64, float32 / float16 / **bfloat16**, of the read bandwidth": (
         "decode decode_16_bits_float16 decode_16_bits_bfloat16"
     ),
+    "decode, 32 heads of queries on 8 of keys, float32, of the read bandwidth": "decode_grouped",
     "**window of 256, n = 16384, over the ideal**": "window",
     "off by one / sigmoid / softpick, over softmax": (
         "normalizers_softmax_1 normalizers_sigmoid normalizers_softpick"

@@ -143,24 +143,30 @@ def by_hand(session: Session, name: str) -> list[Row]:
 
 
 def decode(session: Session, name: str) -> list[Row]:
-    """Decoding with one query: bytes of K and V a second, over those of a mere read of the same memory."""
+    """Decoding with one query: bytes of K and V a second, over those of a mere read of the same memory.
+
+    Then with four heads of queries for each head of keys.
+    """
     keys = 65536
     rng = np.random.default_rng(0)
-    q = rng.standard_normal((8, 1, 64), np.float32)
     key_value = rng.standard_normal((2, 8, keys, 64), np.float32)
     k, v = key_value
     read = MemoryRead(key_value, session.threads)
-    measured = session.measure(
-        {OURS: lambda: attention(q, k, v), "read": read, **_torch_fused(session, q, k, v)}
-    )
-    flops = 4.0 * 8 * keys * 64
-    note = f"{key_value.nbytes / measured.samples.seconds(OURS) / 1e9:.1f} GB/s"
-    what = f"decode, 8 x (1, {keys}) x 64, of read bandwidth"
-    return [
-        measured.row(
-            name, what, Unit.SHARE, lambda m: m.speedup("read"), at_least(0.8), flops=flops, note=note
+    rows = []
+    for heads, row, target in ((8, name, 0.8), (32, f"{name}_grouped", 0.5)):
+        q = rng.standard_normal((heads, 1, 64), np.float32)
+        ours = partial(attention, q, k, v, enable_gqa=heads > 8)
+        fused = _torch_fused(session, q, k, v) if heads == 8 else {}
+        measured = session.measure({OURS: ours, "read": read, **fused})
+        note = f"{key_value.nbytes / measured.samples.seconds(OURS) / 1e9:.1f} GB/s"
+        of = "8" if heads == 8 else f"{heads} on 8"
+        what = f"decode, {of} x (1, {keys}) x 64, of read bandwidth"
+        flops = 4.0 * heads * keys * 64
+        speed = measured.row(
+            row, what, Unit.SHARE, lambda m: m.speedup("read"), at_least(target), flops=flops, note=note
         )
-    ]
+        rows.append(speed)
+    return rows
 
 
 def sliding_window(session: Session, name: str) -> list[Row]:

@@ -11,8 +11,10 @@
 
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
+#include "attnscale/threads.hpp"
 #include "blocks.hpp"
 #include "dispatch.hpp"
+#include "heads_as_rows.hpp"
 #include "kernels/tile/block.hpp"
 #include "near_scales.hpp"
 #include "scratch.hpp"
@@ -46,11 +48,12 @@ struct task_plan {
   std::int64_t group;  ///< blocks of a task
   std::int64_t tasks;  ///< of a head
 
-  task_plan(const attention_problem& p, std::int64_t rows) : block_rows(rows) {
+  /// given: the heads of the call, of which several may be the rows of one here. Bits depend on it.
+  task_plan(const attention_problem& p, std::int64_t rows, std::int64_t given) : block_rows(rows) {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
     // Only the sums of exponentials merge.
-    const bool few = blocks * heads < enough_tasks && traits_of(p.rule).is_exponential;
+    const bool few = blocks * given < enough_tasks && traits_of(p.rule).is_exponential;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
@@ -63,12 +66,12 @@ struct task_plan {
 
 class attention_run {
  public:
-  attention_run(const attention_problem& problem, const execution& how)
+  attention_run(const attention_problem& problem, const execution& how, std::int64_t given_heads)
       : p_(problem),
         how_(how),
         kernels_(attend_kernels_for(problem)),
         traits_(traits_of(problem.rule)),
-        plan_(problem, kernels_.block_rows) {
+        plan_(problem, kernels_.block_rows, given_heads) {
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (traits_.from_all_scores && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
   }
@@ -186,7 +189,13 @@ class attention_run {
 };
 
 void run_near(const attention_problem& problem, const execution& how) {
-  attention_run(problem, worth_sharing(how, forward_nanoseconds(problem)))();
+  const execution shared = worth_sharing(how, forward_nanoseconds(problem));
+  const auto heads = static_cast<std::int64_t>(problem.heads.size());
+  const heads_as_rows rows(problem, shared.num_threads > 0 ? shared.num_threads : num_threads());
+  if (rows.any())
+    attention_run(rows.problem(), shared, heads)();
+  else
+    attention_run(problem, shared, heads)();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])
       count_visible(problem, static_cast<std::int64_t*>(counts), how);

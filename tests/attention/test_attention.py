@@ -6,6 +6,7 @@ from __future__ import annotations
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale._results import NAMES
 from cases import EDGES, check, random_inputs
 
 pytestmark = pytest.mark.levels
@@ -44,6 +45,38 @@ def test_decoding_splits_keys(n_queries: int) -> None:
     inputs = random_inputs(n_queries, heads=2, n_queries=n_queries, n_keys=9000, head_dim=16, value_dim=4)
     check(*inputs)
     check(*inputs, causal="bottom_right", window=(5000, None))
+
+
+@pytest.mark.parametrize("group", [2, 8, 12])
+@pytest.mark.parametrize("n_keys", [1, 70, 9000])
+def test_decoding_reads_shared_keys_once_and_changes_no_bit(group: int, n_keys: int) -> None:
+    """Heads of one query that share keys are rows of one block, but where each has keys of its own."""
+    q, k, v = random_inputs(group, batch=(2,), heads=3, n_queries=1, n_keys=n_keys, head_dim=64)
+    rng = np.random.default_rng(group)
+    q = rng.standard_normal((2, 3 * group, 1, 64), np.float32)
+    own = [np.repeat(x, group, -3) for x in (k, v)]
+    lengths = np.array([n_keys, n_keys // 2])
+    for options in (
+        {"statistics": NAMES},
+        {"scale": rng.random((3 * group, 1)), "key_lengths": lengths},
+        {
+            "normalizer": at.normalizers.Sink(rng.random(3 * group)),
+            "causal": "bottom_right",
+            "window": (50, None),
+        },
+        {"attn_mask": rng.random((2, 3 * group, 1, n_keys)) < 0.5, "normalizer": "entmax15"},
+        {"attn_mask": rng.standard_normal((1, n_keys)), "layout": "bshd"},
+        {"normalizer": "sigmoid", "softcap": 2.0},
+    ):
+        swapped = options.get("layout") == "bshd"
+        query, key, value, *others = (x.swapaxes(-3, -2) if swapped else x for x in (q, k, v, *own))
+        for threads in (1, 2):
+            found = at.attention_statistics(
+                query, key, value, enable_gqa=True, num_threads=threads, **options
+            )
+            wanted = at.attention_statistics(query, *others, num_threads=threads, **options)
+            for name, x in vars(wanted).items():
+                np.testing.assert_array_equal(getattr(found, name), x, err_msg=f"{name} {list(options)}")
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])

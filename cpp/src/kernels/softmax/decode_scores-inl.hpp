@@ -23,10 +23,7 @@ namespace {
 
 using attnscale::mask_kind;
 using attnscale::detail::attend_block;
-
-/// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
-/// 0.8 of the panels' time at 8 rows, 1.1 at 12).
-constexpr int decode_rows = 8;
+using attnscale::detail::decode_rows;
 
 /// Keys of a tile: it stays in L1 (measured: 32 beats 64 and 128 by 10 and 20 %).
 constexpr int decode_keys = 32;

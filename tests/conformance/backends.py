@@ -320,7 +320,8 @@ def in_python() -> dict[str, Backend]:
         # A mode of PyTorch makes every call one of the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
         found["torch, operations"] = OnTensors("torch", around=in_blocks)
-        found["torch, another device"] = OnAnotherDevice(None, other_device.there, types=("float32",))
+        elsewhere = OnAnotherDevice(None, other_device.there, types=("float32",), around=in_blocks)
+        found["torch, another device"] = elsewhere
     if find_spec("jax"):
         found["JAX"] = OnJax()
     return found

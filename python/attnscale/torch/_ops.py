@@ -1,30 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention, the weights of rows and their scales as operators of PyTorch, with their backward passes."""
+"""Attention and the weights of rows as operators of PyTorch, with their backward passes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .._call.arrays import shape_in
-from .._call.call import Call
-from .._call.gradients import law_gradients, pull_back
+from .._call.gradients import pull_back
 from .._call.statistics import KEPT
 from .._call.weights import available, normalizer_of
 from .._homes import tensor
 from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
-from ..laws import Law
 from ..matrix import attention_weights
-from ..normalizers import Normalizer
-from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments, read_call
+from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments, TensorOptions, read_call
 from ._autograd import Differentiable, attend_backward_rule, attend_rule
-from ._blocks import scales_of_rows, weights_of_rows
+from ._blocks import weights_of_rows
 from ._device import backend_of, refuse_jit_trace
-from ._learned import Learned
 from ._tensors import array, check_on_cpu
 
 _N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
@@ -161,14 +157,6 @@ def differentiate_as_operator(
     return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
 
 
-def pull_back_output(
-    tensors: tuple[Any, ...], form: tuple[Any, ...], grad: torch.Tensor, wanted: list[bool]
-) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of the tensors LEARNABLE from the gradient `grad` of the output alone; no rows were kept."""
-    rows = (*(None,) * (1 + len(KEPT)), grad, *(None,) * len(_GRADIENTS))
-    return differentiate_as_operator(tensors, form, rows, wanted)
-
-
 # ---- autograd -----------------------------------------------------------------------------------
 
 
@@ -197,60 +185,26 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
 #: The operator ``attend`` under autograd, torch.func and the compiler.
 run = Differentiable(attend, _save, _pull_back, attend_rule)
 
-_SCHEMA = f"({SCHEMA}) -> Tensor"
-_SCALE = LEARNABLE.index("scale")
+# ---- weights ------------------------------------------------------------------------------------
 
 
-def row_weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    scale: Law | Learned | Tensor,
-    normalizer: Normalizer,
-    causal: int | None = None,
-    attn_mask: Tensor | None = None,
-    backend: str | None = None,
-) -> Tensor:
+def row_weights(query: Tensor, key: Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
 
     On the CPU the backward pass is that of attention whose values are unit vectors, and costs
     n_queries * n_keys^2 for each head.
     """
-    options = {"scale": scale, "normalizer": normalizer, "causal": causal, "attn_mask": attn_mask}
     call = read_call(query, key, None, options)
-    if backend_of(query.device, backend) != "core":
+    if backend_of(query.device, options.get("backend")) != "core":
         return weights_of_rows(call)
     refuse_jit_trace()
     found: Tensor = _weights(*call)
     return found
 
 
-def row_scales(
-    query: Tensor,
-    key: Tensor,
-    *,
-    scale: Law | Learned,
-    causal: int | None = None,
-    attn_mask: Tensor | None = None,
-    backend: str | None = None,
-) -> Tensor:
-    """The scale of each row by a law, no law of the distance, (..., heads, n_queries), in float64.
-
-    The scale has a gradient in the learned parameters of the law. What a law measures on a row counts as a
-    constant.
-    """
-    call = read_call(query, key, None, {"scale": scale, "causal": causal, "attn_mask": attn_mask})
-    if backend_of(query.device, backend) != "core":
-        return scales_of_rows(call)
-    refuse_jit_trace()
-    found: Tensor = _scales(*call)
-    return found
-
-
-# ---- weights ------------------------------------------------------------------------------------
-
-
-@torch.library.custom_op("attnscale::weights", mutates_args=(), device_types="cpu", schema=_SCHEMA)
+@torch.library.custom_op(
+    "attnscale::weights", mutates_args=(), device_types="cpu", schema=f"({SCHEMA}) -> Tensor"
+)
 def weights(*arguments: Any) -> Tensor:
     """The matrix of weights of a call without a value."""
     call = Arguments.of(arguments)
@@ -275,61 +229,10 @@ def _pull_back_weights(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     query, key, _, *others = ctx.saved_tensors
     n_keys = key.shape[-2]
     unit = torch.eye(n_keys, dtype=key.dtype).expand(*key.shape[:-1], n_keys)
-    wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
-    found = pull_back_output((query, key, unit, *others), ctx.form, grad, wanted)
+    rows = (*(None,) * (1 + len(KEPT)), grad, *(None,) * len(_GRADIENTS))  # none was kept
+    wanted = ctx.needs_input_grad[: len(LEARNABLE)]
+    found = differentiate_as_operator((query, key, unit, *others), ctx.form, rows, wanted)
     return (*found, *(None,) * (len(Arguments._fields) - len(found)))
 
 
 _weights = Differentiable(weights, _save_call, _pull_back_weights)
-
-
-# ---- scales -------------------------------------------------------------------------------------
-
-
-@torch.library.custom_op("attnscale::row_scales", mutates_args=(), device_types="cpu", schema=_SCHEMA)
-def scales(*arguments: Any) -> Tensor:
-    """The scale of every row of a call."""
-    call = _call(Arguments.of(arguments))
-    return torch.tensor(np.broadcast_to(call.scale, call.row_shape), dtype=torch.float64)
-
-
-@scales.register_fake
-def _(*arguments: Any) -> Tensor:
-    call = Arguments.of(arguments)
-    return call.query.new_empty(call.row_extents[0], dtype=torch.float64)
-
-
-@torch.library.custom_op(
-    "attnscale::row_scales_backward",
-    mutates_args=(),
-    device_types="cpu",
-    schema=f"({SCHEMA}, Tensor grad) -> Tensor",
-)
-def scales_backward(*arguments: Any) -> Tensor:
-    """The gradient of the learned parameters of the law, one after another."""
-    given = Arguments.of(arguments)
-    found = law_gradients(arguments[-1].numpy(), _call(given))
-    assert found is not None
-    parts = [np.asarray(found[name]).reshape(-1) for name in given.learned]
-    return torch.from_numpy(np.concatenate(parts))
-
-
-@scales_backward.register_fake
-def _(*arguments: Any) -> Tensor:
-    return torch.empty_like(arguments[_SCALE])
-
-
-def _pull_back_scales(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    found = [None] * len(Arguments._fields)
-    if ctx.needs_input_grad[_SCALE]:
-        found[_SCALE] = _scales_backward(*ctx.saved_tensors, *ctx.form, grad)
-    return tuple(found)
-
-
-def _call(arguments: Arguments) -> Call:
-    check_on_cpu(*arguments.tensors)
-    return arguments.on_arrays()
-
-
-_scales_backward = Differentiable(scales_backward)
-_scales = Differentiable(scales, _save_call, _pull_back_scales)

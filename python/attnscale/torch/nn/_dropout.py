@@ -18,11 +18,12 @@ from ..._call.rows import read_causal
 from ..._call.statistics import AttentionStatistics
 from ...laws import Law
 from ...normalizers import Sink, Softmax, SoftmaxN
-from .._arguments import TensorOptions
+from .._arguments import TensorOptions, read_call
 from .._autograd import by_loop, compute_again
+from .._blocks import scales_of_rows
 from .._functional import attention_statistics, watchers
 from .._learned import Sink as LearnedSink
-from .._ops import row_scales, row_weights
+from .._ops import row_weights
 from .._scores import Visible
 from .._tensors import joined
 from ._inputs import hidden_by, visible_by_place
@@ -138,8 +139,8 @@ def attend_with_dropout(
     causal, attn_mask = _offset(query, key, options), options.get("attn_mask")
     of_distance = isinstance(scale, Law) and scale.meaning.is_distance
     if not (of_distance or isinstance(scale, float)):
-        of_rows: Any = {"scale": scale, "attn_mask": attn_mask, "backend": options.get("backend")}
-        scale = row_scales(query, key, causal=causal, **of_rows)[lead]
+        of_rows = {"scale": scale, "causal": causal, "attn_mask": attn_mask}
+        scale = scales_of_rows(read_call(query, key, None, of_rows))[lead]
     call = _Call(
         query=query[lead],
         key=key[lead],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,16 +183,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         """
         check_tensors(query=query, key=key, value=value)
         if query.is_nested or key.is_nested or value.is_nested:
+            if not self.batch_first:
+                raise ValueError("batch_first must be True for nested tensors, got False")
+            wanted = {"need_weights": need_weights, "average_attn_weights": average_attn_weights}
+            attend = partial(self.forward, **wanted, is_causal=is_causal)
             masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
-            return self._of_nested(
-                query,
-                key,
-                value,
-                masks,
-                need_weights=need_weights,
-                average=average_attn_weights,
-                is_causal=is_causal,
-            )
+            return by_padding(attend, query, key, value, **masks)
         check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), batch_first=self.batch_first)
         batched = query.dim() == 3
         projected = self._project(query, key, value)
@@ -214,34 +211,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         weights = weights.roll(-len(more), -1) if is_causal and more else weights
         return output, weights.mean(dim=-3) if average_attn_weights else weights
 
-    def _of_nested(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        masks: dict[str, Tensor | None],
-        *,
-        need_weights: bool,
-        average: bool,
-        is_causal: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Output and weights of :meth:`forward` for nested tensors."""
-        if not self.batch_first:
-            raise ValueError("batch_first must be True for nested tensors, got False")
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> tuple[Tensor, Tensor | None]:
-            return self.forward(q, k, v, padding, need_weights, None, average, is_causal)
-
-        return by_padding(attend, query, key, value, **masks)
-
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: Dropout | None, options: dict[str, Any]
     ) -> Tensor:
         """The output of the heads; statistics go to ``rows``."""
-        if dropout is None:
-            found = attention_statistics(q, k, v, statistics=self.statistics, **options)
-        else:
-            found = attend_with_dropout(q, k, v, dropout=dropout, statistics=self.statistics, **options)
+        attend: Any = partial(attend_with_dropout, dropout=dropout) if dropout else attention_statistics
+        found = attend(q, k, v, statistics=self.statistics, **options)
         self.rows = found if self.statistics else None
         return found.output
 

@@ -177,7 +177,7 @@ def test_refused() -> None:
         ((q, k[..., :5], v), {}, "same last dimension .head_dim., got 8 and 5"),
         ((q, k, v[:, :4]), {}, "same number of keys, got 20 and 4"),
         ((q, k, v), {"num_threads": 2}, "num_threads must be None with backend='torch'"),
-        ((q, k, v), {"feature_map": "tanh"}, "feature_map must be one of"),
+        *(((q, k, v), {"feature_map": name}, "feature_map must be one of") for name in ("tanh", "given")),
         ((q, k, v), {"backend": "cuda"}, "backend must be one of"),
         ((there(q), k, v), {}, "must be on the device of query, elsewhere:0, got one on cpu"),
         ((there(q), there(k), there(v)), {"backend": "core"}, "backend='core' takes tensors on the CPU"),
@@ -190,6 +190,9 @@ def test_refused() -> None:
         at.torch.ssd(q, k, v, torch.zeros(7), backend="torch")
     with pytest.raises(ValueError, match="projection has no gradient"):
         at.torch.performer_attention(q, k, v, projection=DIRECTIONS.clone().requires_grad_())
+    for backend in ("core", "torch"):
+        with pytest.raises(ValueError, match="normalization must be one of 'softmax', 'scaling', got None"):
+            at.torch.efficient_attention(q, k, v, normalization=None, backend=backend)
     query = q.requires_grad_()
     (first,) = torch.autograd.grad(
         at.torch.linear_attention(query, k, v).square().sum(), query, create_graph=True

@@ -13,18 +13,21 @@ from torch import Tensor
 from .. import variants
 from .._call.arrays import shape_in
 from .._call.options import check_known, takes
-from .._checks import number, shown
+from .._checks import choose, number, shown
 from .._homes import tensor
+from ..variants._efficient import NORMALIZATIONS
 from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads
 from ._linear_blocks import attend_by_sums
 from ._tensors import array, autocast, check_on_cpu, check_one_device, check_tensors, row_extents
 
+#: The options that one family or another has for itself. Rows of linear_attention without a map are features.
+_OWN = ("log_decay", "projection", "feature_map", "normalization", "scale", "max_length")
 _SCHEMA = (
     "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "
-    "str feature_map, float? scale, int? max_length, str alignment, int? offset, bool enable_gqa, "
-    "str layout, int? num_threads"
+    "str? feature_map, str? normalization, float? scale, int? max_length, str alignment, int? offset, "
+    "bool enable_gqa, str layout, int? num_threads"
 )
 _N_ARGUMENTS = _SCHEMA.count(",") + 1
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
@@ -81,7 +84,7 @@ def efficient_attention(
     >>> at.torch.efficient_attention(q, k, v, is_causal=True).shape
     torch.Size([2, 50, 8])
     """
-    own = (None, None, normalization, _scale(scale), None)
+    own = {"normalization": choose("normalization", normalization, NORMALIZATIONS), "scale": _scale(scale)}
     return _run(efficient_attention, query, key, value, own, options)
 
 
@@ -117,15 +120,13 @@ def linear_attention(
     >>> at.torch.linear_attention(q, k, v, feature_map=features).shape
     torch.Size([2, 50, 8])
     """
-    name = feature_map
     if isinstance(feature_map, tuple) and len(feature_map) == 2:
         check_tensors(query=query, key=key)
         check_tensors(**dict(zip(("feature_map[0]", "feature_map[1]"), feature_map, strict=True)))
-        (query, key), name = feature_map, "given"
-    elif not isinstance(feature_map, str):
+        return _run(linear_attention, *feature_map, value, {}, options)
+    if not isinstance(feature_map, str):
         raise TypeError(f"feature_map must be a name or a pair of tensors, got {shown(feature_map)}")
-    own = (None, None, name, None, None)
-    return _run(linear_attention, query, key, value, own, options)
+    return _run(linear_attention, query, key, value, {"feature_map": feature_map}, options)
 
 
 @takes(CausalOptions)
@@ -154,8 +155,7 @@ def cosformer_attention(
     >>> at.torch.cosformer_attention(q, k, v, max_length=64).shape
     torch.Size([2, 50, 8])
     """
-    own = (None, None, "", None, max_length)
-    return _run(cosformer_attention, query, key, value, own, options)
+    return _run(cosformer_attention, query, key, value, {"max_length": max_length}, options)
 
 
 @takes(CausalOptions)
@@ -196,7 +196,7 @@ def performer_attention(
     check_tensors(projection=projection)
     if projection.requires_grad:
         raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
-    own = (None, projection, "", None if scale is None else _scale(scale), None)
+    own = {"projection": projection, "scale": None if scale is None else _scale(scale)}
     return _run(performer_attention, query, key, value, own, options)
 
 
@@ -227,8 +227,7 @@ def ssd(
     torch.Size([2, 50])
     """
     check_tensors(log_decay=log_decay)
-    own = (log_decay, None, "", None, None)
-    return _run(ssd, query, key, value, own, options)
+    return _run(ssd, query, key, value, {"log_decay": log_decay}, options)
 
 
 def _scale(scale: Any) -> float:
@@ -241,7 +240,7 @@ def _run(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    own: tuple[Any, ...],
+    own: dict[str, Any],
     options: Mapping[str, Any],
 ) -> Tensor:
     name, given = function.__name__, options.get
@@ -249,27 +248,23 @@ def _run(
     if any(option not in known for option in options):  # the compiler of PyTorch follows no signature
         check_known(function, options)
     check_tensors(query=query, key=key, value=value)
-    check_one_device(query.device, query, key, value, *(x for x in own if isinstance(x, Tensor)))
+    check_one_device(query.device, query, key, value, *(x for x in own.values() if isinstance(x, Tensor)))
     rows = autocast(query, key, value)
     enable_gqa, layout = given("enable_gqa", False), given("layout", "bhsd")
     if backend_of(query.device, given("backend")) == "torch":
         check_no_threads(given("num_threads"))
         masks = {"is_causal": given("is_causal", False), "causal": given("causal")}
-        return attend_by_sums(name, rows, _own_options(name, *own), masks, layout, gqa=enable_gqa)
+        return attend_by_sums(name, rows, _given(name, own), masks, layout, gqa=enable_gqa)
     aligned = alignment_of(given("is_causal", False), given("causal"))
-    found: Tensor = _attend(name, *rows, *own, *aligned, enable_gqa, layout, given("num_threads"))
+    form = *map(own.get, _OWN), *aligned, enable_gqa, layout, given("num_threads")
+    found: Tensor = _attend(name, *rows, *form)
     return found
 
 
-def _own_options(
-    name: str, log_decay: Any, projection: Any, kind: str, scale: float | None, max_length: int | None
-) -> dict[str, Any]:
-    """The options that only this family has, by their names."""
-    found = {"log_decay": log_decay, "projection": projection, "scale": scale, "max_length": max_length}
-    if kind:
-        own = "normalization" if name == "efficient_attention" else "feature_map"
-        found[own] = (None, None) if kind == "given" else kind
-    return {option: x for option, x in found.items() if x is not None}
+def _given(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a family was given, as the functions on arrays have them; a pair says: features."""
+    found = {option: x for option, x in own.items() if x is not None}
+    return {"feature_map": (None, None), **found} if name == "linear_attention" else found
 
 
 # ---- operators ----------------------------------------------------------------------------------
@@ -282,7 +277,7 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
         options["causal"] = alignment or offset
-    for option, x in _own_options(name, *own).items():
+    for option, x in _given(name, dict(zip(_OWN, own, strict=True))).items():
         options[option] = array(x) if isinstance(x, Tensor) else x
     if isinstance(options.get("feature_map"), tuple):
         options["feature_map"] = (array(query), array(key))

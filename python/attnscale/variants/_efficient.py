@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from .._call.types import Causal, Layout
 
-_NORMALIZATIONS = ("softmax", "scaling")
+NORMALIZATIONS = ("softmax", "scaling")
 
 
 def efficient_form(normalization: Any = "softmax", scale: Any = 1.0) -> LinearForm:
     """The form that these options ask for."""
-    choose("normalization", normalization, _NORMALIZATIONS)
+    choose("normalization", normalization, NORMALIZATIONS)
     factor = number("scale", scale)
     if normalization == "softmax":
         return LinearForm("exponential", "channels", factor)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -14,10 +13,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .. import normalizers
 from ..normalizers import Normalizer
-from ._autograd import compute_again
 from ._device import without_autocast
 from ._private import has_forward_derivatives
-from ._scores import Scores, rows_of_block
+from ._scores import Scores
 from ._tensors import joined
 
 
@@ -204,7 +202,6 @@ class BlockCall(NamedTuple):
     rule: Normalizer
     learnt: Learnt
     asked: tuple[str, ...]
-    row_shape: tuple[int, ...]
     of_one_type: bool  # whether the caller's tensors are of the type of the arithmetic
     is_causal: bool  # whether query i sees the keys 0 ... i, but for the mask
 
@@ -213,29 +210,20 @@ class BlockCall(NamedTuple):
         output = self._by_pytorch()
         if output is not None:
             return output, {}
-        parts = self.in_blocks(self._rows)
+        parts = self.scores.in_blocks(self._rows)
         if self.value is not None:
             output = joined(parts.pop(0), -2)
         return output, {name: joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
-    def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
-        """What a function makes of each block, the queries start ... stop - 1: its results block by block."""
-        n_queries = self.row_shape[-1]
-        step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
-        starts = range(0, max(n_queries, 1), step)
-        several = len(starts) > 1
-        blocks = [compute_again(function, i, min(i + step, n_queries), enabled=several) for i in starts]
-        return [list(each) for each in zip(*blocks, strict=True)]
-
     def weights(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Scores and weights of the queries start ... stop - 1, each (..., heads, rows, n_keys)."""
         scores, seen = self.scores.of_rows(start, stop)
-        shape = (*self.row_shape[:-1], stop - start, scores.shape[-1])
+        shape = (*self.scores.row_shape[:-1], stop - start, scores.shape[-1])
         return scores.expand(shape), self._weights(start, stop, scores, seen).of_keys.expand(shape)
 
     def matrix(self) -> Tensor:
         """The weights of all queries, (..., heads, n_queries, n_keys), written out on purpose."""
-        return self.weights(0, self.row_shape[-1])[1]
+        return self.weights(0, self.scores.row_shape[-1])[1]
 
     def _by_pytorch(self) -> Tensor | None:
         """The output by PyTorch's own attention, where that has the same meaning; else None.
@@ -260,7 +248,7 @@ class BlockCall(NamedTuple):
         if mask is not None:
             if begin is not None and mask.shape[-2] == 1:
                 return None
-            seen = scores.visible.of_rows(0, self.row_shape[-1])
+            seen = scores.visible.of_rows(0, self.scores.row_shape[-1])
             if seen is None or not bool(seen.any(-1).all()):
                 return None
         causal = begin is not None and seen is None
@@ -276,7 +264,7 @@ class BlockCall(NamedTuple):
         scores, seen = self.scores.of_rows(start, stop)
         weights = self._weights(start, stop, scores, seen)
         rows = _BlockRows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
-        shape = (*self.row_shape[:-1], stop - start)
+        shape = (*self.scores.row_shape[:-1], stop - start)
         found = [getattr(rows, name)().expand(shape) for name in self.asked]
         if self.value is None:
             return tuple(found)

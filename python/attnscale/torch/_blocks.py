@@ -87,7 +87,7 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
     if plan.distances is not None and row_shape[-1] and visible.n_keys:
         factor, offset = _tables(call, plan, plan.distances, wide)
     query = query * _scale(given, call, plan, row_shape, wide)
-    scores = Scores(query, key, visible, factor, offset, call.softcap)
+    scores = Scores(query, key, visible, row_shape, factor, offset, call.softcap)
     whole = factor is None and offset is None and (visible.mask is None or visible.mask.dtype == torch.bool)
     scores = scores._replace(finite=whole and _is_finite(query, key, value))
     return BlockCall(
@@ -96,7 +96,6 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
         rule=rule,
         learnt=_learnt(call, rule, row_shape),
         asked=asked,
-        row_shape=row_shape,
         of_one_type={x.dtype for x in call[:3] if x is not None} == {wide},
         is_causal=_is_causal(call),
     )

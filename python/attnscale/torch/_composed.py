@@ -15,13 +15,12 @@ from .._call.statistics import AttentionStatistics
 from .._checks import errors_of, shown
 from ..laws import Law
 from ._arguments import ScoreOptions, read_call
-from ._autograd import compute_again
 from ._blocks import scores_of
 from ._device import backend_of, without_autocast
 from ._functional import attention, attention_statistics
 from ._learned import Learned
 from ._private import is_traced
-from ._scores import Scores, rows_of_block
+from ._scores import Scores
 from ._tensors import autocast, check_tensors, common_type, joined, row_extents, shows, swap_heads, wide_type
 
 
@@ -301,18 +300,14 @@ def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: s
 
 def _from_blocks(scores: Scores, other: Scores) -> Tensor:
     """From blocks of both matrices of scores, which the backward pass computes again."""
-    n = scores.query.shape[-2]
-    step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
-    blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
-    parts = [compute_again(_of_rows, scores, other, *block, enabled=len(blocks) > 1) for block in blocks]
-    return joined(parts, -1)
 
+    def rows(start: int, stop: int) -> tuple[Tensor]:
+        log_p, log_other = (_log_softmax(*each.of_rows(start, stop)) for each in (scores, other))
+        hidden = torch.isneginf(log_p.detach()) | torch.isneginf(log_other.detach())
+        differences = log_p.masked_fill(hidden, 0.0) - log_other.masked_fill(hidden, 0.0)
+        return ((log_p.exp() * differences).sum(-1),)
 
-def _of_rows(scores: Scores, other: Scores, start: int, stop: int) -> Tensor:
-    """The divergence of the queries start ... stop - 1."""
-    log_p, log_other = (_log_softmax(*each.of_rows(start, stop)) for each in (scores, other))
-    hidden = torch.isneginf(log_p.detach()) | torch.isneginf(log_other.detach())
-    return (log_p.exp() * (log_p.masked_fill(hidden, 0.0) - log_other.masked_fill(hidden, 0.0))).sum(-1)
+    return joined(scores.in_blocks(rows)[0], -1)
 
 
 def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from ..laws._registry import open_law
 from ._arguments import SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._private import is_traced
-from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
+from ._scores import Scores, key_count, visible_of, wide_rows
 from ._tensors import array, stand_in, wide_type
 
 
@@ -113,12 +113,11 @@ class _Rows(Call):
             query * self.head_dim**-0.5,
             key,
             visible_of(self.tensors, self.row_shape, begin, end),
+            self.row_shape,
             softcap=self.tensors.softcap,
         )
-        n_queries, found = query.shape[-2], np.zeros(self.row_shape, dtype)
-        step = rows_of_block(self.row_shape, key.shape[-2])
-        for start in range(0, n_queries, step):
-            stop = min(start + step, n_queries)
+        found = np.zeros(self.row_shape, dtype)
+        for start, stop in scores.blocks():
             block, seen = scores.of_rows(start, stop)
             seen = torch.ones_like(block, dtype=torch.bool) if seen is None else seen.expand(block.shape)
             found[..., start:stop] = measure(block, seen)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from .._call.arrays import shape_in
 from .._checks import fit_to
 from ._arguments import Arguments
+from ._autograd import compute_again
 from ._tensors import repeat_heads, shows, swap_heads, wide_type
 
 #: Largest number of scores of a block, over all heads: 128 MiB of float32.
@@ -50,11 +52,6 @@ def at_distances(table: Tensor, distances: Tensor) -> Tensor:
     steps = distances.abs().clamp(max=table.shape[-1] - 1)
     lead = torch.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     return table.expand(*lead, table.shape[-1]).gather(-1, steps.expand(*lead, steps.shape[-1]))
-
-
-def rows_of_block(row_shape: tuple[int, ...], n_keys: int) -> int:
-    """Number of queries of a block: as many as keep its scores within a limit, and at least one."""
-    return max(1, _PAIRS // max(1, math.prod(row_shape[:-1]) * n_keys))
 
 
 def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -102,12 +99,24 @@ class Scores(NamedTuple):
     query: Tensor  # times the scale
     key: Tensor
     visible: Visible
-    factor: Tensor | None = (
-        None  # of the product, by distance: that of query i and key j at n_queries - 1 - i + j
-    )
+    row_shape: tuple[int, ...]  # (..., heads, n_queries)
+    #: Of the product, by distance: that of query i and key j at n_queries - 1 - i + j.
+    factor: Tensor | None = None
     offset: Tensor | None = None  # of the score, by distance
     softcap: float | None = None
     finite: bool = False  # whether no input is NaN or infinite, and no score can be
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """The first query of each block and the one past its last: at least one, and few enough to hold."""
+        n_queries, pairs = self.row_shape[-1], math.prod(self.row_shape[:-1]) * self.key.shape[-2]
+        step = max(1, _PAIRS // max(1, pairs))
+        return [(i, min(i + step, n_queries)) for i in range(0, max(n_queries, 1), step)]
+
+    def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
+        """What a function makes of the queries start ... stop - 1 of each block: its results, by block."""
+        blocks = self.blocks()
+        found = [compute_again(function, *each, enabled=len(blocks) > 1) for each in blocks]
+        return [list(each) for each in zip(*found, strict=True)]
 
     def of_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         """Scores (..., rows, n_keys) of queries start ... stop - 1, -inf at hidden keys, and what is visible.

@@ -87,7 +87,7 @@ def attention_mass(
             member = _members(rows_of(wanted, start, stop), n_keys, block_size)
             return ((block.weights(start, stop)[1] * member).sum(-1),)
 
-        return joined(block.in_blocks(mass)[0], -1)
+        return joined(block.scores.in_blocks(mass)[0], -1)
 
 
 @hinted
@@ -135,7 +135,7 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
             there &= ~torch.isnan(weights.detach()).any(-1, keepdim=True)
             return found.where(there, -1), weights.gather(-1, found)
 
-        index, weight = (joined(parts, -2) for parts in block.in_blocks(strongest))
+        index, weight = (joined(parts, -2) for parts in block.scores.in_blocks(strongest))
     return TopKeys(pad(index, (0, k - most), value=-1), pad(weight, (0, k - most)))
 
 
@@ -196,7 +196,7 @@ def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack
             total, away = weights.sum(-1), (weights * distance).sum(-1)
             return *found, (away / total.where(total != 0, 1)).where(total != 0, math.nan)
 
-        previous, itself, first, *more = (joined(parts, -1) for parts in block.in_blocks(rows))
+        previous, itself, first, *more = (joined(parts, -1) for parts in block.scores.in_blocks(rows))
     induction = None if tokens is None else more[0]
     return HeadKinds(previous, itself, first, induction, more[-1])
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Unpack
 
 import torch
@@ -262,15 +261,9 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
 @torch.compiler.assume_constant_result
 def _load_triton(device_type: str) -> None:
     """Make the kernels in Triton those of the operator on a type of device; the compiler does not look in."""
-    _register_triton(device_type)
+    from ._triton._operator import register  # imports Triton, which may take a second
 
-
-@lru_cache
-def _register_triton(device_type: str) -> None:
-    from ._triton._operator import register, registered  # imports Triton, which may take a second
-
-    if device_type not in registered:
-        register(device_type)
+    register(device_type)
 
 
 # ---- a plain call, without the dispatcher of PyTorch, which takes longer than a small attention ------

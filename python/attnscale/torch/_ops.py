@@ -31,6 +31,11 @@ def _outputs(count: int) -> str:
     return f"({', '.join(['Tensor'] * count)})"
 
 
+def filled(like: torch.Tensor, *found: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """What an operator returns, which has a tensor for everything: an empty one for what there is not."""
+    return tuple(like.new_empty(0) if x is None else x for x in found)
+
+
 # ---- forward ------------------------------------------------------------------------------------
 
 
@@ -42,12 +47,10 @@ def _outputs(count: int) -> str:
 )
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """The output, then the statistics in the order of NAMES; those not asked for are empty tensors."""
-    call, asked = Arguments.of(arguments), arguments[-1]
+    call = Arguments.of(arguments)
     check_on_cpu(*call.tensors)
-    output, rows = attend_arrays(call, asked)
-    new = call.query.new_empty
-    given = new(0) if output is None else output
-    return given, *(rows[name] if name in rows else new(0) for name in NAMES)
+    output, rows = attend_arrays(call, arguments[-1])
+    return filled(call.query, output, *map(rows.get, NAMES))
 
 
 def attend_arrays(
@@ -64,16 +67,13 @@ def attend_arrays(
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     call, asked = Arguments.of(arguments), arguments[-1]
     rows, dtype = call.row_extents
-    new = call.query.new_empty
-    output = new(0)
+    new, output = call.query.new_empty, None
     if call.value is not None:
         shape = (*rows, call.value.shape[-1])
         output = new(shape_in(call.layout, shape), dtype=dtype)
     floats = torch.float64 if dtype == torch.float64 else torch.float32
-    return output, *(
-        new(rows, dtype=torch.int64 if name in COUNTS else floats) if name in asked else new(0)
-        for name in NAMES
-    )
+    found = {name: new(rows, dtype=torch.int64 if name in COUNTS else floats) for name in asked}
+    return filled(call.query, output, *map(found.get, NAMES))
 
 
 # ---- backward -----------------------------------------------------------------------------------
@@ -91,8 +91,7 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """The gradients of the tensors LEARNABLE; those that are not wanted are empty tensors."""
     call, wanted = Arguments.of(arguments), arguments[-1]
     check_on_cpu(*call.tensors)
-    found = differentiate(call, arguments[_N_ARGUMENTS:-1], wanted)
-    return tuple(call.query.new_empty(0) if x is None else x for x in found)
+    return filled(call.query, *differentiate(call, arguments[_N_ARGUMENTS:-1], wanted))
 
 
 def differentiate(
@@ -135,12 +134,9 @@ def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> 
 
 @attend_backward.register_fake
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(
-        torch.empty(given.shape, dtype=given.dtype, device=given.device)
-        if want
-        else arguments[0].new_empty(0)
-        for given, want in zip(arguments, arguments[-1], strict=False)
-    )
+    given = zip(arguments, arguments[-1], strict=False)
+    found = (torch.empty(x.shape, dtype=x.dtype, device=x.device) if want else None for x, want in given)
+    return filled(arguments[0], *found)
 
 
 _backward = Differentiable(attend_backward, rule=attend_backward_rule)

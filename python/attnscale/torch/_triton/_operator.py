@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -20,9 +20,8 @@ from ... import normalizers
 from ..._call.arrays import shape_in
 from ..._call.statistics import KEPT
 from ..._results import DIFFERENTIABLE, NAMES, statistic_names
+from .. import _ops
 from .._arguments import LEARNABLE, Arguments
-from .._ops import attend as attend_operator
-from .._ops import attend_backward as backward_operator
 from .._row_plan import RowPlan, plan_rows
 from .._tensors import swap_heads
 from ._backward import backward
@@ -115,9 +114,6 @@ def _sum_to(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.float().sum_to_size(padded).reshape(shape)
 
 
-#: Types of devices for which the kernels are those of the operators.
-registered: set[str] = set()
-
 #: What the kernels call the learnable tensors of a call.
 _FIELDS = {**{name: name for name in ("query", "key", "value", "scale", "sink")}, "attn_mask": "mask"}
 
@@ -140,16 +136,11 @@ def differentiate(
     `rows` are the output and KEPT as far as the forward pass had them, then the gradients of the output and
     of DIFFERENTIABLE.
     """
-    given, folding = call.tensors, Folding.of(call)
-    n = 1 + len(KEPT)
+    folding, n = Folding.of(call), 1 + len(KEPT)
     gradients = _folded(("output", *DIFFERENTIABLE), rows[n:], folding)
     names = [name for name, want in zip(LEARNABLE, wanted, strict=True) if want]
     if not gradients:
-        found = {
-            name: torch.zeros_like(cast(Tensor, x))
-            for name, x in zip(LEARNABLE, given, strict=False)
-            if name in names
-        }
+        found = {name: torch.zeros_like(getattr(call, name)) for name in names}
     else:
         kept = _folded(KEPT, rows[1:n], folding)
         output = None if rows[0] is None else folding.array(rows[0], folding.heads)
@@ -161,24 +152,21 @@ def differentiate(
     return tuple(found.get(name) for name in LEARNABLE)
 
 
-def register(device_type: str = "cuda") -> None:
+@cache
+def register(device_type: str) -> None:
     """Make these functions the kernels of the operators for a type of device, which ROCm calls "cuda" too."""
 
     def attend_kernel(*arguments: Any) -> tuple[Tensor, ...]:
-        call, asked = Arguments.of(arguments), arguments[-1]
-        output, rows = attend(call, asked)
-        new = call.query.new_empty
-        given = new(0) if output is None else output
-        return given, *(rows[name] if name in rows else new(0) for name in NAMES)
+        call = Arguments.of(arguments)
+        output, rows = attend(call, arguments[-1])
+        return _ops.filled(call.query, output, *map(rows.get, NAMES))
 
     def backward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
         call = Arguments.of(arguments)
-        found = differentiate(call, arguments[len(call) : -1], arguments[-1])
-        return tuple(call.query.new_empty(0) if x is None else x for x in found)
+        return _ops.filled(call.query, *differentiate(call, arguments[len(call) : -1], arguments[-1]))
 
-    attend_operator.register_kernel(device_type, attend_kernel)
-    backward_operator.register_kernel(device_type, backward_kernel)
-    registered.add(device_type)
+    _ops.attend.register_kernel(device_type, attend_kernel)
+    _ops.attend_backward.register_kernel(device_type, backward_kernel)
 
 
 # ---- a call as a problem ------------------------------------------------------------------------

@@ -47,8 +47,7 @@ class Learned:
 
     def __init__(self, law: Any, **parameters: Tensor) -> None:
         for name, tensor in parameters.items():
-            if not isinstance(tensor, Tensor) or tensor.ndim > 1:
-                raise TypeError(f"{name} must be a tensor of shape () or (heads,), got {shown(tensor)}")
+            _check(name, tensor)
         # The law as text, which the operator takes and the compiler does not look into.
         self.spelling = law if isinstance(law, str) else laws.get(law).spelling
         self.parameters = parameters
@@ -74,6 +73,13 @@ class Learned:
         if not self.parameters:
             raise TypeError(f"a parameter of {self.spelling!r} must be given as a tensor, got none")
         check_learnable(open_law(self.spelling, tuple(self.parameters)), self.parameters)
+
+
+def _check(name: str, given: Any, instead: str = "", *, of_heads: bool = True) -> None:
+    """Refuse what is no tensor of a number, or of one for each head."""
+    if not isinstance(given, Tensor) or given.ndim > of_heads:
+        shape = "() or (heads,)" if of_heads else "()"
+        raise TypeError(f"{name} must be a tensor of shape {shape}, got {shown(given)}{instead}")
 
 
 def _numbers(tensor: Tensor) -> Any:
@@ -106,10 +112,7 @@ class Scaled(Learned):
     """
 
     def __init__(self, law: Any, factor: Tensor) -> None:
-        if not isinstance(factor, Tensor) or factor.ndim > 1:
-            raise TypeError(
-                f"factor must be a tensor of shape () or (heads,), got {shown(factor)}; 2 * law is a law, too"
-            )
+        _check("factor", factor, "; 2 * law is a law, too")
         #: The law that is multiplied, as text that :func:`attnscale.laws.get` reads.
         self.law = law if isinstance(law, str) else laws.get(law).spelling
         self.factor = factor
@@ -162,11 +165,7 @@ class Sigmoid:
     """
 
     def __init__(self, bias: Tensor) -> None:
-        if not isinstance(bias, Tensor) or bias.ndim > 1:
-            raise TypeError(
-                f"bias must be a tensor of shape () or (heads,), got {shown(bias)}; "
-                "attnscale.normalizers.Sigmoid takes a number"
-            )
+        _check("bias", bias, "; attnscale.normalizers.Sigmoid takes a number")
         self.bias = bias
 
 
@@ -195,9 +194,5 @@ class Entmax:
     """
 
     def __init__(self, alpha: Tensor) -> None:
-        if not isinstance(alpha, Tensor) or alpha.ndim:
-            raise TypeError(
-                f"alpha must be a tensor of shape (), got {shown(alpha)}; "
-                "attnscale.normalizers.Entmax takes a number"
-            )
+        _check("alpha", alpha, "; attnscale.normalizers.Entmax takes a number", of_heads=False)
         self.alpha = alpha

@@ -210,7 +210,18 @@ class Monitor(Tabled):
         object
             The callback that the trainer got.
         """
-        return attach(self, trainer, by=choose("by", by, ("layer", "head")))
+        choose("by", by, ("layer", "head"))
+        homes = [each.__module__ for each in type(trainer).__mro__]
+        if any(home.startswith("transformers.") for home in homes) and hasattr(trainer, "add_callback"):
+            callback = _of_transformers(self, trainer, by)
+            trainer.add_callback(callback)
+            return callback
+        for package in ("lightning.pytorch", "pytorch_lightning"):
+            if any(home.startswith(f"{package}.") for home in homes) and hasattr(trainer, "callbacks"):
+                callback = _of_lightning(self, package, by)
+                trainer.callbacks.append(callback)
+                return callback
+        raise TypeError(f"trainer must be a Trainer of transformers or of Lightning, got {shown(trainer)}")
 
     def scalars(self, *, by: str = "layer") -> dict[str, float]:
         """The last step that was recorded, as loggers take it: a number for each name.
@@ -332,25 +343,7 @@ def _limit(name: str, value: float) -> float:
     return limit
 
 
-_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
-
-
-def attach(monitor: Any, trainer: Any, *, by: str) -> Any:
-    """Give the trainer a callback that records its steps and logs the scalars; return the callback."""
-    homes = [each.__module__ for each in type(trainer).__mro__]
-    if any(home.startswith("transformers.") for home in homes) and hasattr(trainer, "add_callback"):
-        callback = _of_transformers(monitor, trainer, by)
-        trainer.add_callback(callback)
-        return callback
-    for package in _LIGHTNING:
-        if any(home.startswith(f"{package}.") for home in homes) and hasattr(trainer, "callbacks"):
-            callback = _of_lightning(monitor, package, by)
-            trainer.callbacks.append(callback)
-            return callback
-    raise TypeError(f"trainer must be a Trainer of transformers or of Lightning, got {shown(trainer)}")
-
-
-def _of_transformers(monitor: Any, trainer: Any, by: str) -> Any:
+def _of_transformers(monitor: Monitor, trainer: Any, by: str) -> Any:
     from transformers import TrainerCallback
 
     class MonitorCallback(TrainerCallback):
@@ -371,7 +364,7 @@ def _of_transformers(monitor: Any, trainer: Any, by: str) -> Any:
     return MonitorCallback()
 
 
-def _of_lightning(monitor: Any, package: str, by: str) -> Any:
+def _of_lightning(monitor: Monitor, package: str, by: str) -> Any:
     base: Any = importlib.import_module(package).Callback
 
     class MonitorCallback(base):

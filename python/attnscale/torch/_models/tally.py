@@ -14,11 +14,14 @@ import torch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Statistics of which the extreme counts, not the mean, and what combines them.
-EXTREMES = {"max_score": torch.maximum, "min_score": torch.minimum}
-#: What rows that do not count have instead of the extreme.
-_NONE = {"max_score": -torch.inf, "min_score": torch.inf}
-_EXTREME_OF = {"max_score": torch.amax, "min_score": torch.amin}
+#: How the rows of a head become one number, how two calls do, and what stands for a row that does not count.
+_SUMS = (torch.sum, torch.add, 0.0)
+#: Those of statistics of which the extreme counts, not the mean.
+_EXTREMES = {
+    "max_score": (torch.amax, torch.maximum, -torch.inf),
+    "min_score": (torch.amin, torch.minimum, torch.inf),
+}
+_COUNT = ""  # stands for how many rows count
 
 
 class Tally:
@@ -26,7 +29,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, torch.Tensor]] = {}
-        self._counts: dict[str, torch.Tensor] = {}
 
     def add(
         self,
@@ -42,33 +44,25 @@ class Tally:
         seen = rows["n_visible"] > 0
         if real is not None:
             seen &= real[:, None]
-        before = self._found.get(layer)
-        count = seen.sum(dim=(0, 2))
-        self._counts[layer] = count if before is None else self._counts[layer] + count
-        found = {}
+        found = {_COUNT: seen.sum(dim=(0, 2))}
         for name in statistics:
-            values = rows[name].double()
-            if name in EXTREMES:
-                now = _EXTREME_OF[name](torch.where(seen, values, _NONE[name]), dim=(0, 2))
-                found[name] = now if before is None else EXTREMES[name](before[name], now)
-            else:
-                now = torch.where(seen, values, 0.0).sum(dim=(0, 2))
-                found[name] = now if before is None else before[name] + now
+            of_rows, _, none = _EXTREMES.get(name, _SUMS)
+            found[name] = of_rows(torch.where(seen, rows[name].double(), none), dim=(0, 2))
+        if layer in self._found:
+            before = self._found[layer]
+            found = {name: _EXTREMES.get(name, _SUMS)[1](before[name], x) for name, x in found.items()}
         self._found[layer] = found
 
     def result(self) -> dict[str, dict[str, NDArray[np.float64]]]:
         """The statistics of each head, by layer and name, of the layers that have rows which count."""
         return {
-            layer: self._of_layer(layer, found)
+            layer: {
+                name: (x if name in _EXTREMES else x / found[_COUNT].double()).cpu().numpy()
+                for name, x in found.items()
+                if name != _COUNT
+            }
             for layer, found in self._found.items()
-            if bool(self._counts[layer].any())
-        }
-
-    def _of_layer(self, layer: str, found: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        count = self._counts[layer].double()
-        return {
-            name: (values if name in EXTREMES else values / count).cpu().numpy()
-            for name, values in found.items()
+            if bool(found[_COUNT].any())
         }
 
 

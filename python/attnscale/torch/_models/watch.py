@@ -139,7 +139,7 @@ class Watch:
         if module is None:
             return
         with torch.no_grad(), _unwatched():
-            found = read(self._attribute(_HEADS), *args, **kwargs)
+            found = read(self._heads(), *args, **kwargs)
             if read is of_sdpa and is_one_row(self._running[-1]):
                 found = unpacked(found)
             place = Place(module, self._calls[module])
@@ -150,10 +150,10 @@ class Watch:
             heads = heads if found.product is None else key_heads(found.product.key)
             self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
 
-    def _attribute(self, names: tuple[str, ...]) -> int | None:
-        """The first whole number that a module that runs has under one of the names, from the inside."""
+    def _heads(self) -> int | None:
+        """How many heads of queries the modules that run say they have, the innermost first."""
         for running in reversed(self._running):
-            for name in names:
+            for name in _HEADS:
                 if isinstance(found := getattr(running.module, name, None), int) and found > 0:
                     return found
         return None

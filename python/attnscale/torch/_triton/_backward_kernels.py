@@ -60,43 +60,24 @@ class Sight(NamedTuple):
 
 
 @triton.jit
-def terms_of(terms, batch, head, rows, n):
-    """The numbers of a block of rows, for x in base 2."""
-    scale = load_vector(terms.scale, batch, head, rows, n, 0.0).to(tl.float32)
-    lse = load_vector(terms.lse, batch, head, rows, n, 0.0) * LOG2E
-    constant = load_vector(terms.constant, batch, head, rows, n, 0.0)
-    slope = load_vector(terms.slope, batch, head, rows, n, 0.0) * LN2
+def terms_of(terms, batch, head, rows, n, AXIS: tl.constexpr):
+    """The numbers of a block of rows, for x in base 2, as a column (AXIS 1) or as a row of a tile (0)."""
+    scale = _numbers(terms.scale, batch, head, rows, n, 0.0, AXIS).to(tl.float32)
+    lse = _numbers(terms.lse, batch, head, rows, n, 0.0, AXIS) * LOG2E
+    constant = _numbers(terms.constant, batch, head, rows, n, 0.0, AXIS)
+    slope = _numbers(terms.slope, batch, head, rows, n, 0.0, AXIS) * LN2
     curve, share, peak, argmax = None, None, None, None
     if terms.curve is not None:
-        curve = load_vector(terms.curve, batch, head, rows, n, 0.0) * (LN2 * LN2)
-        share = load_vector(terms.share, batch, head, rows, n, 0.0)
-        peak = load_vector(terms.peak, batch, head, rows, n, 0.0)
-        argmax = load_vector(terms.argmax, batch, head, rows, n, -1).to(tl.int32)
+        curve = _numbers(terms.curve, batch, head, rows, n, 0.0, AXIS) * (LN2 * LN2)
+        share = _numbers(terms.share, batch, head, rows, n, 0.0, AXIS)
+        peak = _numbers(terms.peak, batch, head, rows, n, 0.0, AXIS)
+        argmax = _numbers(terms.argmax, batch, head, rows, n, -1, AXIS).to(tl.int32)
     return Terms(scale, lse, constant, slope, curve, share, peak, argmax)
 
 
 @triton.jit
-def terms_along(x):
-    """The numbers as a column: rows of a tile are queries."""
-    curve, share, peak, argmax = None, None, None, None
-    if x.curve is not None:
-        curve, share = x.curve[:, None], x.share[:, None]
-        peak, argmax = x.peak[:, None], x.argmax[:, None]
-    return Terms(
-        x.scale[:, None], x.lse[:, None], x.constant[:, None], x.slope[:, None], curve, share, peak, argmax
-    )
-
-
-@triton.jit
-def terms_across(x):
-    """The numbers as a row: columns of a tile are queries."""
-    curve, share, peak, argmax = None, None, None, None
-    if x.curve is not None:
-        curve, share = x.curve[None, :], x.share[None, :]
-        peak, argmax = x.peak[None, :], x.argmax[None, :]
-    return Terms(
-        x.scale[None, :], x.lse[None, :], x.constant[None, :], x.slope[None, :], curve, share, peak, argmax
-    )
+def _numbers(x, batch, head, rows, n, other, AXIS: tl.constexpr):
+    return tl.expand_dims(load_vector(x, batch, head, rows, n, other), AXIS)
 
 
 @triton.jit
@@ -213,8 +194,8 @@ def gradients_of_queries(
     if gradient is not None:
         g = load_rows(rows_of_head(gradient, batch, head), first, n_queries, DV, PAD_DV, BLOCK_M, False)
     k, v = rows_of_head(key, batch, head // groups), rows_of_head(value, batch, head // groups)
-    pairs, numbers = pairs_of_head(mask, batch, head), terms_of(terms, batch, head, rows, n_queries)
-    block = _QueryBlock(q, g, k, v, pairs, terms_along(numbers), softcap, rows, low, high)
+    pairs, numbers = pairs_of_head(mask, batch, head), terms_of(terms, batch, head, rows, n_queries, 1)
+    block = _QueryBlock(q, g, k, v, pairs, numbers, softcap, rows, low, high)
     sums = tl.zeros([BLOCK_M, PAD_D], tl.float32)
     span = tiles_of(low, high, rows < n_queries, n_keys, BLOCK_N, mask is not None)
     for start in range(span.full, span.last, BLOCK_N):
@@ -224,7 +205,7 @@ def gradients_of_queries(
         sums = _add_keys(sums, block, n_keys, start, D, DV, PAD_DV, BLOCK_N, True, WIDEN)
     q, _ = clean(q)  # a row that sees no key has the gradient 0, whatever it holds
     store_vector(found_scale, index, rows, n_queries, tl.sum(sums * q.to(tl.float32), 1))
-    store_rows(sums * numbers.scale[:, None], rows_of_head(found, batch, head), first, n_queries, D)
+    store_rows(sums * numbers.scale, rows_of_head(found, batch, head), first, n_queries, D)
 
 
 # ---- key and value, for a block of keys, from the queries that see them ----------------------------
@@ -275,7 +256,7 @@ def _add_queries(
         inside = (rows[None, :] >= block.begin[:, None]) & (rows[None, :] < block.end[:, None])
         sight = seen_of(inside, block.mask, rows[None, :], block.keys[:, None])
         q, _ = clean(q)
-    terms = terms_across(terms_of(block.terms, block.batch, block.head, rows, n_queries))
+    terms = terms_of(block.terms, block.batch, block.head, rows, n_queries, 0)
     keys = block.keys[:, None]
     p, _, du = gradient_of_scores(products, dp, terms, block.softcap, keys, sight, PARTIAL)
     of_key, of_value = add_product(sums.key, (du * terms.scale).to(q.dtype), q, WIDEN), sums.value
@@ -341,7 +322,7 @@ def _of_tile(
     low, high = interval_of(begin, end, batch, head, rows, n_queries, n_keys)
     inside = (keys >= low[:, None]) & (keys < high[:, None])
     sight = seen_of(inside, pairs_of_head(mask, batch, head), rows[:, None], keys)
-    numbers = terms_along(terms_of(terms, batch, head, rows, n_queries))
+    numbers = terms_of(terms, batch, head, rows, n_queries, 1)
     _, ds, _ = gradient_of_scores(products, dp, numbers, softcap, keys, sight, True)
     return ds
 

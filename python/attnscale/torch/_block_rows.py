@@ -28,12 +28,12 @@ class Learnt(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The weights of a block of rows, and which keys count in statistics."""
+    """The weights of a block of rows, and of what they are: of all keys, and of a sink behind them."""
 
     of_keys: Tensor  # 0 where the key is hidden
     counted: Tensor | None  # True where a key counts for lse and support; None: every key
-    sink: Tensor | None = None  # (..., rows, 1): the weight of the outcome that is no key
-    logit: Tensor | None = None  # score of the outcome that is no key
+    scores: Tensor  # of all outcomes; -inf: of none that counts
+    of_all: Tensor
 
 
 def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
@@ -42,20 +42,19 @@ def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt)
     if isinstance(rule, normalizers.SoftmaxN):
         logit = scores.new_full((), math.log(rule.n))
     if logit is not None:
-        logit = logit.to(scores.dtype).expand(*scores.shape[:-1], 1)
-        both = torch.cat((scores, logit), -1).softmax(-1)
-        return Weights(both[..., :-1], seen, both[..., -1:], logit)
+        outcomes = torch.cat((scores, logit.to(scores.dtype).expand(*scores.shape[:-1], 1)), -1)
+        weights = outcomes.softmax(-1)
+        return Weights(weights[..., :-1], seen, outcomes, weights)
     if isinstance(rule, (normalizers.Sigmoid, normalizers.ReLU, normalizers.Softpick)):
         return _of_single_scores(rule, scores, seen, learnt)
-    if seen is not None:
-        empty = ~seen.any(-1, keepdim=True)
-        scores = scores.masked_fill(empty, 0.0)
-    counted = seen
+    counted, outcomes = seen, scores
     if isinstance(rule, normalizers.TopK):
         counted = _among_largest(scores, rule.k)
         counted = counted if seen is None else counted & seen
-        scores = scores.masked_fill(~counted & ~torch.isnan(scores), -math.inf)
-        scores = scores if seen is None else scores.masked_fill(empty, 0.0)
+        outcomes = scores.masked_fill(~counted & ~torch.isnan(scores), -math.inf)
+    if seen is not None:
+        empty = ~seen.any(-1, keepdim=True)
+    scores = outcomes if seen is None else outcomes.masked_fill(empty, 0.0)
     is_sparse = isinstance(rule, (normalizers.Sparsemax, normalizers.Entmax))
     if is_sparse:
         fixed = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
@@ -64,11 +63,12 @@ def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt)
         assert isinstance(rule, (normalizers.Softmax, normalizers.TopK))
         weights = scores.softmax(-1)
     weights = weights if seen is None else weights.masked_fill(empty, 0.0)
-    return Weights(weights, weights > 0 if is_sparse else counted)
+    return Weights(weights, weights > 0 if is_sparse else counted, outcomes, weights)
 
 
 def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
     """Weights that are functions of single scores, which need not add up to 1."""
+    outcomes = scores
     if seen is not None:
         # Any finite number serves: the weight is set to 0 later, so the gradient is 0 and not 0 * inf.
         scores = scores.masked_fill(~seen, 0.0)
@@ -76,7 +76,8 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
         n = _count(scores, seen)
         given = -n.log() if rule.bias is None else rule.bias
         weights = torch.sigmoid(scores + (given if learnt.bias is None else learnt.bias.to(scores.dtype)))
-        return Weights(weights if seen is None else weights.masked_fill(~seen, 0.0), seen)
+        weights = weights if seen is None else weights.masked_fill(~seen, 0.0)
+        return Weights(weights, seen, outcomes, weights)
     if isinstance(rule, normalizers.Softpick):
         weights = _softpick(scores, seen, rule.eps)
     else:
@@ -85,7 +86,7 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
         positive = positive.square() if isinstance(rule, normalizers.SquaredReLU) else positive
         total = positive.sum(-1, keepdim=True) if rule.divide == "sum" else _count(scores, seen)
         weights = positive / torch.where(total == 0, 1, total)
-    return Weights(weights, weights > 0)
+    return Weights(weights, weights > 0, outcomes, weights)
 
 
 def _count(scores: Tensor, seen: Tensor | None) -> Tensor:
@@ -263,7 +264,7 @@ class BlockCall(NamedTuple):
         """Output and statistics of the queries start ... stop - 1."""
         scores, seen = self.scores.of_rows(start, stop)
         weights = self._weights(start, stop, scores, seen)
-        rows = _BlockRows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
+        rows = _BlockRows(scores, seen, weights)
         shape = (*self.scores.row_shape[:-1], stop - start)
         found = [getattr(rows, name)().expand(shape) for name in self.asked]
         if self.value is None:
@@ -312,7 +313,6 @@ class _BlockRows(NamedTuple):
     scores: Tensor
     seen: Tensor | None  # None: every key
     weights: Weights
-    is_cut: bool  # whether some visible keys do not count in lse
 
     def output(self, value: Tensor, *, finite: bool) -> Tensor:
         """The weighted values. One that is not finite reaches the rows that see it, and no other."""
@@ -331,16 +331,12 @@ class _BlockRows(NamedTuple):
         return output * torch.where(reached, found, 1.0)
 
     def lse(self) -> Tensor:
-        scores, counted = self.scores, self.weights.counted
-        if self.is_cut and counted is not None:
-            scores = scores.masked_fill(~counted & ~torch.isnan(scores), -math.inf)
-        if self.weights.logit is not None:
-            scores = torch.cat((scores, self.weights.logit), -1)
-        return scores.logsumexp(-1)
+        return self.weights.scores.logsumexp(-1)
 
     def entropy(self) -> Tensor:
-        found = _entropy(self.weights.of_keys)
-        return found if self.weights.sink is None else found + _entropy(self.weights.sink)
+        # Without the terms p = 0, where the derivative of -p ln p is infinite.
+        weights = self.weights.of_all
+        return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
 
     def max_score(self) -> Tensor:
         return _largest(self.scores, -math.inf)
@@ -350,19 +346,15 @@ class _BlockRows(NamedTuple):
         return -_largest(-scores, -math.inf)
 
     def mean_score(self) -> Tensor:
-        mean = (self.weights.of_keys * self._shown()).sum(-1)
-        return mean if self.weights.sink is None else mean + (self.weights.sink * self.weights.logit)[..., 0]
+        return (self.weights.of_all * self._shown()).sum(-1)
 
     def score_variance(self) -> Tensor:
-        mean = self.mean_score()[..., None]
-        variance = (self.weights.of_keys * (self._shown() - mean).square()).sum(-1)
-        if self.weights.sink is None or self.weights.logit is None:
-            return variance
-        return variance + (self.weights.sink * (self.weights.logit - mean).square())[..., 0]
+        weights, scores = self.weights.of_all, self._shown()
+        mean = (weights * scores).sum(-1, keepdim=True)
+        return (weights * (scores - mean).square()).sum(-1)
 
     def concentration(self) -> Tensor:
-        found = self.weights.of_keys.square().sum(-1)
-        return found if self.weights.sink is None else found + self.weights.sink[..., 0].square()
+        return self.weights.of_all.square().sum(-1)
 
     def renyi2(self) -> Tensor:
         squares = self.concentration()
@@ -382,26 +374,21 @@ class _BlockRows(NamedTuple):
         return _largest(self.weights.of_keys, 0.0)
 
     def sink_weight(self) -> Tensor:
-        if self.weights.sink is not None:
-            return self.weights.sink[..., 0]
-        return 0 * self.weights.of_keys.sum(-1)  # NaN where the row is NaN
+        keys, every = self.weights.of_keys, self.weights.of_all
+        return 0 * keys.sum(-1) if every is keys else every[..., -1]  # NaN where the row is NaN
 
     def support(self) -> Tensor:
         return self._counted(self.weights.counted)
 
     def _shown(self) -> Tensor:
-        """The scores, but 0 at hidden keys."""
-        return self.scores if self.seen is None else self.scores.masked_fill(~self.seen, 0.0)
+        """The scores of all outcomes, but 0 where they are hidden."""
+        scores = self.weights.scores
+        return scores if self.weights.counted is None else scores.masked_fill(scores == -math.inf, 0.0)
 
     def _counted(self, there: Tensor | None) -> Tensor:
         if there is None:
             return torch.tensor(self.scores.shape[-1], device=self.scores.device)
         return there.sum(-1)
-
-
-def _entropy(weights: Tensor) -> Tensor:
-    """The sum of -p ln p without the terms p = 0, where the derivative is infinite."""
-    return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
 
 
 def _largest(x: Tensor, of_none: float) -> Tensor:

@@ -90,20 +90,10 @@ class Folding(NamedTuple):
             return x.reshape(self.row_shape)
         return swap_heads(x.reshape(*self.row_shape, x.shape[-1]), self.layout)
 
-    def gradient_of_array(self, gradient: Tensor, given: Tensor) -> Tensor:
-        """The gradient of query, key or value, summed over the axes along which it was repeated."""
-        shape = shape_in(self.layout, given.shape)
-        found = _sum_to(gradient.reshape(*self.batch, *gradient.shape[1:]), shape).to(given.dtype)
-        return swap_heads(found, self.layout).contiguous()
-
-    def gradient_of_rows(self, gradient: Tensor, given: Tensor) -> Tensor:
-        """The gradient of numbers that broadcast to rows, from one for each row."""
-        return _sum_to(gradient.reshape(self.row_shape), tuple(given.shape)).to(given.dtype)
-
-    def gradient_of_pairs(self, gradient: Tensor, given: Tensor) -> Tensor:
-        """The gradient of numbers of pairs, from one that has axes of length 1 or whole ones."""
+    def gradient(self, gradient: Tensor, shape: Sequence[int]) -> Tensor:
+        """The gradient of a tensor of this shape, summed over the axes along which it was repeated."""
         batch = self.batch if gradient.shape[0] > 1 else (1,) * len(self.batch)
-        return _sum_to(gradient.reshape(*batch, *gradient.shape[1:]), tuple(given.shape)).to(given.dtype)
+        return _sum_to(gradient.reshape(*batch, *gradient.shape[1:]), tuple(shape))
 
 
 def _sum_to(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -232,15 +222,15 @@ def _device_of(call: Arguments) -> AbstractContextManager[Any]:
 def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
     """The gradient of a tensor of the call from that of a field of the problem."""
     given = cast(Tensor, getattr(call, name))
+    shape: tuple[int, ...] = tuple(given.shape)
     if name in ("query", "key", "value"):
-        return folding.gradient_of_array(gradient, given)
-    if name == "attn_mask":
-        return folding.gradient_of_pairs(gradient, given)
+        found = folding.gradient(gradient, shape_in(call.layout, shape))
+        return swap_heads(found.to(given.dtype), call.layout).contiguous()
     if name == "scale" and call.law:
         return _of_law(gradient, call, folding, plan)
     if name == "sink" and given.ndim == 1 and call.query.ndim > 2:
-        return folding.gradient_of_rows(gradient, given[:, None]).reshape(given.shape)
-    return folding.gradient_of_rows(gradient, given)
+        shape = (*shape, 1)
+    return folding.gradient(gradient, shape).reshape(given.shape).to(given.dtype)
 
 
 def _of_law(gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:

@@ -120,32 +120,28 @@ def differential_attention(
     query1, key1, query2, key2, value = tensors
     narrow = common_type(x.dtype for x in tensors)
     wide = value.to(wide_type((narrow,)))  # 16-bit outputs would be rounded before the difference
+    layout = options.get("layout", "bhsd")
     with without_autocast(value.device):
-        first = attention(query1, key1, wide, **options)
-        second = attention(query2, key2, wide, **options)
+        maps = ((query1, key1), (query2, key2))
+        first, second = (swap_heads(attention(q, k, wide, **options), layout) for q, k in maps)
     if first.shape != second.shape:
         raise ValueError(
             "both maps must have the same heads and queries, got outputs of the shapes "
             f"{tuple(first.shape)} and {tuple(second.shape)}"
         )
-    swapped = options.get("layout") == "bshd" and query1.ndim > 2
-    return (first - _share(lam, first, swapped=swapped) * second).to(narrow)
+    share = _share(lam, first) if isinstance(lam, Tensor) else lam
+    return swap_heads((first - share * second).to(narrow), layout)
 
 
-def _share(lam: float | Tensor, output: Tensor, *, swapped: bool) -> float | Tensor:
+def _share(lam: Tensor, output: Tensor) -> Tensor:
     """The factor lam in a shape that multiplies an output, to whose rows it broadcasts."""
-    if not isinstance(lam, Tensor):
-        return lam
-    rows = (output.transpose(-3, -2) if swapped else output).shape[:-1]
+    rows = output.shape[:-1]
     extents = zip(reversed(lam.shape), reversed(rows), strict=False)
     if lam.ndim > len(rows) or any(n not in (1, m) for n, m in extents):
         raise ValueError(
             f"lam must broadcast to (..., heads, n_queries) = {tuple(rows)}, got shape {tuple(lam.shape)}"
         )
-    share = lam.to(output.dtype)[..., None]
-    while swapped and share.ndim < 3:
-        share = share[None]
-    return share.transpose(-3, -2) if swapped else share
+    return lam.to(output.dtype)[..., None]
 
 
 _OF_SCORES = frozenset(ScoreOptions.__annotations__)

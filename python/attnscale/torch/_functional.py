@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from .._call.arrays import shape_in
 from .._call.lost_rows import warn_of_lost_rows
 from .._call.options import check_known, takes
 from .._call.statistics import KEPT, AttentionStatistics
@@ -20,7 +21,7 @@ from ._blocks import attend_in_blocks
 from ._device import Kernel, backend_of, refuse_jit_trace
 from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
 from ._private import apply_of, is_eager
-from ._tensors import array, check_one_device, on_cpu
+from ._tensors import array, check_one_device, on_cpu, swap_heads
 from ._triton import _support
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)
@@ -206,11 +207,10 @@ def attention_spans(
     >>> at.torch.attention_spans(q, k, [1, 3], is_causal=True)[0, -1]
     tensor([0.2500, 0.7500])
     """
-    swapped = options.get("layout") == "bshd" and key.ndim > 2
-    members = torch.from_numpy(members_of(on_cpu(lengths), on_cpu(ids), key.shape[-3 if swapped else -2]))
+    layout = options.get("layout", "bhsd")
+    members = torch.from_numpy(members_of(on_cpu(lengths), on_cpu(ids), shape_in(layout, key.shape)[-2]))
     query, key = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (query, key))
-    found = attention(query, key, members.to(key.device, key.dtype), **options)
-    return found.swapaxes(-3, -2) if swapped else found
+    return swap_heads(attention(query, key, members.to(key.device, key.dtype), **options), layout)
 
 
 def _run(

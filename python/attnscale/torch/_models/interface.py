@@ -225,17 +225,15 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of one layer; transformers calls this function.
 
     Arrays are (batch, heads, n, dim), the mask is that of the mask interface or the model's own, and options
-    are named as transformers names them, also those for :func:`call_options`. The output is (batch,
+    are those of :func:`call_options`. The output is (batch,
     n_queries, heads, value_dim); the whole matrix of weights is never in memory.
     """
-    options = call_options(module, query, key, attention_mask, scaling=scaling, is_causal=is_causal, **given)
+    options = call_options(module, query, key, attention_mask, **given)
     if not dropout:
         swapped = (x.transpose(1, 2) for x in (query, key, value))
         return attention(*swapped, layout="bshd", **options), None

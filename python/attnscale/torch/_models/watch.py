@@ -105,7 +105,8 @@ class Watch:
                 register_module_forward_hook(self._leave_other, always_call=True),
             ):
                 self._looking.callback(hook.remove)
-            self._looking.enter_context(_OwnCalls(self))
+            _functional.watchers.append(self)
+            self._looking.callback(_functional.watchers.remove, self)
             mode = _Mode(self)
             watching.add(id(mode))
             self._looking.callback(watching.discard, id(mode))
@@ -150,6 +151,26 @@ class Watch:
             heads = heads if found.product is None else key_heads(found.product.key)
             self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
 
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        statistics: tuple[str, ...],
+        options: Mapping[str, Any],
+    ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+        """Show a call of this package with the arguments of :func:`attend_plain`, and compute it."""
+        computed = partial(attention_statistics, query, key, value, statistics=statistics, **options)
+        found = self.around(query, key, options, computed)
+        return found.output, tuple(getattr(found, name) for name in statistics)
+
+    def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
+        """Show a call with these options, and compute it."""
+        for each in _functional.watchers:
+            each.seen(of_own, query, key, options)
+        with _unwatched():
+            return compute()
+
     def _heads(self) -> int | None:
         """How many heads of queries the modules that run say they have, the innermost first."""
         for running in reversed(self._running):
@@ -189,39 +210,6 @@ class _Mode(TorchFunctionMode):
             if weights is not None:
                 self._watch.seen(of_weights, *weights)
         return out
-
-
-class _OwnCalls:
-    """While it is open, this package's attention on tensors shows its calls, and is not looked into."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def __enter__(self) -> None:
-        _functional.watchers.append(self)
-
-    def __exit__(self, *error: object) -> None:
-        _functional.watchers.remove(self)
-
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None,
-        statistics: tuple[str, ...],
-        options: Mapping[str, Any],
-    ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-        """Show a call with the arguments of :func:`attend_plain`, and compute it."""
-        computed = partial(attention_statistics, query, key, value, statistics=statistics, **options)
-        found = self.around(query, key, options, computed)
-        return found.output, tuple(getattr(found, name) for name in statistics)
-
-    def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
-        """Show a call with these options, and compute it."""
-        for each in _functional.watchers:
-            each._watch.seen(of_own, query, key, options)
-        with _unwatched():
-            return compute()
 
 
 @contextmanager

@@ -94,6 +94,9 @@ def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options:
     options = {name: wide(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     if isinstance(options.get("normalizer"), at.torch.Sink):
         options["normalizer"] = at.torch.Sink(wide(options["normalizer"].logits))
+    if isinstance(law := options.get("scale"), at.torch.Learned):
+        parameters = {name: wide(x) for name, x in law.parameters.items()}
+        options["scale"] = at.torch.Learned(law.spelling, **parameters)
     found = at.torch.attention_statistics(*tensors, statistics=tuple(statistics), backend="core", **options)
     return {name: x for name, x in found._asdict().items() if x is not None}
 

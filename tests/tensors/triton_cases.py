@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import attnscale as at
 import torch
 import triton_calls as calls
 from triton_calls import (
@@ -40,57 +41,102 @@ def run(name: str) -> None:
 # ---- options ------------------------------------------------------------------------------------
 
 
-@case
-def every_statistic() -> None:
-    grouped(rows_of_heads(), EVERY_STATISTIC)
-
-
-@case
-def causal_in_the_other_layout() -> None:
-    tensors = [draw(1, 20, 2, 12), draw(1, 20, 1, 12), draw(1, 20, 1, 20)]
-    grouped(tensors, is_causal=True, layout="bshd")
-
-
-@case
-def aligned_at_the_bottom_right() -> None:
-    grouped(rows_of_heads(n_keys=35), causal="bottom_right", window=(17, None))
-
-
-@case
-def full_tiles_between_partial_ones() -> None:
-    grouped(rows_of_heads(17, 70), causal="bottom_right", window=(45, None))
-
-
-@case
-def an_offset_that_leaves_rows_without_keys() -> None:
-    grouped(rows_of_heads(), EVERY_STATISTIC, causal=-3)
-
-
-@case
-def key_lengths_of_which_one_is_0() -> None:
-    tensors = [draw(2, 2, 5, 12), draw(2, 2, 35, 12), draw(2, 2, 35, 20)]
-    compare(tensors, window=(3, 20), key_lengths=torch.tensor([0, 33]))
-
-
-@case
-def packed_documents() -> None:
-    documents = torch.arange(35).floor_divide(9)
-    grouped(rows_of_heads(35, 35), document_ids=documents, is_causal=True)
-
-
-@case
-def a_boolean_mask_that_hides_a_row() -> None:
+def hides_a_row() -> Any:
+    """A mask under which a query sees no key."""
     mask = torch.rand(19, 21, generator=calls.generator) > 0.4
     mask[3] = False
-    grouped(rows_of_heads(), EVERY_STATISTIC, attn_mask=mask.to(calls.device))
+    return mask.to(calls.device)
 
 
-@case
-def a_float_mask_and_a_softcap() -> None:
+def biases() -> dict[str, Any]:
+    """A float mask with entries of -inf."""
     mask = draw(1, 19, 21)
     with torch.no_grad():
         mask[:, 2] = mask[..., 4] = -torch.inf
-    grouped(rows_of_heads(), attn_mask=mask, softcap=1.5, learnt=[mask])
+    return learns(attn_mask=mask)
+
+
+def scales() -> dict[str, Any]:
+    """Scales of rows of either sign."""
+    scale = draw(2, 19)
+    with torch.no_grad():
+        scale[0, 2] = 0.0
+    return learns(scale=scale)
+
+
+def learns(**options: Any) -> dict[str, Any]:
+    """Options that are tensors, which are learned."""
+    return {**options, "learnt": list(options.values())}
+
+
+def in_type(dtype: Any) -> list[Any]:
+    """Query, key and value of a type."""
+    return [x.detach().to(dtype).requires_grad_() for x in rows_of_heads()]
+
+
+def a_learned_law() -> None:
+    s, b = draw(2), draw()
+    law = at.torch.Learned("ssmax", s=s, b=b)
+    grouped(rows_of_heads(17, 17), ("entropy",), within=5e-6, is_causal=True, scale=law, learnt=[s, b])
+
+
+def a_learned_sink() -> None:
+    logits = draw(2)
+    tensors = [draw(2, 2, 5, 12), draw(2, 2, 19, 12), draw(2, 2, 19, 20)]
+    every = tuple(name for name in EVERY_STATISTIC if name not in ("max_weight", "max_score"))
+    options = {"normalizer": at.torch.Sink(logits), "key_lengths": torch.tensor([18, 0])}
+    compare(tensors, every, learnt=[logits], **options)
+
+
+CASES |= {
+    "every statistic": lambda: grouped(rows_of_heads(), EVERY_STATISTIC),
+    "causal in the other layout": lambda: grouped(
+        [draw(1, 20, 2, 12), draw(1, 20, 1, 12), draw(1, 20, 1, 20)], is_causal=True, layout="bshd"
+    ),
+    "aligned at the bottom right": lambda: grouped(
+        rows_of_heads(n_keys=35), causal="bottom_right", window=(17, None)
+    ),
+    "full tiles between partial ones": lambda: grouped(
+        rows_of_heads(17, 70), causal="bottom_right", window=(45, None)
+    ),
+    "an offset that leaves rows without keys": lambda: grouped(rows_of_heads(), EVERY_STATISTIC, causal=-3),
+    "key lengths of which one is 0": lambda: compare(
+        [draw(2, 2, 5, 12), draw(2, 2, 35, 12), draw(2, 2, 35, 20)],
+        window=(3, 20),
+        key_lengths=torch.tensor([0, 33]),
+    ),
+    "packed documents": lambda: grouped(
+        rows_of_heads(35, 35), document_ids=torch.arange(35).floor_divide(9), is_causal=True
+    ),
+    "a boolean mask that hides a row": lambda: grouped(
+        rows_of_heads(), EVERY_STATISTIC, attn_mask=hides_a_row()
+    ),
+    "a float mask and a softcap": lambda: grouped(rows_of_heads(), softcap=1.5, **biases()),
+    "biases of keys": lambda: compare(
+        [draw(2, 2, 19, 12), draw(2, 2, 21, 12), draw(2, 2, 21, 20)],
+        is_causal=True,
+        **learns(attn_mask=draw(2, 1, 1, 21)),
+    ),
+    "biases of a head for all of the batch": lambda: compare(
+        [draw(2, 2, 17, 6), draw(2, 2, 5, 6), draw(2, 2, 5, 6)],
+        ("entropy",),
+        **learns(attn_mask=draw(2, 17, 5)),
+    ),
+    "scales of rows of either sign": lambda: grouped(rows_of_heads(), EVERY_STATISTIC, causal=4, **scales()),
+    "a law of the row": lambda: grouped(rows_of_heads(), scale="log_n(base=3)", is_causal=True),
+    "a learned law": a_learned_law,
+    "a learned sink": a_learned_sink,
+    "a sink of a fixed score": lambda: compare(
+        [draw(19, 6), draw(5, 6), draw(5, 6)], EVERY_STATISTIC, normalizer="softmax_n(n=3)"
+    ),
+    "no value": lambda: grouped([*rows_of_heads()[:2], None], EVERY_STATISTIC, is_causal=True),
+    "axes that broadcast": lambda: compare(
+        [draw(2, 1, 2, 3, 6), draw(3, 1, 5, 6), draw(1, 2, 5, 6)], window=(2, 1)
+    ),
+    "nothing but the output": lambda: grouped(rows_of_heads(), (), is_causal=True),
+    "bfloat16": lambda: grouped(in_type(torch.bfloat16), within=8e-3, is_causal=True),
+    "float16": lambda: grouped(in_type(torch.float16), within=1e-3),
+}
 
 
 @case
@@ -120,95 +166,7 @@ def masks_that_hide_by_low_numbers() -> None:
         assert (rows["max_weight"] > 0).all()
 
 
-@case
-def biases_of_keys() -> None:
-    mask = draw(2, 1, 1, 21)
-    tensors = [draw(2, 2, 19, 12), draw(2, 2, 21, 12), draw(2, 2, 21, 20)]
-    compare(tensors, attn_mask=mask, is_causal=True, learnt=[mask])
-
-
-@case
-def biases_of_a_head_for_all_of_the_batch() -> None:
-    mask = draw(2, 17, 5)
-    tensors = [draw(2, 2, 17, 6), draw(2, 2, 5, 6), draw(2, 2, 5, 6)]
-    compare(tensors, ("entropy",), attn_mask=mask, learnt=[mask])
-
-
-@case
-def scales_of_rows_of_either_sign() -> None:
-    scale = draw(2, 19)
-    with torch.no_grad():
-        scale[0, 2] = 0.0
-    grouped(rows_of_heads(), EVERY_STATISTIC, scale=scale, learnt=[scale], causal=4)
-
-
-@case
-def a_law_of_the_row() -> None:
-    grouped(rows_of_heads(), scale="log_n(base=3)", is_causal=True)
-
-
-@case
-def a_learned_law() -> None:
-    import attnscale as at
-
-    s, b = draw(2), draw()
-    tensors, options = rows_of_heads(17, 17), {"enable_gqa": True, "is_causal": True}
-    output, rows = attend(*tensors, ("entropy",), scale=at.torch.Learned("ssmax", s=s, b=b), **options)
-    weight = torch.randn(output.shape, generator=calls.generator).to(calls.device)
-    found = torch.autograd.grad((output * weight).sum() + rows["entropy"].sum(), [s, b])
-    wide_s, wide_b = (x.detach().cpu().double().requires_grad_() for x in (s, b))
-    law = at.torch.Learned("ssmax", s=wide_s, b=wide_b)
-    wanted = core(*tensors, ("entropy",), scale=law, **options)
-    total = (wanted["output"] * weight.cpu()).sum() + wanted["entropy"].sum()
-    for ours, want in zip(found, torch.autograd.grad(total, [wide_s, wide_b]), strict=True):
-        agree("gradient of the law", ours, want, 1e-5)
-
-
-@case
-def a_sink_that_is_learned() -> None:
-    import attnscale as at
-
-    logits = draw(2)
-    tensors = [draw(2, 2, 5, 12), draw(2, 2, 19, 12), draw(2, 2, 19, 20)]
-    lengths = torch.tensor([18, 0])
-    every = tuple(name for name in EVERY_STATISTIC if name not in ("max_weight", "max_score"))
-    compare(tensors, every, learnt=[logits], normalizer=at.torch.Sink(logits), key_lengths=lengths)
-
-
-@case
-def a_sink_of_a_fixed_score() -> None:
-    compare([draw(19, 6), draw(5, 6), draw(5, 6)], EVERY_STATISTIC, normalizer="softmax_n(n=3)")
-
-
-@case
-def no_value() -> None:
-    query, key, _ = rows_of_heads()
-    grouped([query, key, None], EVERY_STATISTIC, is_causal=True)
-
-
-@case
-def axes_that_broadcast() -> None:
-    compare([draw(2, 1, 2, 3, 6), draw(3, 1, 5, 6), draw(1, 2, 5, 6)], window=(2, 1))
-
-
-@case
-def nothing_but_the_output() -> None:
-    grouped(rows_of_heads(), (), is_causal=True)
-
-
 # ---- types and large numbers --------------------------------------------------------------------
-
-
-@case
-def bfloat16() -> None:
-    tensors = [x.detach().bfloat16().requires_grad_() for x in rows_of_heads()]
-    grouped(tensors, within=8e-3, is_causal=True)
-
-
-@case
-def float16() -> None:
-    tensors = [x.detach().half().requires_grad_() for x in rows_of_heads()]
-    grouped(tensors, within=1e-3)
 
 
 @case

@@ -222,10 +222,6 @@ class BlockCall(NamedTuple):
         shape = (*self.scores.row_shape[:-1], stop - start, scores.shape[-1])
         return scores.expand(shape), self._weights(start, stop, scores, seen).of_keys.expand(shape)
 
-    def matrix(self) -> Tensor:
-        """The weights of all queries, (..., heads, n_queries, n_keys), written out on purpose."""
-        return self.weights(0, self.scores.row_shape[-1])[1]
-
     def _by_pytorch(self) -> Tensor | None:
         """The output by PyTorch's own attention, where that has the same meaning; else None.
 

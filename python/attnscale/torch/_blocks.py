@@ -44,9 +44,10 @@ def scores_of(call: Arguments) -> Scores:
 
 
 def weights_of_rows(call: Arguments) -> Tensor:
-    """The matrix of weights of a call, (..., heads, n_queries, n_keys)."""
+    """The matrix of weights of a call, (..., heads, n_queries, n_keys), written out on purpose."""
     with without_autocast(call.query.device):
-        return blocks_of(call).matrix()
+        block = blocks_of(call)
+        return block.weights(0, block.scores.row_shape[-1])[1]
 
 
 def blocks_of(call: Arguments) -> BlockCall:

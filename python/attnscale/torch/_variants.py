@@ -20,6 +20,7 @@ from ._arguments import alignment_of
 from ._autograd import Differentiable
 from ._device import backend_of, check_no_threads
 from ._linear_blocks import attend_by_sums
+from ._ops import filled
 from ._tensors import array, autocast, check_on_cpu, check_one_device, check_tensors, row_extents
 
 #: The options that one family or another has for itself. Rows of linear_attention without a map are features.
@@ -312,18 +313,15 @@ def attend_variant_backward(*arguments: Any) -> tuple[Tensor, ...]:
     rows = [array(x) for x in (*arguments[1:4], arguments[-1])]
     found = variants.gradients(arguments[0], *rows, **_options(arguments))
     query, key = (found.query, found.key) if found.feature_map is None else found.feature_map
-    return tuple(
-        arguments[1].new_empty(0) if x is None else tensor(np.ascontiguousarray(x)).to(given.dtype)
-        for x, given in zip((query, key, found.value, found.log_decay), arguments[_LEARNABLE], strict=True)
-    )
+    both = zip((query, key, found.value, found.log_decay), arguments[_LEARNABLE], strict=True)
+    own = (None if x is None else tensor(np.ascontiguousarray(x)).to(given.dtype) for x, given in both)
+    return filled(arguments[1], *own)
 
 
 @attend_variant_backward.register_fake
 def _(*arguments: Any) -> tuple[Tensor, ...]:
-    return tuple(
-        arguments[1].new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype)
-        for x in arguments[_LEARNABLE]
-    )
+    own = (None if x is None else torch.empty(x.shape, dtype=x.dtype) for x in arguments[_LEARNABLE])
+    return filled(arguments[1], *own)
 
 
 _backward = Differentiable(attend_variant_backward)

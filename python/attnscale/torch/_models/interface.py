@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,24 +114,19 @@ def make_mask(
 
     The parameters are those of ``transformers.masking_utils.sdpa_mask``.
     """
-
     q_offset = int(q_offset)  # of a static cache it is a tensor, which counts on before the mask is made
-
-    def full() -> torch.Tensor:
-        mask = masking_utils.sdpa_mask(
-            batch_size=batch_size,
-            q_length=q_length,
-            kv_length=kv_length,
-            q_offset=q_offset,
-            kv_offset=kv_offset,
-            mask_function=mask_function,
-            attention_mask=attention_mask,
-            device=device,
-            **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False},
-        )
-        assert mask is not None
-        return mask
-
+    full = partial(
+        masking_utils.sdpa_mask,
+        batch_size=batch_size,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        mask_function=mask_function,
+        attention_mask=attention_mask,
+        device=device,
+        **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False},
+    )
     kind = _recognise(mask_function)
     aligned = q_offset + q_length == kv_offset + kv_length
     if kind is None or (kind[0] and not aligned) or (kind[1] is not None and not aligned):

@@ -27,12 +27,11 @@ def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
 
     It depends on types, shapes and options alone, so that tensors without numbers have the same answer.
     """
-    why_not = missing() or _of_tensors(call) or _of_options(call)
-    if why_not is None and (other := [name for name in asked if name in _NOT_HERE]):
+    if why_not := missing() or _of_tensors(call) or _of_options(call):
+        return why_not
+    if other := [name for name in asked if name in _NOT_HERE]:
         return f"{other[0]} is not in the kernels"
-    if why_not is None and not call.is_softmax:
-        return "the normalizer is neither a softmax nor one with a sink"
-    return why_not
+    return None if call.is_softmax else "the normalizer is neither a softmax nor one with a sink"
 
 
 @cache

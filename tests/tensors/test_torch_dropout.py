@@ -40,33 +40,32 @@ def leaf(*shape: int) -> Any:
     return torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
 
-def check(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
+def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
     """Output and all gradients are those of the whole matrix of weights, dropped."""
-    q, k, v = leaf(BATCH, HEADS, QUERIES, 4), leaf(BATCH, HEADS, KEYS, 4), leaf(BATCH, HEADS, KEYS, 4)
-    leaves = [q, k, v, *([mask] if mask is not None and mask.requires_grad else [])]
-    scale: Any = at.laws.get(law)
-    of_distance = scale.meaning.is_distance
-    if not of_distance:
-        leaves.append(torch.rand(HEADS, dtype=torch.float64, requires_grad=True))
-        scale = at.torch.Learned(f"1.0 * {law}", amplitude=leaves[-1])
-    options = {
-        "normalizer": at.normalizers.get(normalizer),
-        "attn_mask": mask,
-        "causal": causal,
-        "scale": scale,
-    }
     dropout = Dropout.draw(0.4)
-    rest: dict[str, Any] = {"dropout": dropout, "statistics": ()}
-    found = attend_with_dropout(q, k, v, **rest, **options).output
-    unit = torch.eye(KEYS, dtype=torch.float64).expand(BATCH, HEADS, KEYS, KEYS)
+    found = attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
+    unit = torch.eye(k.shape[2], dtype=torch.float64).expand(*k.shape[:2], -1, -1)
     weights = at.torch.attention(q, k, unit, **options)
-    kept = dropout.kept((0, BATCH), HEADS, (0, QUERIES, QUERIES), KEYS)
-    want = (weights * kept / 0.6) @ v
+    (batch, heads, n_queries, _), n_keys = q.shape, k.shape[2]
+    kept = dropout.kept((0, batch), heads, (0, n_queries, n_queries), n_keys)
+    want = (weights * kept / 0.6) @ v.repeat_interleave(heads // v.shape[1], 1)
     torch.testing.assert_close(found, want)
-    grad = torch.randn_like(want)
+    grad, leaves = torch.randn_like(want), (q, k, v, *learnt)
     torch.testing.assert_close(
         torch.autograd.grad(found, leaves, grad), torch.autograd.grad(want, leaves, grad)
     )
+
+
+def check_law(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
+    """With a factor of the law, and a mask, that are learned where they can be."""
+    q, k, v = leaf(BATCH, HEADS, QUERIES, 4), leaf(BATCH, HEADS, KEYS, 4), leaf(BATCH, HEADS, KEYS, 4)
+    learnt = [mask] if mask is not None and mask.requires_grad else []
+    scale: Any = at.laws.get(law)
+    if not scale.meaning.is_distance:
+        learnt.append(torch.rand(HEADS, dtype=torch.float64, requires_grad=True))
+        scale = at.torch.Learned(f"1.0 * {law}", amplitude=learnt[-1])
+    rule = at.normalizers.get(normalizer)
+    check(q, k, v, *learnt, normalizer=rule, attn_mask=mask, causal=causal, scale=scale)
 
 
 @pytest.mark.parametrize("size", BLOCKS)
@@ -77,9 +76,9 @@ def test_output_and_gradients(monkeypatch: pytest.MonkeyPatch, normalizer: str, 
     blocks(monkeypatch, size)
     hidden = torch.rand(BATCH, 1, 1, KEYS) < 0.3
     hidden[0] = True  # rows without keys
-    check(normalizer, "log_n", None, None)
-    check(normalizer, "log_n", 0, ~hidden)
-    check(normalizer, "natural_log_n", 2, leaf(BATCH, HEADS, QUERIES, KEYS))
+    check_law(normalizer, "log_n", None, None)
+    check_law(normalizer, "log_n", 0, ~hidden)
+    check_law(normalizer, "natural_log_n", 2, leaf(BATCH, HEADS, QUERIES, KEYS))
 
 
 @pytest.mark.parametrize("size", BLOCKS)
@@ -91,9 +90,40 @@ def test_laws_that_count_or_measure_something_else(
 ) -> None:
     """Positions of queries, distances, and the scores of a row are those of the whole call."""
     blocks(monkeypatch, size)
-    check("softmax", law, None, None)
+    check_law("softmax", law, None, None)
     if law != "norm_softmax":  # the scale of a row of one key has no bound
-        check("softmax", law, 0, None)
+        check_law("softmax", law, 0, None)
+
+
+#: Options that layers of models have beside a number as their scale, and heads of the keys.
+FORMS: dict[str, tuple[int, dict[str, Any]]] = {
+    "plain": (4, {}),
+    "causal": (4, {"is_causal": True}),
+    "bottom right": (4, {"causal": "bottom_right"}),
+    "grouped": (2, {"causal": "bottom_right"}),
+    "window": (4, {"causal": "bottom_right", "window": (2, 0)}),
+    "both sides": (4, {"window": (2, 3)}),
+    "padding": (4, {"attn_mask": torch.tensor([[True] * 7 + [False] * 2, [True] * 9])[:, None, None]}),
+    "soft-cap": (4, {"is_causal": True, "softcap": 0.7}),
+    "sink": (4, {"normalizer": at.torch.Sink(torch.arange(4.0).double())}),
+    "window of sinks": (
+        2,
+        {
+            "causal": "bottom_right",
+            "window": (3, 0),
+            "softcap": 2.0,
+            "normalizer": at.torch.Sink(torch.arange(4.0).double()),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("size", BLOCKS)
+@pytest.mark.parametrize("form", FORMS)
+def test_masks_and_shared_heads(monkeypatch: pytest.MonkeyPatch, form: str, size: str) -> None:
+    kv_heads, options = FORMS[form]
+    blocks(monkeypatch, size)
+    check(*(leaf(2, h, 9, 8) for h in (4, kv_heads, kv_heads)), scale=0.3, enable_gqa=kv_heads < 4, **options)
 
 
 def module_of(**options: Any) -> Any:
@@ -238,69 +268,20 @@ def test_under_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---- models of transformers ------------------------------------------------------------------------
 
-N = 9
 IDS = torch.arange(40).reshape(2, 20) % 37
 
 
-def pattern(causal: bool, window: tuple[int, int] | None, padding: Any = None) -> Any:
-    return interface.PatternMask.of(interface.Pattern(causal, window, padding), lambda: torch.ones(1), "cpu")
-
-
-PADDING = torch.ones(2, N, dtype=torch.bool)
-PADDING[0, -2:] = False
-#: What models ask for: mask, other arguments, heads of the keys, and the same as options of attention.
-FORMS: dict[str, tuple[Any, dict[str, Any], int, dict[str, Any]]] = {
-    "plain": (None, {"is_causal": False}, 4, {}),
-    "causal": (None, {"is_causal": True}, 4, {"is_causal": True}),
-    "pattern": (pattern(True, None), {}, 4, {"causal": "bottom_right"}),
-    "grouped": (pattern(True, None), {}, 2, {"causal": "bottom_right", "enable_gqa": True}),
-    "window": (pattern(True, (2, 0)), {}, 4, {"causal": "bottom_right", "window": (2, 0)}),
-    "both sides": (pattern(False, (2, 3)), {}, 4, {"window": (2, 3)}),
-    "padding": (pattern(False, None, PADDING), {}, 4, {"attn_mask": PADDING[:, None, None]}),
-    "soft-cap": (None, {"is_causal": True, "softcap": 0.7}, 4, {"is_causal": True, "softcap": 0.7}),
-    "sink": (None, {"is_causal": False, "s_aux": torch.arange(4.0)}, 4, {"sink": torch.arange(4.0)}),
-    "window of sinks": (
-        pattern(True, (3, 0)),
-        {"s_aux": torch.arange(4.0), "softcap": 2.0},
-        2,
-        {
-            "causal": "bottom_right",
-            "window": (3, 0),
-            "softcap": 2.0,
-            "sink": torch.arange(4.0),
-            "enable_gqa": True,
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("size", BLOCKS)
-@pytest.mark.parametrize("form", FORMS)
-def test_output_and_gradients_are_those_of_the_dropped_matrix(
-    monkeypatch: pytest.MonkeyPatch, form: str, size: str
-) -> None:
-    mask, arguments, kv_heads, options = FORMS[form]
-    blocks(monkeypatch, size)
-    q, k, v = (leaf(2, h, N, 8) for h in (4, kv_heads, kv_heads))
+def test_a_layer_drops_as_a_call_does() -> None:
+    q, k, v = (leaf(2, 4, 9, 8) for _ in range(3))
+    mask = interface.PatternMask.of(interface.Pattern(True, (3, 0), None), lambda: torch.ones(1), "cpu")
+    more = {"scaling": 0.3, "softcap": 2.0, "s_aux": torch.arange(4.0)}
     torch.manual_seed(5)
-    found, weights = interface.attend(
-        torch.nn.Identity(), q, k, v, mask, dropout=0.4, scaling=0.3, **arguments
-    )
+    found, weights = interface.attend(torch.nn.Identity(), q, k, v, mask, dropout=0.4, **more)
     assert weights is None
     torch.manual_seed(5)
-    kept = Dropout.draw(0.4).kept((0, 2), 4, (0, N, N), N)
-    options = dict(options)
-    if "sink" in options:
-        options["normalizer"] = at.torch.Sink(options.pop("sink").double())
-    unit = torch.eye(N, dtype=torch.float64).expand(2, kv_heads, N, N)
-    matrix = at.torch.attention(q, k, unit, scale=0.3, **options)
-    want = (matrix * kept / 0.6) @ v.repeat_interleave(4 // kv_heads, 1)
+    options = {"scale": 0.3, **FORMS["window of sinks"][1]}
+    want = attend_with_dropout(q, k, v, dropout=Dropout.draw(0.4), statistics=(), **options).output
     torch.testing.assert_close(found, want.transpose(1, 2))
-    grad = torch.randn_like(found)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, (q, k, v), grad),
-        torch.autograd.grad(want.transpose(1, 2), (q, k, v), grad),
-    )
 
 
 def model_of(kind: str, dropout: float, **config: Any) -> Any:

@@ -255,17 +255,14 @@ def _run(
     if backend_of(query.device, given("backend")) == "torch":
         check_no_threads(given("num_threads"))
         masks = {"is_causal": given("is_causal", False), "causal": given("causal")}
-        return attend_by_sums(name, rows, _given(name, own), masks, layout, gqa=enable_gqa)
+        own = {option: x for option, x in own.items() if x is not None}
+        if name == "linear_attention":
+            own.setdefault("feature_map", (None, None))
+        return attend_by_sums(name, rows, own, masks, layout, gqa=enable_gqa)
     aligned = alignment_of(given("is_causal", False), given("causal"))
     form = *map(own.get, _OWN), *aligned, enable_gqa, layout, given("num_threads")
     found: Tensor = _attend(name, *rows, *form)
     return found
-
-
-def _given(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a family was given, as the functions on arrays have them; a pair says: features."""
-    found = {option: x for option, x in own.items() if x is not None}
-    return {"feature_map": (None, None), **found} if name == "linear_attention" else found
 
 
 # ---- operators ----------------------------------------------------------------------------------
@@ -278,9 +275,10 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
         options["causal"] = alignment or offset
-    for option, x in _given(name, dict(zip(_OWN, own, strict=True))).items():
-        options[option] = array(x) if isinstance(x, Tensor) else x
-    if isinstance(options.get("feature_map"), tuple):
+    for option, x in zip(_OWN, own, strict=True):
+        if x is not None:
+            options[option] = array(x) if isinstance(x, Tensor) else x
+    if name == "linear_attention" and "feature_map" not in options:
         options["feature_map"] = (array(query), array(key))
     return options
 

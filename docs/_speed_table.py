@@ -37,7 +37,7 @@ MEASURED = {
     "bfloat16 faster than PyTorch's, n = 3072 / 512": "bfloat16_64_torch bfloat16_512_torch",
     "lse and entropy on top of bfloat16, n = 3072": "bfloat16_on_top",
     "bfloat16 backward faster than float32, n = 3072": "bfloat16_backward",
-    "decode, 8 x (1, 65536) x 64, float32 / float16 / **bfloat16**, of the read bandwidth": (
+    "decode, 8 x (1, 65536) x 64, float32 / float16 / bfloat16, of the read bandwidth": (
         "decode decode_16_bits_float16 decode_16_bits_bfloat16"
     ),
     "decode, 32 heads of queries on 8 of keys, float32, of the read bandwidth": "decode_grouped",

@@ -186,6 +186,8 @@ def test_refused() -> None:
             at.torch.linear_attention(*given, **{"backend": "torch", **options})
     with pytest.raises(ValueError, match="max_length must be at least the number of positions, 20"):
         at.torch.cosformer_attention(q, k, v, max_length=5, backend="torch")
+    with pytest.raises(ValueError, match="positions, 21, got 20"):
+        at.torch.cosformer_attention(q, k, v, max_length=20, causal=1, backend="torch")
     with pytest.raises(ValueError, match="log_decay must"):
         at.torch.ssd(q, k, v, torch.zeros(7), backend="torch")
     with pytest.raises(ValueError, match="projection has no gradient"):

@@ -48,7 +48,7 @@ FAMILIES = {
 #: The same for positions beyond 700.
 LONG = FAMILIES | {"cosformer": FAMILIES["cosformer"]._replace(options={"max_length": 9000})}
 DIFFERENTIABLE = [name for name in FAMILIES if name != "squares"]
-MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"})
+MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"}, {"causal": 3})
 NAMES = ("query", "key", "value")
 
 

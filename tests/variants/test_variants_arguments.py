@@ -138,6 +138,12 @@ VALUE_ERRORS: dict[str, Callable[[], Any]] = {
     "max_length must be at least the number of positions, 40, got 39": lambda: V.cosformer_attention(
         *QKV, max_length=39
     ),
+    "max_length must be at least the number of positions, 43, got 40": lambda: V.cosformer_attention(
+        *QKV, max_length=40, causal=3
+    ),
+    "max_length must be at least the number of positions, 43, got 42": lambda: V.gradients(
+        "cosformer_attention", *QKV, QKV[2], max_length=42, causal=3
+    ),
     "the states must have the same normalization, got different ones": lambda: V.EfficientState().merge(
         V.EfficientState(normalization="scaling")
     ),

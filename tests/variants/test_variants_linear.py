@@ -96,6 +96,8 @@ def test_states_of_cosformer_count_their_keys():
         state.update(k[:, :1], v[:, :1])
     with pytest.raises(ValueError, match="positions, 18, got 9"):
         state.merge(state)
+    with pytest.raises(ValueError, match="positions, 10, got 9"):  # the last beside the last key
+        state.read(np.ones((*k.shape[:-2], 10, 8), np.float32))
     with pytest.raises(ValueError, match="the states must have the same max_length, got 9 and 10"):
         state.merge(av.CosformerState(max_length=10))
     assert state.n_keys == 9

@@ -40,7 +40,7 @@ def visible(
     if lengths.ndim:
         lengths = lengths[..., None, None, None]
     left, right = window or (None, None)
-    distance = j - i - _offset(causal, lengths, shape[-2])
+    distance = j - i - offset_of(causal, lengths, shape[-2])
     seen: NDArray[np.bool_] = np.broadcast_to(j < lengths, shape)
     if is_causal or causal is not None:
         seen = seen & (distance <= 0)
@@ -53,7 +53,7 @@ def visible(
     return seen if attn_mask is None else seen & _mask_lets(attn_mask)
 
 
-def _offset(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
+def offset_of(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
     """The offset by which query i is aligned with key i + offset."""
     if isinstance(causal, int):
         return causal
@@ -98,7 +98,7 @@ class _CallRows(NamedTuple):
         lengths = self.masks.get("key_lengths")
         lengths = np.asarray(n_keys if lengths is None else lengths, np.int64)
         lengths = lengths[..., None, None] if lengths.ndim else lengths
-        position: Array = np.arange(n_queries) + _offset(self.masks.get("causal"), lengths, n_queries)
+        position: Array = np.arange(n_queries) + offset_of(self.masks.get("causal"), lengths, n_queries)
         ids = self.masks.get("document_ids")
         if ids is None:
             return position
@@ -136,7 +136,7 @@ def distances(shape: tuple[int, ...], **options: Any) -> Array:
         shape[-1] if options.get("key_lengths") is None else options["key_lengths"], np.int64
     )
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
-    offset = _offset(options.get("causal"), lengths, shape[-2])
+    offset = offset_of(options.get("causal"), lengths, shape[-2])
     signed: Array = np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])
     return signed
 

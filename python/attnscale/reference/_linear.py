@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._attention import attention, visible
+from ._attention import attention, offset_of, visible
 from ._gradients import attention_gradients
 
 Array = NDArray[Any]
@@ -56,7 +56,7 @@ def performer_attention(
 
 def cosformer_attention(query: Array, key: Array, value: Array, *, max_length: int, **masks: Any) -> Array:
     """Attention with weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M))."""
-    shift = key.shape[-2] - query.shape[-2] if masks.get("causal") == "bottom_right" else 0
+    shift = offset_of(masks.get("causal"), key.shape[-2], query.shape[-2])
     distance = np.arange(query.shape[-2])[:, None] + shift - np.arange(key.shape[-2])
     kernel = np.maximum(query, 0) @ np.swapaxes(np.maximum(key, 0), -1, -2)
     return weighted_mean(kernel * np.cos(np.pi * distance / (2 * max_length)), value, **masks)
@@ -236,7 +236,7 @@ def _performer(query: Array, key: Array, value: Array, grad: Array, **options: A
 
 def _cosformer(query: Array, key: Array, value: Array, grad: Array, **options: Any) -> dict[str, Array]:
     length = options.pop("max_length")
-    shift = key.shape[-2] - query.shape[-2] if options.get("causal") == "bottom_right" else 0
+    shift = offset_of(options.get("causal"), key.shape[-2], query.shape[-2])
     distance = np.arange(query.shape[-2])[:, None] + shift - np.arange(key.shape[-2])
     cosine = np.cos(np.pi * distance / (2 * length))
     rows = np.maximum(query, 0), np.maximum(key, 0)

@@ -73,7 +73,7 @@ def _plan(
         option: np.broadcast_to(0.0, x) if option in ("log_decay", "projection") else x
         for option, x in own.items()
     }
-    form = form_of(name, inputs, own)
+    form = form_of(name, inputs, own, masks)
     if name == "ssd":
         decay_of(inputs, own)
     return _Plan(form, 0 if name == "ssd" else offset_of(inputs, **masks), inputs.row_shape)

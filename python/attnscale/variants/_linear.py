@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 import numpy as np
@@ -13,7 +13,7 @@ from .._call.options import takes
 from .._call.types import FormOptions, VariantOptions
 from .._checks import as_array, choose, fit_to, positive_int
 from .._options import hinted
-from ._arrays import read_call, read_layout, read_whole
+from ._arrays import offset_of, read_call, read_layout, read_whole
 from ._linear_form import LinearForm, State, attend, attend_in, check_features, read_sums, sum_keys
 
 if TYPE_CHECKING:
@@ -149,10 +149,12 @@ def _check_length(form: LinearForm, length: int) -> None:
         )
 
 
-def cosformer_form(inputs: Inputs, max_length: Any) -> LinearForm:
-    """The form that turns the positions of these inputs."""
+def cosformer_form(inputs: Inputs, max_length: Any, masks: Mapping[str, Any]) -> LinearForm:
+    """The form that turns the positions of these inputs, as `masks` align them."""
     form = LinearForm("turned", max_length=positive_int("max_length", max_length))
-    _check_length(form, max(inputs.query.shape[-2], inputs.key.shape[-2]))
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    offset = offset_of(inputs, masks.get("is_causal", False), masks.get("causal")) or 0
+    _check_length(form, max(n_queries + max(offset, 0), n_keys))
     return form
 
 
@@ -179,7 +181,7 @@ def cosformer_attention(
         stays lets the sums stream, since earlier keys need not be turned again.
     is_causal, causal, enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`. With ``causal="bottom_right"`` the last query has the position
-        of the last key, otherwise the first that of the first.
+        of the last key, with a number p query i has the position i + p, otherwise i.
 
     Returns
     -------
@@ -203,7 +205,7 @@ def cosformer_attention(
     >>> at.variants.cosformer_attention(q, k, v, max_length=4096, is_causal=True).shape
     (2, 100, 8)
     """
-    return attend_in(lambda inputs: cosformer_form(inputs, max_length), query, key, value, options)
+    return attend_in(lambda inputs: cosformer_form(inputs, max_length, options), query, key, value, options)
 
 
 class CosformerState(State):
@@ -212,7 +214,7 @@ class CosformerState(State):
     Parameters
     ----------
     max_length, enable_gqa, layout
-        As for :func:`cosformer_attention`. Keys beyond max_length are a ValueError.
+        As for :func:`cosformer_attention`. Positions beyond max_length are a ValueError.
 
     Examples
     --------
@@ -228,8 +230,8 @@ class CosformerState(State):
         form = LinearForm("turned", max_length=positive_int("max_length", max_length))
         super().__init__(form, enable_gqa=enable_gqa, layout=layout)
 
-    def _expect(self, n_keys: int) -> None:
-        _check_length(self._form, n_keys)
+    def _expect(self, n_positions: int) -> None:
+        _check_length(self._form, n_positions)
 
     def _after(self, sums: KeySums, n_keys: int) -> KeySums:
         """Sums whose keys come after others: cos(a + b) and sin(a + b) from those of a and b."""

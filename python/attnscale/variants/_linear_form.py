@@ -290,6 +290,7 @@ class State:
         if self._sums is None or self._shapes is None:
             raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
         inputs, shape = self._read_query(query, self._shapes)
+        self._expect(max(self.n_keys, shape[-2]))
         output = np.empty(shape, inputs.dtype)
         read_sums(self._form, inputs.query, self._sums, self.n_keys, output)
         return laid_out(output, self._layout)
@@ -331,8 +332,8 @@ class State:
                 seen = f"{mine} and {theirs}" if plain else "different ones"
                 raise ValueError(f"the states must have the same {option}, got {seen}")
 
-    def _expect(self, n_keys: int) -> None:
-        """Refuse `n_keys` more keys where the family has a largest number of them."""
+    def _expect(self, n_positions: int) -> None:
+        """Refuse so many positions where the family has a largest number of them."""
 
     def _after(self, sums: KeySums, n_keys: int) -> KeySums:
         """The sums, as keys that come after `n_keys` others."""

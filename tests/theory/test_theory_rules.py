@@ -10,6 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from attnscale import theory
+from scipy.special import expit
 
 
 def test_t1_numbers():
@@ -132,6 +133,19 @@ def test_needle_limits():
     assert weight(100, head_dim=2, cosine=1, beta=beta) == pytest.approx(0.9, abs=1e-7)
 
 
+@pytest.mark.parametrize("cosine", [1, 1 - 1e-14, 0.9, -1])
+@pytest.mark.parametrize("d", [2, 64])
+def test_needle_weight_between_two_keys(cosine, d):
+    """The weight is then an average over one cosine, of density sin^(d-2) of its angle."""
+    nodes, share = np.polynomial.legendre.leggauss(2000)
+    angle = np.pi * (nodes + 1) / 2
+    share = share * np.sin(angle) ** (d - 2)
+    for beta in (0.6, 2.0, 50.0):
+        weight = share @ expit(beta * np.sqrt(d) * (cosine - np.cos(angle))) / share.sum()
+        found = theory.needle_weight(2, head_dim=d, cosine=cosine, beta=beta)
+        assert found == pytest.approx(weight, rel=1e-7, abs=1e-10)
+
+
 def test_bounds_hold_and_are_reached():
     rng = np.random.default_rng(4)
     for n, spread in ((2, 0.3), (16, 3.0), (500, 9.0)):
@@ -161,7 +175,7 @@ def test_bounds_hold_and_are_reached():
 
 
 def test_bounds_at_the_ends():
-    assert theory.weight_bounds(1, 5) == (1, 1)
+    assert theory.weight_bounds(1, 5) == theory.weight_bounds(1, 800) == (1, 1)
     low, high = theory.weight_bounds([3, 1000], 2000)
     assert (low == 0).all()
     assert (high == 1).all()

@@ -149,9 +149,12 @@ def weight_bounds(n: ArrayLike, spread: ArrayLike) -> tuple[Any, Any]:
     >>> high.round(4)
     array([0.7845, 0.0965])
     """
-    others, r = at_least("n", n, 1) - 1, at_least("spread", spread, 0)
-    small = np.exp(-r)
-    return plain(small / (small + others)), plain(1 / (1 + others * small))
+    from scipy.special import expit  # at first use: `import attnscale` stays fast
+
+    with np.errstate(divide="ignore"):  # -inf for a single key, whose weight is 1
+        log_others = np.log(at_least("n", n, 1) - 1)
+    r = at_least("spread", spread, 0)
+    return plain(expit(-r - log_others)), plain(expit(r - log_others))
 
 
 def spectral_entropy_bound(n: ArrayLike, norm: ArrayLike) -> Any:

@@ -105,16 +105,22 @@ def needle_beta(
 
 
 def _weight(n: float, head_dim: float, cosine: float, beta: float) -> float:
+    from scipy.special import expit  # at first use: `import attnscale` stays fast
+
     if n == 1 or beta == 0:
         return 1 / n
     inner = Inner(n, beta, Sphere(int(head_dim)))
-    coordinate, bottom, top = inner.density.coordinate, inner.panels[0], inner.panels[-1]
-    v0 = np.arctanh(np.clip(cosine, -1 + 2**-53, 1 - 2**-53))
+    bottom, top = inner.panels[0], inner.panels[-1]
     x = np.arange(-40.0, 4.0, _STEP)  # x of the needle: below the range e^x is negligible, above it exp(-e^x)
-    # Where the transition of the other keys lies: at a score, or beyond all of them.
-    v = np.clip(v0 + coordinate.step(v0, -x / beta), bottom, top)
+    # Where the transition of the other keys lies: at a score, or beyond all of them. Cosines are counted from
+    # the end that is nearer to the needle, where their differences keep their digits.
+    side, reach = math.copysign(1.0, cosine), beta * math.sqrt(head_dim)
+    end = 1 - abs(cosine)
+    part = np.clip((end + side * x / reach) / 2, 0.0, 1.0)
+    with np.errstate(divide="ignore"):
+        v = np.clip(side * (np.log1p(-part) - np.log(part)) / 2, bottom, top)
     beyond = (v == bottom) | (v == top)
-    a = np.where(beyond, x - beta * coordinate.rise(v, v0 - v), 0.0)
+    a = np.where(beyond, x - side * reach * (2 * expit(-2 * side * v) - end), 0.0)
     log_f = inner.moments(Points(a, v)).log_f
     return float(_STEP * np.exp(x - np.exp(x) + (n - 1) * log_f).sum())
 

@@ -206,10 +206,11 @@ def convert_lse(
         if source.sink != target.sink:
             logit = _needed("sink", sink, written, needed=True)
             if target.sink:
-                natural, empty = np.logaddexp(natural, logit), np.zeros_like(empty)
-            else:
-                natural = natural + np.log1p(-np.minimum(np.exp(logit - natural), 1))
-                empty = np.isneginf(natural)
+                natural = np.logaddexp(natural, logit)
+            else:  # a logit of -inf is no sink, whatever the row holds
+                share = np.where(np.isneginf(logit), 0, np.exp(logit - natural))
+                natural = natural + np.log1p(-np.minimum(share, 1))
+            empty = np.isneginf(natural)
         found = target._written(natural, np.zeros(1) if top is None else top)
     if target.empty is not None:
         found = np.where(empty, target.empty, found)
@@ -231,7 +232,10 @@ def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
         if not needed:
             return None
         raise ValueError(f"{name} must be given: from_ and to differ in it, or do not write it alike")
-    return fit_to(name, as_array(name, given), like.shape, "the shape of lse").astype(np.float64)
+    array = as_array(name, given)
+    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must be numbers, got {array.dtype}")
+    return fit_to(name, array, like.shape, "the shape of lse").astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

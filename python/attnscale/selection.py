@@ -45,8 +45,8 @@ def attention_mass(
     selected : array_like of int
         Indices of keys, in one of three shapes: (..., heads, n_queries, k); (..., n_queries, k), without the
         axis of heads, for all heads; (k,), one set for all rows. Axes of extent 1 broadcast: the keys that
-        the cache of each head keeps are (heads, 1, k). A negative index is no key, so that rows may have
-        fewer than k; a key that is named twice counts once.
+        the cache of each head keeps are (heads, 1, k), or (1, heads, 1, k) beside a batch. A negative index
+        is no key, so that rows may have fewer than k; a key that is named twice counts once.
     block_size : int, optional
         The indices are those of blocks of as many keys: block b has the keys b * block_size and on.
     {names}

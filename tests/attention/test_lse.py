@@ -136,6 +136,13 @@ def test_conversion_is_what_the_other_engine_writes(source: LseConvention) -> No
             np.testing.assert_allclose(found[..., ~seen], wanted[..., ~seen], atol=1e-12, err_msg=str(target))
 
 
+def test_a_sink_of_minus_infinity_is_none() -> None:
+    with_sink, without = LseConvention(empty=-5e4), LseConvention(sink=False, empty=math.inf)
+    found = at.convert_lse([-5e4, 1.0], from_=with_sink, to=without, sink=-math.inf)
+    assert found.tolist() == [math.inf, 1.0]
+    assert at.convert_lse(found, from_=without, to=with_sink, sink=-math.inf).tolist() == [-5e4, 1.0]
+
+
 def test_conversion_keeps_type_and_shape() -> None:
     rows = np.array([[0.5, math.inf]], np.float32)
     found = at.convert_lse(rows, from_="flash_attention_2", to="flashinfer")
@@ -179,6 +186,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda: identified(ROWS, key_lengths=0), ValueError, "some row of query must see a key"),
     (lambda: identified(ROWS, normalizer="sparsemax"), ValueError, "normalizer must be 'softmax', SoftmaxN"),
     (lambda: at.convert_lse([1.0], from_="flashinfr"), ValueError, "did you mean 'flashinfer'"),
+    (lambda: at.convert_lse([1.0], from_="jax", max_score=[True]), TypeError, "max_score must be numbers"),
     (lambda: at.convert_lse([1.0], from_=2), TypeError, "from_ must be an LseConvention"),  # type: ignore[arg-type]
     (lambda: converted(scaled=False), ValueError, "must agree in scaled"),
     (lambda: converted(less_max=True), ValueError, "max_score must be given"),

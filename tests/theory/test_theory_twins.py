@@ -178,6 +178,7 @@ REFUSED = [
     ),
     (lambda: theory.expected_overlap(9, 21, 0.5), "beta must be in [0, 20], got 21"),
     (lambda: theory.propagated_correlation(0.5, n=9, beta=1, layers=0.5), "layers must be a whole number"),
+    (lambda: theory.propagated_correlation(0.5, n=9, beta=1, layers=np.inf), "layers must be finite"),
     (lambda: theory.fold_scale([[1.0]], 2), "weight must be (heads, head_dim, model_dim), got shape"),
     (lambda: theory.fold_scale([[[1.0]]], [1, 2]), "beta must be a number or one for each of 1 heads"),
     (lambda: theory.scale_update_residual([[1.0]], 2, rank=-1), "rank must be a whole number of at least 0"),

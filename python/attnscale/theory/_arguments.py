@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,9 +61,10 @@ def together(**arrays: Array) -> list[Array]:
 
 def whole(name: str, value: Any) -> int:
     """`value` as one whole number of at least 0."""
-    if isinstance(value, bool) or value != math.floor(value) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0, got {shown(value)}")
-    return int(value)
+    number = finite(name, value)
+    if number.ndim or number != np.floor(number) or number < 0:
+        raise refusal(ValueError, name, f"must be a whole number of at least 0, got {shown(value)}")
+    return int(number)
 
 
 def pointwise(function: Callable[..., Any], *arrays: Array) -> Array:

@@ -24,10 +24,13 @@ constexpr std::array<std::string_view, 5> score_experiment_names{
 /// and the Frobenius norm of J, a bound of its largest eigenvalue, and scale times the norm.
 void write_norms(const score_row* at, double scale, double* out) {
   const double top = at[0].max_weight, squares = at[0].concentration;
-  const double cubes = std::exp(at[2].lse - 3 * at[0].lse);
+  // Not from the log-sum-exps, whose rounding grows with the scores.
+  const double cubes = top * top * top / at[2].max_weight;
   const double squared_norm = squares - 2 * cubes + squares * squares;
-  // Of a one-hot row, rounding may leave a little less than 0; NaN stays.
-  const double norm = std::sqrt(squared_norm < 0 ? 0 : squared_norm);
+  // Near a one-hot row little but rounding is left of it; the norm is between an entry of J and the
+  // trace. NaN stays.
+  const double root = std::sqrt(squared_norm < 0 ? 0 : squared_norm);
+  const double norm = std::min(std::max(root, top * (1 - top)), 1 - squares);
   const double bound = 2 * top * (1 - top);
   out[0] = top > saturated_weight ? 1 : 0;
   out[1] = 1 - squares;

@@ -95,8 +95,9 @@ def quantities(experiment: str, raw: Array, scales: Array) -> Array:
     elif experiment == "averaging_error":
         found = [value[first] ** 2, squares[first]]
     else:
-        p2, p3 = squares[first], np.exp(lse[..., 2] - 3 * lse[..., 0])
-        norm = np.sqrt(np.maximum(p2 - 2 * p3 + p2**2, 0))
+        p2, p3 = squares[first], top[..., 0] ** 3 / top[..., 2]
+        root = np.sqrt(np.maximum(p2 - 2 * p3 + p2**2, 0))
+        norm = np.minimum(np.maximum(root, top[first] * (1 - top[first])), 1 - p2)
         bound = np.minimum(0.5, 2 * top[first] * (1 - top[first]))
         found = [top[first] > 0.99, 1 - p2, norm, bound, scales * norm]
     return np.stack(found, axis=-1).astype(np.float64)

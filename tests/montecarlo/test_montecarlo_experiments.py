@@ -9,6 +9,7 @@ import pytest
 from attnscale import montecarlo as mc
 from attnscale import reference
 from attnscale.reference._normalizers import entmax, sparsemax
+from scipy import special
 
 HEADS = tuple(np.random.default_rng(11).standard_normal((4, 24, 8)).astype(np.float32))
 
@@ -133,6 +134,20 @@ def test_saturation_is_that_of_written_out_jacobians(scale, factor, plain_rng):
     assert_agree(result["spectral_bound"], bound)
     assert (plain.jacobian_top <= bound + 1e-12).all()
     assert (plain.jacobian_top >= bound / 2 - 1e-12).all()
+
+
+@pytest.mark.parametrize(("d", "n"), [(4096, 64), (65536, 8), (4, 1)])
+def test_norms_of_rows_that_are_nearly_one_hot(d, n):
+    """Where one key holds the weight, what is left of the norm is no rounding."""
+    rows = 20_000
+    result = mc.softmax_saturation(head_dim=d, n=n, law="unscaled", samples=rows, rng=3)
+    found = result["jacobian_norm"]
+    rng = np.random.default_rng(1)
+    weights = special.softmax(np.sqrt(rng.chisquare(d, (rows, 1))) * rng.standard_normal((rows, n)), axis=-1)
+    squares, cubes = (weights**2).sum(-1), (weights**3).sum(-1)
+    norm = np.sqrt(np.maximum(squares - 2 * cubes + squares**2, 0))
+    error = np.hypot(found.standard_error, norm.std() / np.sqrt(rows))
+    assert abs(found.value - norm.mean()) < 5 * error + 1e-7
 
 
 # ---- needle, averages, cosine ---------------------------------------------------------------------

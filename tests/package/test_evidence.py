@@ -117,7 +117,7 @@ def test_what_one_head_of_dot_products_costs_by_size():
     loss = {v: run("hybrids", "cpu").select("loss", variant=v) for v in ("4 dot", "dot + 3 efficient")}
     grown = (loss["dot + 3 efficient"] - loss["4 dot"]).mean(0)
     assert abs(grown[:20]).max() < 0.03
-    assert f"was {grown[-5:].mean():.2f} after" in text
+    assert f"it was {grown[-5:].mean():.2f} after 5000 steps" in text
 
 
 def test_collapse():
@@ -170,10 +170,6 @@ def test_contexts_at_many_lengths():
     assert f"name {shuffled['log_n']:.3f} of the classes at 1024 tokens under log n, and" in text
     assert f"and {shuffled['annealed']:.3f} under the annealed law" in text
     assert f"Equal weights would be right in {100 * equal['log_n']:.2f} %" in text
-    assert (
-        f"name {shuffled['log_n']:.3f}, under the annealed law {shuffled['annealed']:.3f}) than a tilt"
-        in claims
-    )
     likelihood = of_lengths("log_n", quantity="nll") - of_lengths("standard", quantity="nll")
     assert f"log n is {cells(likelihood, '.3f')[-1]} nats worse at 1024, and" in text
     assert f"{cells(likelihood, '.3f')[-1]} nats" in claims

@@ -66,8 +66,6 @@ def test_the_pages_say_what_is_stored(scripts: Any, stored: dict[str, Any]) -> N
         assert said(encoder["laws"][names.OWN]) in text
         assert said(other[names.SPECTRUM]) in text
         assert said(other[names.SINK]) in text
-    interval = encoder["own law less"]["log n"]
-    assert f"from {interval['low']:.2f} to {interval['high']:.2f}" in claims
     constants = [each["value"] for name, each in encoder["laws"].items() if name.startswith("annealed times")]
     for text, numbers in {
         "misses 0.33, but it is fitted": constants,
@@ -78,10 +76,8 @@ def test_the_pages_say_what_is_stored(scripts: Any, stored: dict[str, Any]) -> N
         decimals = re.findall(r"\d+\.\d\d", text)
         assert decimals == [f"{number:.2f}" for number in numbers], text
     laws, keys = (claims.split(f"### {name} ")[1].split(" ### ")[0] for name in ("A13", "A14"))
-    for each in ("annealed", "log n"):
-        assert f"{encoder['laws'][each]['value']:.2f}" in laws
-    assert all(f"{causal['laws'][each]['value']:.2f}" in laws for each in (names.OWN, "annealed"))
-    assert all(f"{other[each]['value']:.2f}" in keys for each in (names.VARIANCE, names.MEASURED))
+    assert f"{encoder['laws']['log n']['value']:.2f}" in laws
+    assert f"{other[names.MEASURED]['value']:.2f}" in keys
     for law in ("annealed", "log n", "unchanged"):
         assert encoder["laws"][names.OWN]["value"] < encoder["laws"][law]["value"]
     for formula in ("independent keys", names.VARIANCE, names.SPECTRUM, names.SINK):

@@ -34,9 +34,16 @@ _ARITHMETIC = (
     Fault(
         "a decoded row reads the values of hidden keys",
         f"{_KERNELS}/softmax/decode-inl.hpp",
-        "(r, values, keys, at.masked ? ws_.score.bias : nullptr);",
-        "(r, values, keys, nullptr);",
+        "(r, v, keys, ws_.score.scores, at.masked ? ws_.score.bias : nullptr);",
+        "(r, v, keys, ws_.score.scores, nullptr);",
         cpp("test_numerics", "NaN and infinity under a boolean and an additive mask"),
+    ),
+    Fault(
+        "decoding heads that share keys all have the scale of the first",
+        "cpp/src/heads_as_rows.hpp",
+        "rows.scale_row = *step(&attention_head::scale, sizeof(double));",
+        "rows.scale_row = 0;",
+        pytest("tests/attention/test_attention.py", k="shared_keys"),
     ),
     Fault(
         "the gradient of a score's variance adds the variance that it subtracts",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // run(attention_problem): cuts the problem into tasks (head, block of queries, range of keys),
-// runs the kernels on them and turns their sums into statistics. The cut depends on the problem
-// alone, so that results are the same for any number of threads.
+// runs the kernels on them and turns their sums into statistics. What the bits depend on, blocks of
+// queries and ranges of keys, depends on the problem alone, so that results are the same for any
+// number of threads; which heads that share keys are attended together depends on it.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -191,11 +192,9 @@ class attention_run {
 void run_near(const attention_problem& problem, const execution& how) {
   const execution shared = worth_sharing(how, forward_nanoseconds(problem));
   const auto heads = static_cast<std::int64_t>(problem.heads.size());
-  const heads_as_rows rows(problem, shared.num_threads > 0 ? shared.num_threads : num_threads());
-  if (rows.any())
-    attention_run(rows.problem(), shared, heads)();
-  else
-    attention_run(problem, shared, heads)();
+  const int threads = shared.num_threads > 0 ? shared.num_threads : num_threads();
+  const auto rows = heads_as_rows(problem, static_cast<std::size_t>(threads));
+  attention_run(rows ? *rows : problem, shared, heads)();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])
       count_visible(problem, static_cast<std::int64_t*>(counts), how);

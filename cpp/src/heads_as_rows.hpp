@@ -15,86 +15,77 @@
 
 namespace attnscale::detail {
 
-class heads_as_rows {
- public:
-  /// least: heads that have to be left, one a thread at least.
-  heads_as_rows(const attention_problem& p, std::int64_t least) : p_(p) {
-    const auto heads = static_cast<std::int64_t>(p.heads.size());
-    if (p.n_queries != 1 || has_tables()) return;
-    std::int64_t shared = 0;  // by the first heads
-    while (shared < heads && share(p.heads[0], p.heads[static_cast<std::size_t>(shared)])) ++shared;
-    together_ = std::min<std::int64_t>(shared, decode_rows);
-    while (together_ > 1 && (shared % together_ != 0 || heads < least * together_ || !fits()))
-      --together_;
+/// Whether two heads of one query read the same keys and values.
+inline bool share_keys(const attention_head& a, const attention_head& b) {
+  const auto same = [](const std::int64_t* x, const std::int64_t* y) {
+    return x == y || (x && y && *x == *y);
+  };
+  return a.key == b.key && a.value == b.value && same(a.begin, b.begin) && same(a.end, b.end);
+}
+
+/// The distance from head to head in groups of so many, in items; none if it is not the same
+/// everywhere.
+template <class Pointer>
+std::optional<std::ptrdiff_t> head_step(const attention_problem& p, std::size_t together,
+                                        Pointer attention_head::*of, std::ptrdiff_t item) {
+  std::optional<std::ptrdiff_t> found;
+  for (std::size_t h = 1; h < p.heads.size(); ++h) {
+    if (h % together == 0) continue;
+    const auto* const before = reinterpret_cast<const char*>(p.heads[h - 1].*of);
+    const auto* const here = reinterpret_cast<const char*>(p.heads[h].*of);
+    if ((before == nullptr) != (here == nullptr)) return {};
+    const std::ptrdiff_t bytes = here ? here - before : 0;
+    if (bytes % item != 0 || (found && *found != bytes / item)) return {};
+    found = bytes / item;
   }
+  return found;
+}
 
-  /// Whether some heads can be put together.
-  bool any() const { return together_ > 1; }
+/// p with `together` neighbouring heads as the rows of one; none if some group reads different keys
+/// or its arrays do not lie like rows.
+inline std::optional<attention_problem> put_together(const attention_problem& p,
+                                                     std::size_t together) {
+  for (std::size_t h = 0; h < p.heads.size(); ++h)
+    if (!share_keys(p.heads[h - h % together], p.heads[h])) return {};
+  const std::ptrdiff_t mask_item =
+      p.mask_type == mask_kind::boolean ? 1 : item_size(p.attn_mask.type);
+  const auto query = head_step(p, together, &attention_head::query, item_size(p.query.type));
+  const auto output = head_step(p, together, &attention_head::output, item_size(p.output.type));
+  const auto mask = head_step(p, together, &attention_head::attn_mask, mask_item);
+  const auto scale = head_step(p, together, &attention_head::scale, sizeof(double));
+  const auto number = head_step(p, together, &attention_head::number, sizeof(double));
+  if (!(query && output && mask && scale && number)) return {};
+  attention_problem rows = p;
+  rows.n_queries = static_cast<std::int64_t>(together);
+  rows.query.row = *query;
+  rows.output.row = *output;
+  rows.attn_mask.row = *mask;
+  rows.scale_row = *scale;
+  rows.number_row = *number;
+  rows.begin_row = rows.end_row = 0;
+  rows.heads.clear();
+  for (std::size_t h = 0; h < p.heads.size(); h += together) rows.heads.push_back(p.heads[h]);
+  return rows;
+}
 
-  attention_problem problem() const {
-    attention_problem rows = p_;
-    rows.n_queries = together_;
-    rows.query.row = *step(&attention_head::query, item_size(p_.query.type));
-    rows.output.row = *step(&attention_head::output, item_size(p_.output.type));
-    rows.attn_mask.row = *step(&attention_head::attn_mask, mask_item());
-    rows.scale_row = *step(&attention_head::scale, sizeof(double));
-    rows.number_row = *step(&attention_head::number, sizeof(double));
-    rows.begin_row = rows.end_row = 0;
-    rows.heads.clear();
-    for (std::size_t h = 0; h < p_.heads.size(); h += static_cast<std::size_t>(together_))
-      rows.heads.push_back(p_.heads[h]);
-    return rows;
+/// p with as many heads put together as a block takes and as leave `least` of them; none if there
+/// are none that may be.
+inline std::optional<attention_problem> heads_as_rows(const attention_problem& p,
+                                                      std::size_t least) {
+  const std::size_t heads = p.heads.size();
+  if (p.n_queries != 1) return {};
+  std::size_t shared = 0;  // by the first heads
+  while (shared < heads && share_keys(p.heads[0], p.heads[shared])) ++shared;
+  if (shared < 2 || std::ranges::any_of(p.heads, [](const attention_head& head) {
+        return head.tables.distance_scale || head.tables.distance_bias;
+      }))
+    return {};
+  for (std::size_t together = std::min<std::size_t>(shared, decode_rows); together > 1;
+       --together) {
+    if (shared % together != 0 || heads % together != 0 || heads < least * together) continue;
+    if (auto rows = put_together(p, together)) return rows;
   }
-
- private:
-  std::ptrdiff_t mask_item() const {
-    return p_.mask_type == mask_kind::boolean ? 1 : item_size(p_.attn_mask.type);
-  }
-
-  bool has_tables() const {
-    return std::ranges::any_of(p_.heads, [](const attention_head& head) {
-      return head.tables.distance_scale || head.tables.distance_bias;
-    });
-  }
-
-  /// Whether two heads read the same keys and values.
-  bool share(const attention_head& a, const attention_head& b) const {
-    const auto same = [](const std::int64_t* x, const std::int64_t* y) {
-      return x == y || (x && y && *x == *y);
-    };
-    return a.key == b.key && a.value == b.value && same(a.begin, b.begin) && same(a.end, b.end);
-  }
-
-  /// Whether the heads fall into groups that share keys, and all else has one distance in them.
-  bool fits() const {
-    if (p_.heads.size() % static_cast<std::size_t>(together_) != 0) return false;
-    for (std::size_t h = 0; h < p_.heads.size(); ++h)
-      if (!share(p_.heads[h - h % static_cast<std::size_t>(together_)], p_.heads[h])) return false;
-    return step(&attention_head::query, item_size(p_.query.type)) &&
-           step(&attention_head::output, item_size(p_.output.type)) &&
-           step(&attention_head::attn_mask, mask_item()) &&
-           step(&attention_head::scale, sizeof(double)) &&
-           step(&attention_head::number, sizeof(double));
-  }
-
-  /// The distance from head to head of a group, in items; none if it is not the same everywhere.
-  template <class Pointer>
-  std::optional<std::ptrdiff_t> step(Pointer attention_head::*of, std::ptrdiff_t item) const {
-    std::optional<std::ptrdiff_t> found;
-    for (std::size_t h = 1; h < p_.heads.size(); ++h) {
-      if (h % static_cast<std::size_t>(together_) == 0) continue;
-      const auto* const before = reinterpret_cast<const char*>(p_.heads[h - 1].*of);
-      const auto* const here = reinterpret_cast<const char*>(p_.heads[h].*of);
-      if ((before == nullptr) != (here == nullptr)) return {};
-      const std::ptrdiff_t bytes = here ? here - before : 0;
-      if (bytes % item != 0 || (found && *found != bytes / item)) return {};
-      found = bytes / item;
-    }
-    return found;
-  }
-
-  const attention_problem& p_;
-  std::int64_t together_ = 1;
-};
+  return {};
+}
 
 }  // namespace attnscale::detail

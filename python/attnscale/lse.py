@@ -194,7 +194,7 @@ def convert_lse(
     array([1.38629436,       -inf])
     """
     source, target = _read_convention("from_", from_), _read_convention("to", to)
-    array = _read_lse(lse)
+    array = _read_numbers("lse", lse)
     if source.scaled != target.scaled:
         raise ValueError("from_ and to must agree in scaled: only the scores say what a scale changes")
     written = array.astype(np.float64)
@@ -219,10 +219,10 @@ def convert_lse(
     return found if convert is None else convert(found)
 
 
-def _read_lse(lse: Any) -> NDArray[Any]:
-    array = as_array("lse", lse)
+def _read_numbers(name: str, given: Any) -> NDArray[Any]:
+    array = as_array(name, given)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"lse must be numbers, got {array.dtype}")
+        raise TypeError(f"{name} must be numbers, got {array.dtype}")
     return array
 
 
@@ -232,10 +232,8 @@ def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
         if not needed:
             return None
         raise ValueError(f"{name} must be given: from_ and to differ in it, or do not write it alike")
-    array = as_array(name, given)
-    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"{name} must be numbers, got {array.dtype}")
-    return fit_to(name, array, like.shape, "the shape of lse").astype(np.float64)
+    found = fit_to(name, _read_numbers(name, given), like.shape, "the shape of lse")
+    return found.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +346,7 @@ def identify_lse(
     candidates = list(_candidates(query, key, dict(options), has_sink))
     found = [
         _identified(given, axes, candidates, seen, has_sink, allowed)
-        for axes, given in _in_order(_read_lse(lse), call.row_shape)
+        for axes, given in _in_order(_read_numbers("lse", lse), call.row_shape)
     ]
     return min(found, key=lambda each: each.error.max())
 

@@ -41,7 +41,7 @@ _ARITHMETIC = (
     Fault(
         "decoding heads that share keys all have the scale of the first",
         "cpp/src/heads_as_rows.hpp",
-        "rows.scale_row = *step(&attention_head::scale, sizeof(double));",
+        "rows.scale_row = *scale;",
         "rows.scale_row = 0;",
         pytest("tests/attention/test_attention.py", k="shared_keys"),
     ),

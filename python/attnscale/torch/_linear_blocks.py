@@ -73,10 +73,11 @@ def _plan(
         option: np.broadcast_to(0.0, x) if option in ("log_decay", "projection") else x
         for option, x in own.items()
     }
-    form = form_of(name, inputs, own, masks)
+    offset = 0 if name == "ssd" else offset_of(inputs, **masks)
+    form = form_of(name, inputs, own, offset)
     if name == "ssd":
         decay_of(inputs, own)
-    return _Plan(form, 0 if name == "ssd" else offset_of(inputs, **masks), inputs.row_shape)
+    return _Plan(form, offset, inputs.row_shape)
 
 
 # ---- features -----------------------------------------------------------------------------------

@@ -87,27 +87,30 @@ class _Rows(Call):
             weights = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1)
             return torch.special.entr(weights.masked_fill(~seen, 0.0)).sum(-1).cpu().numpy()
 
-        return self._measured(entropies, "row_entropies")
+        return self._measured(entropies, Call.row_entropies)
 
     def row_gaps(self) -> Any:
         """Critical inverse temperature of each row's gaps."""
-        return self._measured(lambda x, seen: laws.CriticalScale.measure(x.cpu().numpy()), "row_gaps")
+        return self._measured(lambda x, seen: laws.CriticalScale.measure(x.cpu().numpy()), Call.row_gaps)
 
     def row_spreads(self) -> Any:
         """Standard deviation of the scores that each row sees."""
-        return self._measured(lambda x, seen: laws.NormSoftmax.measure(x.cpu().numpy()), "row_spreads")
+        return self._measured(lambda x, seen: laws.NormSoftmax.measure(x.cpu().numpy()), Call.row_spreads)
 
     def _measured(
-        self, measure: Callable[[Tensor, Tensor], Any], name: str = "", dtype: Any = np.float64
+        self,
+        measure: Callable[[Tensor, Tensor], Any],
+        on_arrays: Callable[[Call], Any] | None = None,
+        dtype: Any = np.float64,
     ) -> Any:
         """A number for each row, measured on scores at the standard scale and on the keys that it sees.
 
-        The method of this name of the call on arrays does so on the CPU, where it takes a tenth of the time.
+        On the CPU `on_arrays` measures them on the call on arrays, in a tenth of the time.
         """
         query, key, _ = wide_rows(self.tensors)
-        if name and query.is_cpu:
+        if on_arrays is not None and query.is_cpu:
             options = {**self.tensors.options(), "scale": None, "qk_norm": None, "layout": "bhsd"}
-            return getattr(Call(array(query), array(key), None, options).read(), name)()
+            return on_arrays(Call(array(query), array(key), None, options).read())
         begin, end = _interval(self, query.device)
         scores = Scores(
             query * self.head_dim**-0.5,

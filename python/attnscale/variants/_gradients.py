@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -155,9 +155,9 @@ def _of_sums(
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
     inputs = read_whole(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
-    form = form_of(name, inputs, own, options)
-    decay = None if name != "ssd" else decay_of(inputs, own)
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
+    form = form_of(name, inputs, own, offset)
+    decay = None if name != "ssd" else decay_of(inputs, own)
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
     linear_gradient(
@@ -266,10 +266,10 @@ _FUNCTIONS = {
 }
 
 
-def form_of(name: str, inputs: Inputs, own: dict[str, Any], masks: Mapping[str, Any]) -> LinearForm:
+def form_of(name: str, inputs: Inputs, own: dict[str, Any], offset: int | None) -> LinearForm:
     """The form of a family of linear time, of its name and own options; a pair of features is given.
 
-    `masks` holds is_causal and causal, where they were given.
+    Query i has the position i + offset.
     """
     feature_map = own.get("feature_map", "elu")
     if isinstance(feature_map, tuple):
@@ -289,7 +289,7 @@ def form_of(name: str, inputs: Inputs, own: dict[str, Any], masks: Mapping[str, 
     if name == "efficient_attention":
         return efficient_form(**own)
     if name == "cosformer_attention":
-        return cosformer_form(inputs, own["max_length"], masks)
+        return cosformer_form(inputs, own["max_length"], offset)
     return SSD_FORM if name == "ssd" else read_map(feature_map)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 import numpy as np
@@ -149,12 +149,11 @@ def _check_length(form: LinearForm, length: int) -> None:
         )
 
 
-def cosformer_form(inputs: Inputs, max_length: Any, masks: Mapping[str, Any]) -> LinearForm:
-    """The form that turns the positions of these inputs, as `masks` align them."""
+def cosformer_form(inputs: Inputs, max_length: Any, offset: int | None) -> LinearForm:
+    """The form that turns the positions of these inputs, whose query i has the position i + offset."""
     form = LinearForm("turned", max_length=positive_int("max_length", max_length))
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    offset = offset_of(inputs, masks.get("is_causal", False), masks.get("causal")) or 0
-    _check_length(form, max(n_queries + max(offset, 0), n_keys))
+    _check_length(form, max(n_queries + max(offset or 0, 0), n_keys))
     return form
 
 
@@ -205,7 +204,12 @@ def cosformer_attention(
     >>> at.variants.cosformer_attention(q, k, v, max_length=4096, is_causal=True).shape
     (2, 100, 8)
     """
-    return attend_in(lambda inputs: cosformer_form(inputs, max_length, options), query, key, value, options)
+
+    def form(inputs: Inputs) -> LinearForm:
+        offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
+        return cosformer_form(inputs, max_length, offset)
+
+    return attend_in(form, query, key, value, options)
 
 
 class CosformerState(State):

@@ -192,29 +192,28 @@ class decode_run {
     waiting_ = v;
   }
 
-  /// Scores over a tile, and meanwhile the values that wait.
+  /// Scores over a tile, and meanwhile the values that wait: with each key goes a part of one of
+  /// their rows, or two where rows have as many, so that keys and values end together.
   ATTNSCALE_INLINE vec<T> score_beside_waiting(const key_tile& at, const stored_rows& rows) {
+    const int parts = b_.value_dim >= 2 * part ? 2 : 1;
     vec<T> high;
-    int64_t channels = 0;
     with_elements<T>(rows, [&](auto elements, auto k) ATTNSCALE_INLINE_LAMBDA {
-      high = score_beside<decltype(elements)>(at, k, channels);
+      high = score_beside<decltype(elements)>(at, k, parts);
     });
-    add_values(0, waiting_, decode_keys, ws_.weights, nullptr, channels);
+    add_values(0, waiting_, decode_keys, ws_.weights, nullptr, parts * part);
     carry_if_due(0, tiles_);
     return high;
   }
 
-  /// Keys and values end together: with each key goes a part of a waiting row, or two where rows
-  /// have as many. channels: those that are done.
   template <class Elements>
   ATTNSCALE_INLINE vec<T> score_beside(const key_tile& at, row_view<typename Elements::element> k,
-                                       int64_t& channels) {
+                                       int parts) {
     using element = typename Elements::element;
     const auto* const first = static_cast<const element*>(waiting_.data);
     const ptrdiff_t stride = waiting_.stride, ahead = page_ahead<element>(stride, part);
-    const bool two = b_.value_dim >= 2 * part;
     const element* value = first;
     const T* weight = ws_.weights;
+    T* out = output(0).recent;
     value_sums<T, part / w> sums;
     const auto add = [&](int odd) ATTNSCALE_INLINE_LAMBDA {
       ask_for<part>(value + ahead);
@@ -222,15 +221,15 @@ class decode_run {
       value += stride;
     };
     return scores_.template score_beside<Elements>(at, k, [&](int odd) ATTNSCALE_INLINE_LAMBDA {
-      if (two)
+      if (parts == 2)
         add(0), add(1);
       else
         add(odd);
       if (weight != ws_.weights + decode_keys) return;
-      sums.add_to(output(0).recent + channels);
+      sums.add_to(out);
       sums = {};
-      channels += part;
-      value = first + channels;
+      out += part;
+      value = first + part;
       weight = ws_.weights;
     });
   }

@@ -30,12 +30,12 @@ def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more:
     kind = "cross" if "encoder_attn" in name else "self"
     product = Product(query, key, {"scale": 0.5})
     given = {"way": "scaled_dot_product_attention", "measured": product, "product": product}
-    return Call(Place(place, int(number or 0)), kind=kind, key_heads=heads, **{**given, **more})
+    return Call(Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more})
 
 
 def written_out(scores: Any) -> dict[str, Any]:
     """What a call has whose scores are no product that is known."""
-    return {"way": "softmax", "measured": of_scores(scores, 0), "product": None}
+    return {"way": "softmax", "measured": of_scores(scores, None), "product": None}
 
 
 def weights_of(each: Call) -> np.ndarray:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -271,9 +272,18 @@ def _load_triton(device_type: str) -> None:
 # Results and gradients are those of the operator ``attend``, which serves where PyTorch has more to do with a
 # call than to run it: to compile, export, transform or watch it.
 
-#: Who sees the calls of attention before they are computed, the last one first: a watch of a model, for that
-#: time. Its ``attend`` takes the arguments of :func:`attend_plain`, and returns what is computed.
-watchers: list[Any] = []
+
+class _Watching(threading.local):
+    """Watches of models in this thread, the last one first to be told of a call before it is computed.
+
+    ``attend`` of a watch takes the arguments of :func:`attend_plain`, and returns what is computed.
+    """
+
+    watchers: tuple[Any, ...] = ()
+
+
+watching = _Watching()
+
 
 
 def attend_plain(
@@ -283,8 +293,8 @@ def attend_plain(
 
     None for any other call: one with other options, or that PyTorch has more to do with than to run.
     """
-    if watchers:
-        return watchers[-1].attend(query, key, value, statistics, options)
+    if watching.watchers:
+        return watching.watchers[-1].attend(query, key, value, statistics, options)
     if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
         return None
     has_gradient = torch.is_grad_enabled() and (

@@ -7,11 +7,14 @@ No other module reads a private name of PyTorch, and a test says which one a ver
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map_only as tree_map_only
 
@@ -94,3 +97,29 @@ def flex_scores(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *ot
     from torch._higher_order_ops.flex_attention import _math_attention_inner
 
     return _math_attention_inner(query, key, value, *others)[1]
+
+
+@contextmanager
+def without_dispatch_modes() -> Iterator[None]:
+    """A block in which operators of this thread are computed, and no mode is asked."""
+    modes = [_pop_mode() for _ in range(_dispatch_modes())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
+
+
+def is_operator(function: Any) -> bool:
+    """Whether a function that a dispatch mode is asked for is one operator, and no function of several."""
+    return isinstance(function, torch._ops.OpOverload)
+
+
+def is_whole_operator(function: Any) -> bool:
+    """Whether an operator comes as it was called, though it is made of others: so it is in inference mode."""
+    return torch.is_inference_mode_enabled() and function.namespace == "aten" and function._can_decompose()
+
+
+def is_wrapped(x: torch.Tensor) -> bool:
+    """Whether torch.func has wrapped a tensor."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))

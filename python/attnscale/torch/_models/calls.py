@@ -38,7 +38,7 @@ class Call:
     place: Place
     way: str  # of calling it: see LoggedCall
     kind: str  # "self" or "cross"
-    key_heads: int  # which grouped queries share
+    key_of: tuple[int, ...]  # the key head of each head, which grouped queries share
     #: Queries, keys and options that give the rows which the model computed: of a softmax that it wrote out,
     #: its scores as a mask on products of 0.
     measured: Product
@@ -49,12 +49,19 @@ class Call:
     #: Which text each key is of, (batch, n_keys), where laws count positions in the key's own; None: one.
     documents: Tensor | None = None
     is_cut: bool = False  # whether the first keys of the text are gone, as from the cache of a sliding window
+    has_known_axes: bool = True  # whether batch and heads are told apart; otherwise heads are in the batch
+    hides_by_sum: bool = False  # whether keys are hidden by a finite number that was added to scores
 
     @property
     def rows_shape(self) -> tuple[int, int, int]:
         """The numbers of texts, heads and queries."""
         batch, heads, n_queries = self.measured.query.shape[:3]
         return batch, heads, n_queries
+
+    @property
+    def key_heads(self) -> int:
+        """How many key heads there are."""
+        return len({*self.key_of})
 
     @property
     def n_keys(self) -> int:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +19,8 @@ from .._private import flex_scores
 from .._scores import Visible
 from .._tensors import shows
 from ..nn._inputs import hidden_by, visible_by_place
-from .products import Scores
+from .axes import UNKNOWN, Axes, fold, kin_of, marks, unfold
+from .scores import FAR, Done, Groups, Note, Scores, Weights, carried_out, grouped
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _FLEX = (
@@ -25,6 +29,10 @@ _FLEX = (
 )
 #: How far scores that were made again may be from the model's own, in parts of the largest.
 _NEAR = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+#: The note of a tensor.
+Notes = Callable[[Tensor], Note]
 
 
 class Product(NamedTuple):
@@ -56,11 +64,15 @@ class Product(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The part of a :class:`Call` that the function's arguments say."""
+    """The part of a :class:`Call` that the operators say."""
 
     way: str
     measured: Product
     product: Product | None
+    key_of: tuple[int, ...]  # the key head of each head
+    channels: frozenset[int] = frozenset()  # kin of the axes of channels of query and key
+    has_known_axes: bool = True  # whether batch and heads are told apart
+    hides_by_sum: bool = False  # whether a key is hidden by a number that was added
 
 
 def _of_text(text: int, option: Any) -> Any:
@@ -72,27 +84,27 @@ def _of_text(text: int, option: Any) -> Any:
     return option[text : text + 1] if len(option) > 1 else option
 
 
-def key_heads(key: Tensor) -> int:
-    """How many heads of keys differ: models repeat what grouped queries share before they attend."""
-    heads, n_keys = key.shape[1:3]
+def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
+    """The key head of each head: models repeat what grouped queries share before they attend."""
+    there, n_keys = key.shape[1:3]
     some = key[0, :, [0, n_keys // 2, -1]] if n_keys else key[0]
-    alike = (some[1:] == some[:-1]).flatten(1).all(1) & some[1:].flatten(1).any(1)
-    groups = [size for size in range(heads, 1, -1) if heads % size == 0]
-    for size in groups:
-        if bool(alike[[i for i in range(heads - 1) if (i + 1) % size]].all()):
-            return heads // size
-    return heads
+    same = (some[:, None] == some).flatten(2).all(-1) & some.flatten(1).any(1)
+    first = [int((row | (at == torch.arange(there, device=row.device))).int().argmax()) for at, row in enumerate(same)]
+    sizes = {first.count(each) for each in first}
+    if len(sizes) > 1:  # equal by chance
+        first = list(range(there))
+    number = {each: place for place, each in enumerate(sorted({*first}))}
+    return tuple(number[first[head * there // heads]] for head in range(heads))
 
 
-def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
+def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     """A call of PyTorch's ``scaled_dot_product_attention``."""
     given = dict(zip(_SDPA, args, strict=False)) | kwargs
-    query, key, mask = given["query"].detach(), given["key"].detach(), given.get("attn_mask")
-    form = _Form(query.shape[:-1], heads)
-    if mask is not None:
-        mask = mask.detach()
-        if query.ndim != 4:
-            mask = form.of(mask.expand(*query.shape[:-1], key.shape[-2]))
+    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    axes, channels = _axes_of(notes, query, key)
+    query, key = query.detach(), key.detach()
+    lead = Lead.of_sdpa(query, axes, channels)
+    mask = None if mask is None else lead.of_mask(mask.detach(), key.shape[-2], query.shape[-2])
     scale = given.get("scale")
     options = {
         "scale": query.shape[-1] ** -0.5 if scale is None else float(scale),
@@ -100,80 +112,130 @@ def of_sdpa(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
         "attn_mask": mask,
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
-    known = with_causal(_recorded(options))
-    product = Product(form.of(query), form.of(key), known)
-    return Reading("scaled_dot_product_attention", product, product)
+    product = _in_heads(Product(lead.of(query), lead.of(key), options), axes, channels)
+    options, added = _hidden_by_sum(product)
+    product = product._replace(options=with_causal(_recorded(options)))
+    key_of = key_of_heads(product.key, product.query.shape[1])
+    return Reading("scaled_dot_product_attention", product, product, key_of, channels, lead.is_known, added)
 
 
-def unpacked(found: Reading) -> Reading:
-    """The call of one query for each head, where query heads that share keys stand as the rows of one head.
+def _axes_of(notes: Notes, query: Tensor, key: Tensor) -> tuple[Axes, frozenset[int]]:
+    """The axes of the query, and the kin of its channels and the key's."""
+    axes = notes(query).axes
+    return axes, kin_of(axes[-1], notes(key).axes[-1])
+
+
+def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product:
+    """The call with one query head in each place, where those that share keys stand as the rows of one.
 
     transformers writes a step of generation so where a mask is given.
     """
-    query, key, options = found.measured
-    mask = options.get("attn_mask")
-    if mask is None or query.shape[1] != key.shape[1] or key.shape[1] == 1:
-        return found
-    if mask.shape[-2] > 1:
-        mask = mask.reshape(len(mask), -1, 1, mask.shape[-1])
-    options = {**options, "attn_mask": mask, "enable_gqa": True}
-    product = Product(query.flatten(1, 2)[:, :, None], key, options)
-    return Reading(found.way, product, product)
+    query, key, options = product
+    heads = prod(piece.size for piece in takewhile(lambda each: each.kin & channels, axes[-2]))
+    mask, (batch, key_heads, rows, _) = options["attn_mask"], query.shape
+    is_apart = len(axes) == 4 and heads > 1 and rows % heads == 0 and not options["is_causal"]
+    if not is_apart or key_heads != key.shape[1] or (mask is not None and mask.shape[-2] not in (1, rows)):
+        return product
+    if mask is not None and mask.shape[-2] > 1:
+        mask = mask.expand(len(mask), key_heads, rows, -1).reshape(len(mask), -1, rows // heads, mask.shape[-1])
+    query = query.reshape(batch, key_heads * heads, rows // heads, -1)
+    return Product(query, key, {**options, "attn_mask": mask, "enable_gqa": True})
 
 
-def of_own(heads: int | None, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
+def _hidden_by_sum(product: Product) -> tuple[dict[str, Any], bool]:
+    """Options in which a key is hidden to whose score such a low number was added that no weight is left."""
+    query, key, options = product
+    mask = options["attn_mask"]
+    if mask is None or mask.dtype == torch.bool or not query.numel() or not key.numel():
+        return {**options}, False
+    far = (mask <= FAR) & shows(mask)
+    if not bool(far.any()):
+        return {**options}, False
+    longest = [float(torch.linalg.vector_norm(x.double(), dim=-1).max()) for x in (query, key)]
+    reach = 2 * abs(options["scale"]) * longest[0] * longest[1] - math.log(torch.finfo(mask.dtype).eps)
+    hidden = far & (mask < mask.amax(-1, keepdim=True) - reach)
+    return {**options, "attn_mask": mask.masked_fill(hidden, -torch.inf)}, bool(hidden.any())
+
+
+def of_own(notes: Notes, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
     """A call of this package's attention."""
     known = _recorded(options)
     known.pop("num_threads", None)
+    axes, channels = _axes_of(notes, query, key)
     if known.pop("layout", "bhsd") == "bshd":
         query, key = query.transpose(-2, -3), key.transpose(-2, -3)
+        axes = (*axes[:-3], axes[-2], axes[-3], axes[-1])
     query, key = query.detach(), key.detach()
-    form = _Form(query.shape[:-1], heads)
+    lead = Lead.of_own(query, axes, channels)
     scale = known.get("scale", "standard")
     if isinstance(scale, (str, Law)) and not (law := get(scale)).meaning.is_used:
         scale = float(law.scale(1, query.shape[-1]))
     known["scale"] = scale
-    product = Product(form.of(query), form.of(key), known)
-    return Reading("attnscale", product, product)
+    product = Product(lead.of(query), lead.of(key), known)
+    return Reading("attnscale", product, product, key_of_heads(product.key, product.query.shape[1]), channels)
 
 
-def of_flex(heads: int | None, *args: Any, **kwargs: Any) -> Reading:
+def of_flex(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     """A call of PyTorch's ``flex_attention``, whose functions of scores and masks are carried out."""
     given = dict(zip(_FLEX, args, strict=False)) | kwargs
+    channels = _axes_of(notes, given["query"], given["key"])[1]
     query, key, value = (given[name].detach() for name in _FLEX[:3])
     groups = query.shape[1] // key.shape[1]
-    wide = (x.repeat_interleave(groups, 1) for x in (key, value))
+    wide = [x.repeat_interleave(groups, 1) for x in (key, value)]
     scores = flex_scores(query, *wide, *(given.get(name, ()) for name in _FLEX[3:]))
-    hidden = torch.zeros_like(scores).masked_fill(scores == -torch.inf, -torch.inf)
-    note = Scores(
-        scores.shape[-1], query, key.repeat_interleave(groups, 1), float(given["scale"]), bias=hidden
-    )
-    product = _of_product(note, _Form(scores.shape[:-1], None), scores.shape, scores)
-    return Reading("flex_attention", of_scores(scores, 0), product)
+    options = {"scale": float(given["scale"]), "attn_mask": None}
+    if bool((hidden := scores == -torch.inf).any()):
+        options["attn_mask"] = torch.zeros_like(scores).masked_fill(hidden, -torch.inf)
+    product = _checked(Product(query, wide[0], options), scores)
+    measured = of_scores(scores, None)
+    return Reading("flex_attention", measured, product, key_of_heads(wide[0], query.shape[1]), channels)
 
 
-def of_weights(heads: int | None, note: Scores, scores: Tensor) -> Reading:
+def of_weights(weights: Weights) -> Reading:
     """Weights that the model computed by a softmax over its own scores."""
-    if note.shift is not None:
-        scores = scores - note.shift
-    form = _Form(scores.shape[:-1], heads)
-    whole = form.of(scores)
-    product = _of_product(note, form, scores.shape, whole)
-    return Reading("softmax", of_scores(whole, note.sinks), product)
+    scores, dim = weights.scores, weights.dim
+    numbers, axes = weights.numbers, weights.axes
+    sink = next((step for step in scores.steps if step.kind == "sink"), None)
+    logits = numbers[..., :0]
+    if sink is not None and dim == numbers.ndim - 1:
+        n_keys = numbers.shape[-1] - sum(step.value.shape[-1] for step in scores.steps if step.kind == "sink")
+        numbers, logits = numbers[..., :n_keys], numbers[..., n_keys:]
+        axes = (*axes[:-1], sink.axes[-1])
+    if not marks(axes[dim], scores.columns) and marks(axes[dim], scores.rows):
+        scores = scores.swapped
+    groups = grouped(axes, dim, scores.rows, scores.batch, scores.kin)
+    try:
+        whole, done = groups.of(numbers, axes), carried_out(scores, groups, _lowest(numbers.dtype))
+        behind = None
+        if sink is not None:
+            behind = groups._replace(columns=[]).of(_as_one(logits)[..., None], axes) - done.shift
+    except (LookupError, RuntimeError):
+        return _of_rows_alone(numbers.movedim(dim, -1), logits, scores)
+    whole, hidden, added = _without_hidden(whole - done.shift, done)
+    measured = of_scores(whole, None if behind is None else behind[..., 0])
+    product = _product_of(scores, groups, done, hidden, whole, measured)
+    heads = measured.query.shape[1]
+    key_of = tuple(range(heads)) if product is None else key_of_heads(product.key, heads)
+    return Reading("softmax", measured, product, key_of, scores.kin, groups.is_known, added)
+def _of_rows_alone(numbers: Tensor, logits: Tensor, scores: Scores) -> Reading:
+    """Weights over the last axis, of which it is not known what the other axes count."""
+    sink = _as_one(logits) if logits.shape[-1] else None
+    rows = numbers.flatten(0, -3)[:, None] if numbers.ndim > 2 else numbers[(None,) * (4 - numbers.ndim)]
+    measured = of_scores(rows, None if sink is None else sink.reshape(rows.shape[:-1]))
+    return Reading("softmax", measured, None, (0,), scores.kin, has_known_axes=False)
 
 
-def of_scores(scores: Tensor, sinks: int) -> Product:
-    """Scores (batch, heads, n_queries, n_keys + sinks) as a mask on products of 0."""
-    *rows, columns = scores.shape
-    keys, logits = scores.split([columns - sinks, sinks], -1)
+def of_scores(scores: Tensor, sink: Tensor | None) -> Product:
+    """Scores (batch, heads, n_queries, n_keys) as a mask on products of 0, and the logit of a sink for each row."""
+    *rows, n_keys = scores.shape
     # Numbers of float32 are as low as those of bfloat16, which arrays need a package for.
-    mask = keys.float() if keys.dtype == torch.bfloat16 else keys
+    mask = scores.float() if scores.dtype == torch.bfloat16 else scores
     options: dict[str, Any] = {"attn_mask": mask, "scale": 1.0}
-    if sinks:
-        options["normalizer"] = Sink(_as_one(logits))
+    if sink is not None:
+        options["normalizer"] = Sink(sink)
     dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
     query = scores.new_zeros(*rows, 1, dtype=dtype)
-    return Product(query, query.new_zeros(*rows[:2], columns - sinks, 1), options)
+    return Product(query, query.new_zeros(*rows[:2], n_keys, 1), options)
 
 
 def _as_one(sinks: Tensor) -> Tensor:
@@ -181,28 +243,89 @@ def _as_one(sinks: Tensor) -> Tensor:
     return sinks.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
 
 
-def _of_product(note: Scores, form: _Form, shape: torch.Size, scores: Tensor) -> Product | None:
-    """Queries, keys and options that give the scores; None where the scores are more than that."""
-    if note.query is None or note.key is None or note.in_cap:
+def _lowest(dtype: torch.dtype) -> float:
+    """The number from which on a score hides its key, whoever made it."""
+    return torch.finfo(dtype).min / 2
+
+
+def _without_hidden(scores: Tensor, done: Done) -> tuple[Tensor, Tensor | None, bool]:
+    """Scores with -inf for hidden keys, where these are besides, and whether a number that was added hides one."""
+    hidden, bias, added = done.hidden, done.bias, False
+    if bias is not None:
+        far = (bias <= FAR) & (bias > _lowest(scores.dtype))
+        if bool(far.any()):
+            far = far & (scores.softmax(-1) < torch.finfo(scores.dtype).eps)
+            added = bool(far.any())
+            hidden = far if hidden is None else far | hidden
+    return scores if hidden is None else scores.masked_fill(hidden, -torch.inf), hidden, added
+
+
+def _product_of(
+    scores: Scores, groups: Groups, done: Done, hidden: Tensor | None, whole: Tensor, measured: Product
+) -> Product | None:
+    """Queries, keys and options that give the scores of a call; None where they are more than that."""
+    if scores.query is None or scores.key is None:
         return None
-    n_keys = shape[-1] - note.sinks
+    batch, heads, rows, columns = groups
+    summed = list(scores.summed)
     try:
-        query = form.of(_spread(note.query, (*shape[:-1], note.query.shape[-1])))
-        key = form.of(_spread(note.key, (*shape[:-2], n_keys, note.key.shape[-1])))
-        bias = note.bias
+        order = [*batch, *heads, *rows, *summed]
+        query = fold(unfold(scores.query, scores.query_axes, order), [batch, heads, rows, summed])
+        order = [*batch, *heads, *columns, *summed]
+        key = fold(unfold(scores.key, scores.key_axes, order), [batch, heads, columns, summed])
+        query = query if done.factor is None else query * done.factor
+        query, key = query.expand(*whole.shape[:3], -1), key.expand(*whole.shape[:2], whole.shape[3], -1)
+    except (LookupError, RuntimeError):  # an axis was cut or joined since
+        return None
+    bias = done.bias if hidden is None or done.bias is None else done.bias.masked_fill(hidden, -torch.inf)
+    product = _checked(Product(query, key, {"scale": done.scale, "softcap": done.softcap, "attn_mask": bias}), whole)
+    sink = measured.options.get("normalizer")
+    if product is not None and sink is not None:
+        options = {**product.options, "normalizer": _joined_sink(scores, groups, sink)}
+        product = product._replace(options=options)
+    return product
+
+
+def _joined_sink(scores: Scores, groups: Groups, measured: Sink) -> Sink:
+    """The sink as it was joined to the scores, one logit for each head where all rows have the same.
+
+    What is measured was subtracted from since, and rounded.
+    """
+    step = next(step for step in scores.steps if step.kind == "sink")
+    logits = groups._replace(columns=[]).of(_as_one(step.value)[..., None], step.axes)[..., 0]
+    if not bool(torch.isclose(logits, measured.logits, rtol=1e-4, atol=1e-4).all()):
+        return measured
+    of_heads = logits[0, :, 0]
+    alike = bool((logits == of_heads[:, None]).all())
+    return Sink(of_heads) if alike else Sink(logits.expand_as(measured.logits))
+
+
+def _checked(product: Product, scores: Tensor) -> Product | None:
+    """The product with options as :class:`Call` has them; None where its rows are not the scores."""
+    if not scores.numel() or not _is_near(product, scores):
+        return None
+    return product._replace(options=with_causal(_recorded(product.options)))
+
+
+def _is_near(product: Product, scores: Tensor) -> bool:
+    """Whether the first and the last row of scores are what queries, keys and options give."""
+    query, key, options = product
+    softcap, bias = options.get("softcap"), options["attn_mask"]
+    for place in ((0, 0, 0), (-1, -1, -1)):
+        made = options["scale"] * (key[place[:2]].double() @ query[place].double())
+        if softcap is not None:
+            made = softcap * (made / softcap).tanh()
         if bias is not None:
-            bias = bias.expand(*shape[:-1], n_keys) if len(shape) == 4 and bias.ndim < 2 else bias
-            bias = bias if len(shape) == 4 else form.of(bias.expand(*shape[:-1], n_keys))
-    except RuntimeError:  # what was expanded has other axes
-        return None
-    options = {"scale": note.scale, "softcap": note.softcap, "attn_mask": bias}
-    if not _is_near(query, key, note, bias, scores[..., :n_keys]):
-        return None
-    if note.sink is not None:
-        logits = _as_one(form.of(note.sink.expand(*shape[:-1], note.sinks)))
-        of_heads = logits[0, :, 0]
-        options["normalizer"] = Sink(of_heads if bool((logits == of_heads[:, None]).all()) else logits)
-    return Product(query, key, with_causal(_recorded(options)))
+            made = made + bias.expand(scores.shape)[place]
+        seen = scores[place].double()
+        there = (seen > FAR) | (made > FAR)
+        if not there.any():
+            continue
+        size = float(seen[seen.isfinite()].abs().clamp(max=-FAR).max()) + 1
+        near = max(_NEAR.get(x.dtype, 0.05) for x in (query, scores))
+        if not bool(((made - seen)[there].abs() <= near * size).all()):
+            return False
+    return True
 
 
 def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,41 +350,43 @@ def with_causal(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "causal": "top_left"}
 
 
-def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.expand(shape) if x.ndim == len(shape) else x.reshape(shape)
+class Lead(NamedTuple):
+    """The axes in front of (rows, columns) in pieces, of which some are heads; None: they are (batch, heads)."""
 
+    shape: tuple[int, ...]
+    sizes: list[int] | None
+    heads: list[bool]
+    is_known: bool = True
 
-def _is_near(query: Tensor, key: Tensor, note: Scores, bias: Tensor | None, scores: Tensor) -> bool:
-    """Whether the first and the last row of scores are what the factors and the steps behind them give."""
-    for place in ((0, 0, 0), (-1, -1, -1)):
-        made = note.scale * (key[place[:2]].double() @ query[place].double())
-        if note.softcap is not None:
-            made = note.softcap * (made / note.softcap).tanh()
-        if bias is not None:
-            made = made + bias.expand(scores.shape)[place]
-        seen = scores[place].double()
-        there = (seen > -1e4) | (made > -1e4)
-        if not there.any():
-            continue
-        size = float(seen[seen.isfinite()].abs().clamp(max=1e4).max()) + 1
-        near = _NEAR.get(query.dtype, 0.05)
-        if not bool(((made - seen)[there].abs() <= near * size).all()):
-            return False
-    return True
+    @classmethod
+    def of_sdpa(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
+        """The axes of PyTorch's call, of which four are batch, heads, queries and channels; others by their pieces."""
+        shape = tuple(query.shape[:-2])
+        if len(shape) == 2:
+            return cls(shape, None, [])
+        pieces = [piece for axis in axes[:-2] for piece in axis]
+        heads = [bool(piece.kin & channels) for piece in pieces]
+        if len(shape) > 2 and not any(heads):
+            return cls(shape, [*shape], [False] * (len(shape) - 1) + [True])
+        return cls(shape, [piece.size for piece in pieces], heads, not any(UNKNOWN in each.kin for each in pieces))
 
-
-class _Form:
-    """The axes (batch, heads) of a call whose rows are (..., n_queries); `heads` is what the module has."""
-
-    def __init__(self, rows: torch.Size, heads: int | None) -> None:
-        self._swapped = len(rows) == 3 and heads not in (None, rows[1]) and rows[2] == heads
-        self._folded = len(rows) == 2 and heads is not None and rows[0] % heads == 0
-        self._heads = heads
+    @classmethod
+    def of_own(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
+        """The axes (..., heads) of this package's call, but for one axis of texts and heads that is folded."""
+        found = cls.of_sdpa(query, axes, channels)
+        if len(found.shape) == 1 and not any(found.heads):
+            return found._replace(heads=[True] * len(found.heads))
+        return found
 
     def of(self, x: Tensor) -> Tensor:
         """The tensor (..., rows, columns) as (batch, heads, rows, columns)."""
-        if x.ndim == 4:
-            return x.transpose(1, 2) if self._swapped else x
-        if x.ndim == 3:
-            return x.unflatten(0, (-1, self._heads)) if self._folded else x[:, None]
-        return x[None, None] if x.ndim == 2 else x.flatten(0, -4)
+        if self.sizes is None:
+            return x
+        x = x.expand(*self.shape, *x.shape[-2:]).reshape(*self.sizes, *x.shape[-2:])
+        order = sorted(range(len(self.sizes)), key=self.heads.__getitem__)
+        n_heads = prod(size for size, is_head in zip(self.sizes, self.heads, strict=True) if is_head)
+        return x.permute(*order, -2, -1).reshape(-1, n_heads, *x.shape[-2:])
+
+    def of_mask(self, mask: Tensor, n_keys: int, n_queries: int) -> Tensor:
+        """A mask for each row and key, as (batch, heads, rows, columns) or what broadcasts to it."""
+        return mask if self.sizes is None else self.of(mask.expand(*self.shape, n_queries, n_keys))

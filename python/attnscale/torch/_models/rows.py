@@ -79,16 +79,22 @@ def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
     return names, {each.name: each.default for each in found if each.default is not each.empty}
 
 
-def context_of(stack: Sequence[Running], rows: tuple[int, int, int], projected: Sequence[Tensor]) -> Context:
-    """What is known of a call from the modules around it, of which the `stack` has the outermost first.
+def context_of(
+    stack: Sequence[Running], rows: tuple[int, int, int], is_projected: Callable[[Tensor], bool], seen: Tensor | None
+) -> Context:
+    """The context of a call from the modules around it, of which the `stack` has the outermost first.
 
-    `rows` are the numbers of texts, queries and keys, `projected` query and key, as far as they are known.
+    `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from what they
+    are made of. Where no module was given a mask of padding, keys that no row of a text may see are padding:
+    `seen` is True at keys that one sees, (batch, n_keys), or None.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]
-    place = _place_of_memory(given, extent, set(map(_storage, projected)))
+    place = _place_of_memory(given, extent, is_projected)
     if place is None:
         mask = _padding(given, extent, is_cross=False)
+        if mask is None and extent.n_queries == extent.n_keys and not any(map(_masks_given, given)):
+            mask = seen
         documents = _documents(given, extent, mask)
     else:  # The mask of the module itself is that of the keys, which are of another text.
         mask, documents = _padding(given[:place], extent, is_cross=True), None
@@ -100,21 +106,12 @@ def context_of(stack: Sequence[Running], rows: tuple[int, int, int], projected: 
     return Context("self", real, documents, _is_cut(given, extent))
 
 
-def is_one_row(running: Running) -> bool:
-    """Whether a module was given a single row of each text."""
-    inputs = _sequences(running.given())
-    return bool(inputs) and inputs[0].ndim == 3 and inputs[0].shape[1] == 1
-
-
-def _storage(x: Tensor) -> int:
-    """Whose memory a tensor has, a number that views share; also on devices without addresses."""
-    return x.untyped_storage()._cdata
-
-
 # ---- the kind --------------------------------------------------------------------------------------
 
 
-def _place_of_memory(given: Sequence[dict[str, Any]], extent: _Extent, projected: set[int]) -> int | None:
+def _place_of_memory(
+    given: Sequence[dict[str, Any]], extent: _Extent, is_projected: Callable[[Tensor], bool]
+) -> int | None:
     """The place of the module that was given what the call attends to, if that is not its own rows.
 
     The innermost module says so whose input has the rows of the queries and is not yet projected: where it
@@ -122,7 +119,7 @@ def _place_of_memory(given: Sequence[dict[str, Any]], extent: _Extent, projected
     """
     for place in range(len(given) - 1, -1, -1):
         inputs = _sequences(given[place])
-        if not inputs or any(_storage(x) in projected for x in inputs):
+        if not inputs or any(map(is_projected, inputs)):
             continue
         if extent.n_queries in extent.lengths(inputs[0]):
             return place if _has_memory(inputs, extent) else None
@@ -187,6 +184,11 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
         elif not any(isinstance(arguments[x], Tensor) for x in of_masks if not x.startswith(_OF_MEMORY)):
             return None
     return None
+
+
+def _masks_given(arguments: Mapping[str, Any]) -> bool:
+    """Whether a module was given a mask of texts."""
+    return any(isinstance(arguments.get(name), Tensor) and arguments[name].ndim == 2 for name in _MASKS)
 
 
 def _name_of_mask(arguments: Mapping[str, Any], is_decoder: bool) -> str | None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import FunctionType
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -16,40 +17,56 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from .. import _functional
-from .._functional import attention_statistics
-from .._private import DisableTorchFunction, is_compiler_loaded, is_computed_again
+from .._functional import attention_statistics, watching
+from .._private import (
+    DisableTorchFunction,
+    TorchDispatchMode,
+    is_compiler_loaded,
+    is_computed_again,
+    is_operator,
+    is_whole_operator,
+    is_wrapped,
+    tree_leaves,
+    without_dispatch_modes,
+)
+from .._tensors import shows
+from .axes import kin_of
 from .calls import Call, Place
-from .products import FOLLOWED, follow, watching
-from .readings import Reading, key_heads, of_flex, of_own, of_sdpa, of_weights, unpacked
-from .rows import Running, context_of, is_one_row
+from .operators import INSIDE, Following, known
+from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
+from .rows import Running, context_of
 
 _T = TypeVar("_T")
 
-#: Names under which modules keep how many heads of queries they have.
-_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_attn_heads")
-
-#: PyTorch's function behind nn.MultiheadAttention, which asks whether somebody looks at its tensors,
-#: and is then not looked into: with this answer it is.
-_LOOKED_INTO = FunctionType(
-    functional.multi_head_attention_forward.__code__,
-    {**vars(functional), "has_torch_function": lambda tensors: False},
-    "multi_head_attention_forward",
-    functional.multi_head_attention_forward.__defaults__,
+#: PyTorch's fused attention, by the function and as an operator, as exported models call it.
+_SDPA = (
+    functional.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
 )
-_LOOKED_INTO.__kwdefaults__ = functional.multi_head_attention_forward.__kwdefaults__
+#: Operators of fused attention, which code in C++ calls.
+_FUSED = frozenset(
+    f"_scaled_dot_product_{name}"
+    for name in (
+        *("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention"),
+        "fused_attention_overrideable",
+    )
+)
+#: Functions that take the numbers of a tensor out of PyTorch.
+_OUTSIDE = frozenset(("numpy", "__array__", "tolist"))
 
 
 class Watch:
     """While it is open, every call of attention inside a model is shown, and computed as ever.
 
-    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, and
-    `begin_pass` when a pass begins: a call of the model, or of a part of it from outside.
+    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, `begin_pass` when a
+    pass begins, a call of the model, or of a part of it from outside, and `lose` with the name of a module and the
+    reason where attention was seen that cannot be measured.
 
-    Hooks of all modules say which of them runs. While one does, a mode of PyTorch sees the functions that are
-    called: fused attention with its arguments, and softmax that is written out over scores, by
-    :mod:`.products`. Compiled modules run uncompiled. What is computed again in a backward pass is not shown
-    again.
+    Hooks of all modules say which of them runs. While one does, two modes of PyTorch see what is computed in this
+    thread: calls of fused attention with their arguments, and every operator below autograd, by :mod:`.operators`.
+    A watch belongs to the thread that opened it, and to threads in which PyTorch runs replicas of the model for it.
+    Compiled modules run uncompiled. What is computed again in a backward pass is not shown again.
     """
 
     def __init__(
@@ -57,21 +74,26 @@ class Watch:
         model: torch.nn.Module,
         show: Callable[[Call], None],
         begin_pass: Callable[[], None] | None = None,
+        lose: Callable[[str, str], None] | None = None,
     ) -> None:
-        self._show, self._begin_pass = show, begin_pass
-        self._names = {module: name for name, module in model.named_modules()}
-        self._running: list[Running] = []
+        self._model, self._show, self._begin_pass, self._lose = model, show, begin_pass, lose
+        self._thread: int | None = None
+        self._passes: dict[int, _Pass] = {}
         self._calls: Counter[str] = Counter()
         self._open = ExitStack()
-        self._looking: ExitStack | None = None
+        self.modules: set[torch.nn.Module] = set()
+        self._lock = threading.RLock()
+        #: Whether another thread ran the model, which is not shown.
+        self.missed_a_thread = False
 
     def open(self) -> None:
-        """Look at every pass that begins from now on."""
-        if is_compiler_loaded():
-            self._open.enter_context(torch.compiler.set_stance("force_eager"))
-        for module in self._names:
+        """Look at every pass of this thread that begins from now on."""
+        self._thread, self.missed_a_thread = threading.get_ident(), False
+        named = dict(self._model.named_modules())
+        self.modules = {*named.values()}
+        for name, module in named.items():
             for hook in (
-                module.register_forward_pre_hook(self._enter, with_kwargs=True),
+                module.register_forward_pre_hook(partial(self._enter, name), with_kwargs=True),
                 # First of all hooks, so that of two watches the one that opened last closes first.
                 module.register_forward_hook(self._leave, prepend=True, always_call=True),
             ):
@@ -79,9 +101,10 @@ class Watch:
 
     def close(self) -> None:
         """Leave the model alone."""
-        self._stop()
+        for one in self._passes.values():
+            one.close()
+        self._passes.clear()
         self._open.close()
-        self._running.clear()
 
     def __enter__(self) -> Watch:
         self.open()
@@ -92,64 +115,57 @@ class Watch:
 
     # ---- which module runs ---------------------------------------------------------------------------
 
-    def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        first = not self._running
-        self._running.append(Running(module, self._names.get(module), args, kwargs))
-        if first and not is_computed_again():
-            self._calls.clear()
-            if self._begin_pass is not None:
-                self._begin_pass()
-            self._looking = ExitStack()
-            for hook in (
-                register_module_forward_pre_hook(self._enter_other),
-                register_module_forward_hook(self._leave_other, always_call=True),
-            ):
-                self._looking.callback(hook.remove)
-            _functional.watchers.append(self)
-            self._looking.callback(_functional.watchers.remove, self)
-            mode = _Mode(self)
-            watching.add(id(mode))
-            self._looking.callback(watching.discard, id(mode))
-            self._looking.enter_context(mode)
-
-    def _enter_other(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        """A module that the model does not have runs inside: what it attends to is not the model's."""
-        if module not in self._names:
-            self._running.append(Running(module, None, args, {}))
-
-    def _leave_other(self, module: torch.nn.Module, args: Any, out: Any) -> None:
-        if module not in self._names and self._running and self._running[-1].module is module:
-            self._running.pop()
+    def _enter(self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        here = threading.get_ident()
+        one = self._passes.get(here)
+        if one is None:
+            is_ours = here == self._thread
+            if not is_ours and not (self._passes and getattr(module, "_is_replica", False)):
+                self.missed_a_thread = True
+                return
+            one = self._passes[here] = _Pass(self)
+            one.running.append(Running(module, name, args, kwargs))
+            if not is_computed_again():
+                if is_ours:
+                    self._calls.clear()
+                    if self._begin_pass is not None:
+                        self._begin_pass()
+                one.begin(chain(self._model.parameters(), self._model.buffers()))
+            return
+        one.running.append(Running(module, name, args, kwargs))
 
     def _leave(self, module: torch.nn.Module, args: Any, out: Any) -> None:
-        if self._running and self._running[-1].module is module:
-            self._running.pop()
-        if not self._running:
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._looking is not None:
-            self._looking.close()
-            self._looking = None
+        here = threading.get_ident()
+        one = self._passes.get(here)
+        if one is None or not one.running or one.running[-1].module is not module:
+            return
+        one.running.pop()
+        if not one.running:
+            del self._passes[here]
+            one.close()
 
     # ---- what it calls -------------------------------------------------------------------------------
 
-    def seen(self, read: Callable[..., Reading], *args: Any, **kwargs: Any) -> None:
+    def show(self, one: _Pass, found: Reading) -> None:
         """Show a call of attention of the module that runs now."""
-        module = self._running[-1].name
+        module = one.place
         if module is None:
             return
-        with torch.no_grad(), _unwatched():
-            found = read(self._heads(), *args, **kwargs)
-            if read is of_sdpa and is_one_row(self._running[-1]):
-                found = unpacked(found)
+        with self._lock:
             place = Place(module, self._calls[module])
             self._calls[module] += 1
-            (batch, heads, n_queries, _), n_keys = found.measured.query.shape, found.measured.key.shape[2]
-            projected = () if found.product is None else found.product[:2]
-            context = context_of(self._running, (batch, n_queries, n_keys), projected)
-            heads = heads if found.product is None else key_heads(found.product.key)
-            self._show(Call(place, key_heads=heads, **found._asdict(), **context._asdict()))
+        (batch, _, n_queries, _), n_keys = found.measured.query.shape, found.measured.key.shape[2]
+
+        def is_projected(x: Tensor) -> bool:
+            return bool(kin_of(*one.following.note(x).axes) & found.channels)
+
+        context = context_of(one.running, (batch, n_queries, n_keys), is_projected, _seen_keys(found))
+        self._show(Call(place, **_without(found, "channels"), **context._asdict()))
+
+    def lose(self, module: str | None, why: str) -> None:
+        """Say that attention of a module was seen and cannot be measured."""
+        if module is not None and self._lose is not None:
+            self._lose(module, why)
 
     def attend(
         self,
@@ -166,58 +182,249 @@ class Watch:
 
     def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
         """Show a call with these options, and compute it."""
-        for each in _functional.watchers:
-            each.seen(of_own, query, key, options)
+        for each in watching.watchers:
+            one = each._passes[threading.get_ident()]
+            with _unwatched(), torch.no_grad():
+                found = of_own(one.following.note, query, key, options)
+                each.show(one, found)
         with _unwatched():
             return compute()
 
-    def _heads(self) -> int | None:
-        """How many heads of queries the modules that run say they have, the innermost first."""
-        for running in reversed(self._running):
-            for name in _HEADS:
-                if isinstance(found := getattr(running.module, name, None), int) and found > 0:
-                    return found
-        return None
 
-
-class _Mode(TorchFunctionMode):
-    """What PyTorch calls in place of its functions."""
+class _Pass:
+    """One pass of a model in one thread: the modules that run, and notes of the tensors that they made."""
 
     def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.running: list[Running] = []
+        self.following = Following(lambda: self.place or "")
+        self.is_paused = False
+        self._open, self._thread = ExitStack(), 0
+
+    @property
+    def place(self) -> str | None:
+        """The name of the module that runs now; None of one that the model does not have."""
+        return self.running[-1].name if self.running else None
+
+    def begin(self, constants: Iterator[Tensor]) -> None:
+        """See what is computed in this thread from now on."""
+        self.following.add_constants(constants)
+        self._thread = threading.get_ident()
+        for hook in (
+            register_module_forward_pre_hook(self._enter_other),
+            register_module_forward_hook(self._leave_other, always_call=True),
+        ):
+            self._open.callback(hook.remove)
+        before, watching.watchers = watching.watchers, (*watching.watchers, self.watch)
+        self._open.callback(setattr, watching, "watchers", before)
+        if is_compiler_loaded():
+            self._open.enter_context(_uncompiled())
+        self._open.enter_context(_Operators(self))
+        self._open.enter_context(_Functions(self))
+
+    def close(self) -> None:
+        """Say which weights multiplied nothing, and look no longer."""
+        self._open.close()
+        for outcome in self.following.outcomes:
+            if not outcome.is_used:
+                self.watch.lose(outcome.place, "its weights multiply no values that PyTorch computes")
+
+    # ---- modules that the model does not have, whose attention is not its own
+
+    def _enter_other(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if self._is_other(module):
+            self.running.append(Running(module, None, args, {}))
+
+    def _leave_other(self, module: torch.nn.Module, args: Any, out: Any) -> None:
+        if self._is_other(module) and self.running and self.running[-1].module is module:
+            self.running.pop()
+
+    def _is_other(self, module: torch.nn.Module) -> bool:
+        is_here = threading.get_ident() == self._thread
+        return is_here and module not in self.watch.modules and not getattr(module, "_is_replica", False)
+
+    # ---- what is computed
+
+    def see(self, read: Callable[..., Reading], *args: Any, **kwargs: Any) -> None:
+        """Show a call of attention, or say why it cannot be measured."""
+        if self.place is None:
+            return
+        with torch.no_grad(), _unwatched():
+            x = next((each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor) and _why_unread(each)), None)
+            if x is not None:
+                self.watch.lose(self.place, _why_unread(x))
+                return
+            self.watch.show(self, read(*args, **kwargs))
+
+    def see_used(self) -> None:
+        """Show weights that have multiplied values."""
+        used, self.following.used = self.following.used, []
+        for weights in used:
+            if self.place is None:
+                return
+            with torch.no_grad(), _unwatched():
+                if why := _why_unread(weights.numbers):
+                    self.watch.lose(self.place, why)
+                else:
+                    self.watch.show(self, of_weights(weights))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block whose operators are part of a call that was shown."""
+        before, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = before
+
+
+class _Functions(TorchFunctionMode):
+    """Functions of PyTorch that are attention as a whole, and those that take numbers out of it."""
+
+    def __init__(self, one: _Pass) -> None:
         super().__init__()
-        self._watch = watch
+        self._one = one
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is functional.multi_head_attention_forward:
-            with self:
-                return _LOOKED_INTO(*args, **kwargs)
+        kwargs, one = kwargs or {}, self._one
+        if function in _SDPA:
+            return self._fused(function, types, args, kwargs)
         name = getattr(function, "__name__", "")
-        if name in FOLLOWED or name == "scaled_dot_product_attention":
-            for kind in types:  # a mask of the interface of transformers stands for its full one
-                if hasattr(kind, "plain"):
-                    args, kwargs = kind.plain(function, args, kwargs)
-        if name == "scaled_dot_product_attention":
-            self._watch.seen(of_sdpa, *args, **kwargs)
-        elif name == "flex_attention":
-            self._watch.seen(of_flex, *args, **kwargs)
-        elif name == "__get__":
-            name = function.__self__.__name__
-        out = function(*args, **kwargs)
-        if name in FOLLOWED:
-            with torch.no_grad(), DisableTorchFunction():
-                weights = follow(function, name, args, kwargs, out, id(self))
-            if weights is not None:
-                self._watch.seen(of_weights, *weights)
+        if name == "flex_attention":
+            one.see(partial(of_flex, one.following.note), *args, **kwargs)
+            with one.paused():
+                return function(*args, **kwargs)
+        if name in _OUTSIDE and args and isinstance(args[0], Tensor):
+            one.following.use_outside(args[0])
+            one.see_used()
+        return function(*args, **kwargs)
+
+    def _fused(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        one = self._one
+        for kind in types:  # a mask of the interface of transformers stands for its full one
+            if hasattr(kind, "plain"):
+                args, kwargs = kind.plain(function, args, kwargs)
+        query, value = (args[i] if len(args) > i else kwargs[name] for i, name in ((0, "query"), (2, "value")))
+        if is_wrapped(query):  # its operators have the numbers
+            return function(*args, **kwargs)
+        one.see(partial(of_sdpa, one.following.note), *args, **kwargs)
+        with one.paused():
+            out = function(*args, **kwargs)
+        one.following.attended(query, value, out)
         return out
+
+
+class _Operators(TorchDispatchMode):
+    """Operators below autograd, whoever calls them."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, one: _Pass) -> None:
+        super().__init__()
+        self._one = one
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, one = kwargs or {}, self._one
+        if one.is_paused or not is_operator(function) or is_computed_again():
+            return function(*args, **kwargs)
+        if is_whole_operator(function):
+            with self:
+                out = function.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        name = known(function).name
+        if name in INSIDE:
+            one.watch.lose(one.place, f"{INSIDE[name]}, whose weights nobody gets")
+        if name in _FUSED:
+            return self._fused(name, function, args, kwargs)
+        out = function(*args, **kwargs)
+        with DisableTorchFunction():
+            one.following.follow(function, args, kwargs, out)
+        if one.following.used:
+            one.see_used()
+        return out
+
+    def _fused(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
+        """Attention that code in C++ calls, which has the arguments of PyTorch's function by other names."""
+        one = self._one
+        names = [each.name for each in function._schema.arguments]
+        given = dict(zip(names, args, strict=False)) | kwargs
+        query, key, value = (given[each] for each in ("query", "key", "value"))
+        options = {"attn_mask": given.get("attn_mask", given.get("attn_bias")), "scale": given.get("scale")}
+        options["is_causal"] = bool(given.get("is_causal"))
+        one.see(partial(of_sdpa, one.following.note), query, key, value, enable_gqa=True, **options)
+        out = function(*args, **kwargs)
+        one.following.attended(query, value, out[0])
+        return out
+
+
+def _why_unread(x: Tensor) -> str:
+    """The reason why the numbers of a tensor cannot be read, if they cannot."""
+    if x.is_nested:
+        return "its tensors are nested, with rows of several lengths"
+    if x.device.type == "meta":
+        return "its tensors have no numbers, as they are on the meta device"
+    if is_wrapped(x) or not (type(x).__torch_dispatch__ is Tensor.__torch_dispatch__):
+        return f"its tensors are of the type {type(x).__name__}"
+    return ""
+
+
+def _seen_keys(found: Reading) -> Tensor | None:
+    """The keys of each text that a row sees, (batch, n_keys), where each of them has a row that sees it.
+
+    None where nothing hides a key from all rows, or where it is not padding that does.
+    """
+    mask = found.measured.options.get("attn_mask")
+    if mask is None or mask.shape[-1] != found.measured.query.shape[2]:
+        return None
+    seen = shows(mask)[(None,) * (4 - mask.ndim)]
+    if seen.shape[-2] == 1:
+        keys = seen.any(1)[:, 0]
+    else:
+        keys = seen.flatten(1, 2).any(1)
+        if bool((keys & ~seen.diagonal(dim1=-2, dim2=-1).any(1)).any()):
+            return None
+    return None if bool(keys.all()) else keys
+
+
+def _without(found: Reading, name: str) -> dict[str, Any]:
+    fields = found._asdict()
+    del fields[name]
+    return fields
 
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    """What is computed here is nobody's attention: it is measured, or is part of a call that was shown."""
-    watchers, _functional.watchers[:] = _functional.watchers[:], []
+    """A block in which what is computed is measured, or is part of a call that was shown."""
+    before, watching.watchers = watching.watchers, ()
     try:
-        with DisableTorchFunction():
+        with DisableTorchFunction(), without_dispatch_modes():
             yield
     finally:
-        _functional.watchers[:] = watchers
+        watching.watchers = before
+
+
+class _Compiled:
+    """How many passes run for which compiled code of this process runs uncompiled."""
+
+    lock = threading.Lock()
+    count = 0
+    stance: Any = None
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """A block in which code that PyTorch compiled runs uncompiled, in all threads; blocks may overlap."""
+    with _Compiled.lock:
+        if _Compiled.count == 0:
+            _Compiled.stance = torch.compiler.set_stance("force_eager")
+            _Compiled.stance.__enter__()
+        _Compiled.count += 1
+    try:
+        yield
+    finally:
+        with _Compiled.lock:
+            _Compiled.count -= 1
+            if _Compiled.count == 0:
+                _Compiled.stance.__exit__(None, None, None)
+                _Compiled.stance = None

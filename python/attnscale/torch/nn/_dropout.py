@@ -21,7 +21,7 @@ from ...normalizers import Sink, Softmax, SoftmaxN
 from .._arguments import TensorOptions, read_call
 from .._autograd import by_loop, compute_again
 from .._blocks import scales_of_rows
-from .._functional import attention_statistics, watchers
+from .._functional import attention_statistics, watching
 from .._learned import Sink as LearnedSink
 from .._ops import row_weights
 from .._scores import Visible
@@ -124,10 +124,10 @@ def attend_with_dropout(
     :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number, masks,
     causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
     """
-    if watchers:
+    if watching.watchers:
         more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, **options}
         computed = partial(attend_with_dropout, query, key, value, **more)
-        found: AttentionStatistics = watchers[-1].around(query, key, options, computed)
+        found: AttentionStatistics = watching.watchers[-1].around(query, key, options, computed)
         return found
     normalizer, scale = options.setdefault("normalizer", Softmax()), options.get("scale")
     is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink, LearnedSink))

@@ -1,0 +1,704 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators of PyTorch below autograd, followed from products of queries and keys to weights that multiply values.
+
+Every tensor of a pass has a note. It says which pieces of earlier axes each axis is made of, so that folds, views
+and permutations need no list of the ways in which libraries write them. A product of two tensors that no layer's
+weight is part of makes scores; what is done to them is kept as steps. Only weights that multiply values are of
+attention: a router's softmax is over no such product, and a loss over one multiplies nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .axes import UNKNOWN, Axes, Axis, fresh, kin_of, marked, marks, new_number, refine, regroup, renamed, resized
+from .scores import (
+    FAR,
+    Exponentials,
+    LogWeights,
+    Note,
+    Outcome,
+    Outer,
+    Scores,
+    Totals,
+    Weights,
+)
+
+
+def _named(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Operators whose result has the entries of one tensor as they are, but for their type.
+_SAME = _named("clone detach alias contiguous _to_copy lift_fresh lift_fresh_copy nan_to_num to positive _conj")
+_FACTORS, _SUMS = _named("mul div neg"), _named("add sub rsub")
+_LIMITS = _named("clamp clamp_min maximum")
+_PARTS = _named("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind")
+#: Operators that compute attention inside, of whose rows nothing comes out.
+INSIDE = {
+    "_native_multi_head_attention": "PyTorch's fused operator of a whole layer",
+    "_transformer_encoder_layer_fwd": "PyTorch's fused operator of a whole layer",
+    "_flash_attention_forward": "a kernel of flash attention",
+    "_efficient_attention_forward": "a kernel of memory-efficient attention",
+    "_nested_tensor_softmax_with_shape": "a softmax of nested tensors",
+    "_masked_softmax": "a masked softmax of PyTorch's fused layers",
+}
+
+
+class Operation(NamedTuple):
+    """One call of an operator: what it was given, the tensors among that with their notes, and its result."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    given: list[Tensor]
+    notes: list[Note]
+    out: Tensor
+    writes: bool = False  # into its first argument
+
+    def argument(self, place: int, name: str, default: Any) -> Any:
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
+
+    @property
+    def first(self) -> Note:
+        return self.notes[0]
+
+
+class Known(NamedTuple):
+    """What the schema of an operator says."""
+
+    name: str  # without the underscore of operators that write into their first argument
+    writes: bool
+    is_view: bool
+
+
+@lru_cache(maxsize=None)
+def known(function: Any) -> Known:
+    """Read the schema of an operator."""
+    schema = function._schema
+    name = schema.name.partition("::")[2]
+    writes = name.endswith("_") and not name.startswith("__")
+    aliases = schema.returns[0].alias_info if schema.returns else None
+    return Known(name[:-1] if writes else name, writes, aliases is not None and not writes)
+
+
+class Following:
+    """Notes of the tensors of one pass in one thread.
+
+    `place` says where in the model an operator runs. In `used` are weights that have multiplied values, until
+    somebody takes them out.
+    """
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+        self.used: list[Weights] = []
+        self._notes: dict[int, tuple[weakref.ref[Tensor], Note]] = {}
+        self._constants: set[int] = set()
+        self.outcomes: list[Outcome] = []
+
+    def add_constants(self, tensors: Iterator[Tensor]) -> None:
+        """Take tensors as parameters, which buffers are, too, until something is written into them."""
+        self._constants.update(map(id, tensors))
+
+    # ---- notes
+
+    def note(self, x: Tensor) -> Note:
+        """The note of a tensor; a new one where no operator made it."""
+        entry = self._notes.get(id(x))
+        if entry is not None and entry[0]() is x:
+            return entry[1]
+        is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
+        kin = frozenset((new_number(),)) if is_parameter else None
+        return self._mark(x, Note(fresh(x.shape, kin), None, is_parameter))
+
+    def _mark(self, x: Tensor, note: Note) -> Note:
+        key = id(x)
+        self._notes[key] = weakref.ref(x, lambda _, notes=self._notes: notes.pop(key, None)), note
+        return note
+
+    def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Note what an operator made."""
+        name, writes, is_view = known(function)
+        given = [x for x in _leaves(args, kwargs) if isinstance(x, Tensor)]
+        if not given:
+            return
+        notes = [self.note(x) for x in given]
+        if isinstance(out, (list, tuple)):
+            self._follow_several(name, args, given, notes, out, is_view)
+            return
+        if not isinstance(out, Tensor) or (writes and out is not given[0]):
+            return
+        operation = Operation(name, args, kwargs, given, notes, out, writes)
+        handler = _HANDLERS.get(name)
+        note = self._elementwise(operation) if handler is None else handler(self, operation)
+        if note is None or len(note.axes) != out.ndim:
+            note = _guessed(operation)
+        elif note is notes[0] or any(note is each for each in notes):
+            note = note.like(note.axes)
+        if is_view:
+            note.base = notes[0].base or weakref.ref(given[0])
+        elif writes:
+            note.base = notes[0].base
+            self._written(given[0], note)
+        self._mark(out, note)
+
+    def _follow_several(
+        self, name: str, args: Any, given: list[Tensor], notes: list[Note], out: Sequence[Any], is_view: bool
+    ) -> None:
+        """Note parts of a tensor, or a result of its shape and what a backward pass needs."""
+        first, shape = notes[0], given[0].shape
+        for part in (x for x in out if isinstance(x, Tensor)):
+            if name == "unbind":
+                dim = (args[1] if len(args) > 1 else 0) % len(shape)
+                note = first.cut((*first.axes[:dim], *first.axes[dim + 1 :]))
+            elif part.ndim != len(shape):
+                note = Note(fresh(part.shape))
+            elif name in _PARTS or (name == "native_dropout" and part is out[0]):
+                axes = zip(first.axes, part.shape, shape, strict=True)
+                note = first.like(first.axes) if part.shape == shape else first.cut(_resized(axes))
+            else:
+                note = Note(_resized(zip(first.axes, part.shape, shape, strict=True)))
+            if is_view or name in _PARTS:
+                note.base = first.base or weakref.ref(given[0])
+            self._mark(part, note)
+
+    def _written(self, x: Tensor, note: Note) -> None:
+        """Tell the tensor of which a view was written into."""
+        base = None if note.base is None else note.base()
+        if base is None or base is x:
+            return
+        old = self.note(base)
+        old.is_parameter &= note.is_parameter
+        if isinstance(old.what, Scores):
+            old.what = old.what.mixed("a part of its scores was taken or replaced")
+        elif isinstance(note.what, Scores):
+            same = base.ndim == x.ndim
+            axes = zip(note.axes if same else old.axes, base.shape, x.shape if same else base.shape, strict=True)
+            old.axes = tuple(a if n == m else resized(n, a) for a, n, m in axes)
+            old.what = note.what.mixed("its scores were put together from parts")
+
+    # ---- results that have the axes of their operands
+
+    def _elementwise(self, op: Operation) -> Note | None:
+        """The note of any other operator: a result of the shape of its operands has their axes."""
+        shape = op.out.shape
+        if len(op.given) == 1 and op.given[0].shape == shape:
+            order, axes = [0], op.first.axes
+        else:
+            fits = [i for i, x in enumerate(op.given) if _broadcasts(x.shape, shape)]
+            order = sorted(fits, key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()))
+            is_joint = op.name in _FACTORS or op.name in _SUMS or op.name in ("where", "masked_fill", "maximum")
+            if not order or not (is_joint or any(op.given[i].shape == shape for i in order)):
+                return None
+            axes = _joint_axes(op, order)
+        first = op.notes[order[0]]
+        note = Note(axes, None, all(each.is_parameter for each in op.notes))
+        what = first.what
+        if isinstance(what, Scores):
+            note.what = self._stepped(op, order[0], axes)
+        elif isinstance(what, Weights):
+            note.what = what
+        elif op.name in _SAME:
+            note.what = what
+        elif op.name == "mul" and len(op.given) == 2 and not any(each.is_parameter for each in op.notes):
+            note.what = _outer(op, axes)
+        return note
+
+    def _stepped(self, op: Operation, place: int, axes: Axes) -> Scores:
+        """Scores after an elementwise operator, of which they are the operand at a place."""
+        scores: Scores = op.notes[place].what  # type: ignore[assignment]
+        if op.name in _SAME or op.name in _LIMITS:
+            return scores
+        if sum(isinstance(each.what, Scores) for each in op.notes) > 1:
+            return _both(op)
+        return _STEPS.get(op.name, _unknown_step)(scores, op, place, axes)
+
+    # ---- products
+
+    def product(self, a: Tensor, b: Tensor, notes: tuple[Note, Note], axes: tuple[Axes, Axes], alpha: float = 1.0) -> Note:
+        """The note of a product of (batch..., rows, summed) and (batch..., summed, columns)."""
+        note_a, note_b = notes
+        (*batch_a, rows, summed), (*batch_b, other_summed, columns) = axes
+        batch = list(zip(batch_a, batch_b, strict=True))
+        left = (*batch_a, rows, columns)
+        for note, other, axis in ((note_a, note_b, summed), (note_b, note_a, other_summed)):
+            if isinstance(note.what, Weights):
+                if note.what.counts_keys(axis):
+                    if not other.is_parameter:
+                        self.use(note.what)
+                    return Note(left)
+                return Note(left, note.what if any(note.what.counts_keys(each) for each in left if each) else None)
+            if isinstance(what := note.what, Scores):
+                is_mixed = any(marks(each, what.columns) for each in left) and not marks(axis, what.columns)
+                if is_mixed or other.is_parameter:
+                    return Note(left, what.mixed("heads of its scores are mixed") if is_mixed else None)
+        if any(
+            note.is_parameter and not _is_learned_query(parts, axis)
+            for note, parts, axis in ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
+        ):
+            return Note(left)
+        return _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
+
+    def use(self, weights: Weights) -> None:
+        """Say that weights multiply values."""
+        if not weights.outcome.is_used:
+            weights.outcome.is_used = True
+            self.used.append(weights)
+
+    def use_outside(self, x: Tensor) -> None:
+        """Say that a tensor leaves PyTorch, as for NumPy: weights multiply values there."""
+        if isinstance(what := self.note(x).what, Weights):
+            self.use(what)
+
+    def attended(self, query: Tensor, value: Tensor, out: Any) -> None:
+        """Note the output of fused attention, which has the rows of its queries."""
+        if isinstance(out, Tensor) and out.ndim == query.ndim == value.ndim:
+            self._mark(out, Note((*self.note(query).axes[:-1], self.note(value).axes[-1])))
+
+    def softmax(self, scores: Scores, numbers: Tensor, axes: Axes, dim: int, out: Tensor) -> Note:
+        """The note of weights, which are the softmax of scores along an axis."""
+        dim %= out.ndim
+        keys = axes[dim]
+        if not (marks(keys, scores.columns) or marks(keys, scores.rows)) and out.shape[dim] > 1:
+            return Note(axes)
+        mark = -new_number()
+        outcome = Outcome(self._place())
+        self.outcomes.append(outcome)
+        weights = Weights(scores, numbers.detach(), axes, dim, mark, out.shape[dim], outcome)
+        return Note((*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), weights)
+
+
+def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    for each in itertools.chain(args, kwargs.values()) if kwargs else args:
+        if isinstance(each, (list, tuple)):
+            yield from each
+        else:
+            yield each
+
+
+def _broadcasts(shape: torch.Size, whole: torch.Size) -> bool:
+    return len(shape) <= len(whole) and all(
+        n in (1, m) for n, m in zip(reversed(shape), reversed(whole), strict=False)
+    )
+
+
+def _joint_axes(op: Operation, order: list[int]) -> Axes:
+    """Each axis as the first operand has it that is neither of size 1 nor spread there."""
+    found = []
+    for place in range(1, op.out.ndim + 1):
+        size = op.out.shape[-place]
+        choices = [op.notes[i].axes[-place] for i in order if op.given[i].ndim >= place and op.given[i].shape[-place] == size]
+        real = (axis for axis in choices if not all(piece.is_spread for piece in axis))
+        found.append(next(real, choices[0] if choices else ()))
+    return tuple(found[::-1])
+
+
+def _guessed(op: Operation) -> Note:
+    """The note of a result whose way with axes is not known: those in front that keep their sizes are kept."""
+    first, axes = op.first, []
+    is_alike = op.given[0].ndim == op.out.ndim
+    for place, size in enumerate(op.out.shape):
+        old = first.axes[place] if place < len(first.axes) else ()
+        if place < len(first.axes) and op.given[0].shape[place] == size:
+            axes.append(old)
+            continue
+        is_alike = is_alike and place < len(first.axes)
+        kin = frozenset((new_number(), UNKNOWN)).union(*(piece.kin for piece in old if is_alike))
+        axes.append(fresh((size,), kin)[0])
+        if not is_alike:
+            axes += fresh(op.out.shape[place + 1 :], frozenset((new_number(), UNKNOWN)))
+            break
+    what = first.what
+    if isinstance(what, Scores) and any(marks(axis, what.columns) for axis in axes):
+        what = what.mixed(f"its scores come from the operator {op.name}")
+    else:
+        what = None
+    return Note(tuple(axes), what, all(each.is_parameter for each in op.notes))
+
+
+def _resized(axes: Iterable[tuple[Axis, int, int]]) -> Axes:
+    """Axes with their new and old sizes, which stay where these are equal."""
+    return tuple(axis if new == old else resized(new, axis) for axis, new, old in axes)
+
+
+def _is_learned_query(batch: Sequence[Axis], summed: Axis) -> bool:
+    """Whether a parameter has the axes of a batch and of heads, as queries have that were learned."""
+    roots = {piece.root for piece in summed}
+    return any(piece.is_spread or piece.root in roots for axis in batch for piece in axis)
+
+
+def _scores_of(
+    a: Tensor, b: Tensor, batch: list[tuple[Axis, Axis]], left: tuple[Axis, Axis], right: tuple[Axis, Axis], alpha: float
+) -> Note:
+    shared = tuple(refine(x, y) or x for x, y in batch)
+    (rows, summed), (columns, other_summed) = left, right
+    row, column = -new_number(), -new_number()
+    rows, columns = renamed(rows, row), renamed(columns, column)
+    kin = kin_of(summed, other_summed)
+    scores = Scores(
+        a.detach(), b.detach(), (*shared, rows, summed), (*shared, summed, columns), row, column,
+        kin_of(*shared) - kin, summed, kin,
+    )
+    return Note((*shared, rows, columns), scores if alpha == 1 else scores.then("mul", float(alpha)))
+
+
+def _outer(op: Operation, axes: Axes) -> Outer | None:
+    """Factors of an elementwise product that are each spread over an axis of the other."""
+    thin = [_thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True)]
+    (a, _), (b, _) = thin
+    sizes = list(zip(a.shape, b.shape, strict=True))
+    if any(n > 1 == m for n, m in sizes) and any(n == 1 < m for n, m in sizes):
+        return Outer(a, b, *(note for _, note in thin))
+    return None
+
+
+def _thin(x: Tensor, note: Note, ndim: int) -> tuple[Tensor, Note]:
+    """The tensor with as many axes as the result, of size 1 where all entries are alike."""
+    axes = list(note.axes)
+    for place, axis in enumerate(axes):
+        if axis and all(piece.is_spread for piece in axis):
+            x, axes[place] = x.narrow(place, 0, 1), ()
+    more = ndim - x.ndim
+    return x.detach().reshape([1] * more + list(x.shape)), Note((*((),) * more, *axes), note.what, note.is_parameter)
+
+
+# ---- what is done with scores ---------------------------------------------------------------------------
+
+
+def _both(op: Operation) -> Scores:
+    """The sum of several products, which hides the keys that one of them hides."""
+    several = [each.what for each in op.notes if isinstance(each.what, Scores)]
+    scores = several[0].mixed("its scores are a sum of several products")
+    steps = itertools.chain(*(other.mixed("").steps for other in several[1:] if other is not several[0]))
+    return replace(scores, steps=(*scores.steps, *steps))
+
+
+def _number(x: Any) -> float | None:
+    """A number, or a tensor without axes, as a number."""
+    if isinstance(x, Tensor):
+        return float(x) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
+    return float(x) if isinstance(x, (int, float)) else None
+
+
+def _operand(op: Operation, place: int) -> Any:
+    """The operand that is not the scores: a number, or a tensor with the axes of the result."""
+    other = next((x for x in op.args[:2] if x is not op.given[place]), None)
+    number = _number(other)
+    return _as_wide(other, op.out.ndim) if number is None and isinstance(other, Tensor) else number
+
+
+def _as_wide(x: Tensor, ndim: int) -> Tensor:
+    return x.detach().reshape([1] * (ndim - x.ndim) + list(x.shape))
+
+
+def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    value, divides = _operand(op, place), op.name == "div"
+    if value is None or (divides and op.args[0] is not op.given[place]):
+        return _unknown_step(scores, op, place, axes)
+    if not scores.is_product:
+        return scores
+    return scores.then("mul", 1 / value if divides else value, axes)
+
+
+def _added(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    value, subtracts = _operand(op, place), op.name == "sub"
+    if value is None or (subtracts and op.args[0] is not op.given[place]):
+        return _unknown_step(scores, op, place, axes)
+    factor = op.kwargs.get("alpha", 1) * (-1 if subtracts else 1)
+    return scores.then("add", value if factor == 1 else value * factor, axes)
+
+
+def _filled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
+    own = op.given[place]
+    if op.name == "where":
+        mask, kept, other = op.args[:3]
+        hides, filled = (mask.logical_not(), other) if kept is own else (mask, kept)
+    else:
+        hides, filled = op.args[1], op.args[2]
+    if isinstance(filled, Tensor):
+        filled = float(filled.max()) if filled.numel() and filled.device.type != "meta" else None
+    if filled is None or filled > FAR:
+        return _unknown_step(scores, op, place, axes)
+    return scores.then("hide", _as_wide(hides, op.out.ndim), axes, float(filled))
+
+
+def _negated(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    return scores.then("mul", -1.0) if scores.is_product else scores
+
+
+def _capped(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    return scores.then("tanh") if scores.is_product else scores
+
+
+def _unknown_step(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
+    return scores.mixed(f"its scores come from the operator {op.name}")
+
+
+_STEPS: dict[str, Callable[[Scores, Operation, int, Axes], Scores]] = {
+    **dict.fromkeys(("mul", "div"), _scaled),
+    **dict.fromkeys(("add", "sub"), _added),
+    **dict.fromkeys(("where", "masked_fill"), _filled),
+    "neg": _negated,
+    "tanh": _capped,
+}
+
+# ---- operators that move, cut and join axes ---------------------------------------------------------------
+
+
+def _view(self: Following, op: Operation) -> Note | None:
+    axes = regroup(op.first.axes, op.out.shape)
+    return op.first.like(axes) if axes else None
+
+
+def _permute(self: Following, op: Operation) -> Note:
+    return op.first.like(tuple(op.first.axes[i] for i in op.args[1]))
+
+
+def _transpose(self: Following, op: Operation) -> Note:
+    axes = list(op.first.axes)
+    i, j = op.args[1:3]
+    axes[i], axes[j] = axes[j], axes[i]
+    return op.first.like(tuple(axes))
+
+
+def _t(self: Following, op: Operation) -> Note:
+    return op.first.like(op.first.axes[::-1])
+
+
+def _unsqueeze(self: Following, op: Operation) -> Note:
+    dim = op.args[1] % op.out.ndim
+    return op.first.like((*op.first.axes[:dim], (), *op.first.axes[dim:]))
+
+
+def _expand(self: Following, op: Operation) -> Note:
+    more = op.out.ndim - op.given[0].ndim
+    axes = [(), ] * more + list(op.first.axes)
+    sizes = [1] * more + list(op.given[0].shape)
+    for i, (n, m) in enumerate(zip(op.out.shape, sizes, strict=True)):
+        if n != m:
+            axes[i] = tuple(piece._replace(is_spread=True) for piece in fresh((n,))[0])
+    return op.first.like(tuple(axes))
+
+
+def _part(self: Following, op: Operation) -> Note:
+    shape = op.given[0].shape
+    if op.out.shape == shape:
+        return op.first
+    return op.first.cut(_resized(zip(op.first.axes, op.out.shape, shape, strict=True)))
+
+
+def _repeat(self: Following, op: Operation) -> Note | None:
+    if op.out.ndim != op.given[0].ndim:
+        return None
+    return _part(self, op)
+
+
+def _select(self: Following, op: Operation) -> Note:
+    dim = op.args[1] % op.given[0].ndim
+    return op.first.cut((*op.first.axes[:dim], *op.first.axes[dim + 1 :]))
+
+
+def _index(self: Following, op: Operation) -> Note | None:
+    """One list of places along an axis; more of them have no such axes."""
+    places = [i for i, x in enumerate(op.args[1]) if x is not None]
+    if len(places) == 1 and op.out.ndim == op.given[0].ndim:
+        return _part(self, op)
+    return None
+
+
+def _cat(self: Following, op: Operation) -> Note:
+    notes, given = op.notes, op.given
+    dim = op.argument(1, "dim", 0) % op.out.ndim
+    fits = [i for i, x in enumerate(given) if x.ndim == op.out.ndim]  # an empty cache has one axis
+    first = min(fits, key=lambda i: not isinstance(notes[i].what, Scores))
+    note = notes[first]
+    joined = resized(op.out.shape[dim], *(notes[i].axes[dim] for i in fits))
+    if op.out.shape[dim] == given[first].shape[dim]:
+        joined = note.axes[dim]
+    axes = tuple(joined if i == dim else axis for i, axis in enumerate(note.axes))
+    is_sink = first == 0 and dim == op.out.ndim - 1 and all(x.shape[-1] == 1 for x in given[1:])
+    if isinstance(note.what, Scores) and is_sink:
+        columns = torch.cat([x.detach() for x in given[1:]], -1)
+        return Note(axes, note.what.then("sink", columns, note.axes))
+    found = note.cut(axes) if isinstance(note.what, Scores) else note.like(axes)
+    found.is_parameter = all(each.is_parameter for each in notes)
+    return found
+
+
+def _stack(self: Following, op: Operation) -> Note:
+    dim = op.argument(1, "dim", 0) % op.out.ndim
+    found = op.first.cut((*op.first.axes[:dim], *fresh(op.out.shape[dim : dim + 1]), *op.first.axes[dim:]))
+    found.is_parameter = all(each.is_parameter for each in op.notes)
+    return found
+
+
+def _copy(self: Following, op: Operation) -> Note | None:
+    """Entries of the second tensor written over the first."""
+    return op.notes[1] if op.given[1].shape == op.out.shape else None
+
+
+def _put(self: Following, op: Operation) -> Note:
+    """A tensor into which parts of others were written, as into a cache."""
+    note = op.first.cut(op.first.axes)
+    note.is_parameter = all(each.is_parameter for each in op.notes)
+    return note
+
+
+def _embedding(self: Following, op: Operation) -> Note:
+    return Note((*op.notes[1].axes, op.notes[0].axes[-1]))
+
+
+def _convolution(self: Following, op: Operation) -> Note:
+    """A layer over places, whose channels are those of its parameter."""
+    source, weight = op.first, op.notes[1]
+    places = _resized(zip(source.axes[2:], op.out.shape[2:], op.given[0].shape[2:], strict=True))
+    what = source.what.mixed("heads of its scores are mixed") if isinstance(source.what, Scores) else None
+    channels = weight.axes[0] if op.out.shape[1] == op.given[1].shape[0] else resized(op.out.shape[1], weight.axes[0])
+    return Note((source.axes[0], channels, *places), what)
+
+
+def _as_complex(self: Following, op: Operation) -> Note:
+    return op.first.like(op.first.axes[:-1])
+
+
+def _as_real(self: Following, op: Operation) -> Note:
+    return op.first.like((*op.first.axes, resized(2, op.first.axes[-1])))
+
+
+# ---- products, sums and softmax ----------------------------------------------------------------------------
+
+
+def _bmm(self: Following, op: Operation, alpha: float = 1.0) -> Note:
+    (a, b), (note_a, note_b) = op.given[-2:], op.notes[-2:]
+    return self.product(a, b, (note_a, note_b), (note_a.axes, note_b.axes), alpha)
+
+
+def _baddbmm(self: Following, op: Operation) -> Note:
+    note, beta = _bmm(self, op, op.kwargs.get("alpha", 1)), op.kwargs.get("beta", 1)
+    if isinstance(note.what, Scores) and beta:
+        if isinstance(op.first.what, Scores):
+            note.what = note.what.mixed("its scores are a sum of several products")
+        else:
+            note.what = note.what.then("add", _as_wide(op.given[0], op.out.ndim) * beta, note.axes)
+    return note
+
+
+def _distance(self: Following, op: Operation) -> Note:
+    """Distances of queries and keys, which are no products."""
+    a, b = op.given[:2]
+    note = self.product(a, b.mT, (op.notes[0], op.notes[1]), (op.notes[0].axes, (*op.notes[1].axes[:-2], op.notes[1].axes[-1], op.notes[1].axes[-2])))
+    if isinstance(note.what, Scores):
+        note.what = note.what.mixed("its scores are distances")
+    return note
+
+
+def _sum(self: Following, op: Operation) -> Note | None:
+    what, dims = op.first.what, op.argument(1, "dim", None)
+    keeps = op.out.ndim == op.given[0].ndim
+    if not dims or len(dims) != 1:
+        return None
+    dim = dims[0] % op.given[0].ndim
+    left = [axis for i, axis in enumerate(op.first.axes) if i != dim]
+    axes = (*op.first.axes[:dim], (), *op.first.axes[dim + 1 :]) if keeps else tuple(left)
+    if isinstance(what, Exponentials) and keeps:
+        return Note(axes, Totals(what, dim))
+    if not isinstance(what, Outer):
+        return Note(axes)
+    for note in (what.left_note, what.right_note):
+        if isinstance(note.what, Weights) and note.what.counts_keys(op.first.axes[dim]):
+            self.use(note.what)
+            return Note(axes)
+    if what.left_note.is_parameter or what.right_note.is_parameter:
+        return Note(axes)
+    return _scores_of_sum(what, op.first.axes, dim, axes)
+
+
+def _scores_of_sum(outer: Outer, axes: Axes, dim: int, left: Axes) -> Note:
+    """The note of products that were written as an elementwise product and its sum along an axis."""
+    a, b = outer.left.shape, outer.right.shape
+    row, column = -new_number(), -new_number()
+    own = list(zip(outer.left_note.axes, outer.right_note.axes, strict=True))
+    named = [
+        renamed(y, column) if a[i] == 1 < b[i] else renamed(x, row) if b[i] == 1 < a[i] else refine(x, y) or x
+        for i, (x, y) in enumerate(own)
+    ]
+    kin = kin_of(*own[dim])
+    shared = kin_of(*(x for i, x in enumerate(named) if a[i] > 1 and b[i] > 1 and i != dim))
+    scores = Scores(
+        outer.left, outer.right,
+        tuple(x if a[i] > 1 else () for i, x in enumerate(named)),
+        tuple(x if b[i] > 1 else () for i, x in enumerate(named)),
+        row, column, shared - kin, named[dim], kin,
+    )
+    keeps = len(left) == len(axes)
+    kept = [() if i == dim else axis for i, axis in enumerate(named) if keeps or i != dim]
+    return Note(tuple(kept), scores)
+
+
+def _softmax(self: Following, op: Operation) -> Note:
+    if not isinstance(op.first.what, Scores):
+        return Note(op.first.axes)
+    return self.softmax(op.first.what, op.given[0], op.first.axes, op.args[1], op.out)
+
+
+def _log_softmax(self: Following, op: Operation) -> Note:
+    note = _softmax(self, op)
+    return Note(note.axes, LogWeights(note.what) if isinstance(note.what, Weights) else None)
+
+
+def _exp(self: Following, op: Operation) -> Note:
+    note = op.first
+    if isinstance(note.what, LogWeights):
+        return Note(note.axes, note.what.weights)
+    if not isinstance(note.what, Scores):
+        return Note(note.axes)
+    numbers = op.out.log() if op.writes else op.given[0]
+    return Note(note.axes, Exponentials(note.what, numbers.detach(), note.axes))
+
+
+def _div(self: Following, op: Operation) -> Note | None:
+    """Exponentials over their sum, which are weights; else elementwise."""
+    if len(op.notes) == 2 and isinstance(op.notes[1].what, Totals):
+        whole, dim = op.notes[1].what
+        if op.first.what is whole:
+            return self.softmax(whole.scores, whole.numbers, whole.axes, dim, op.out)
+    return self._elementwise(op)
+
+
+_HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze"), _view),
+    **dict.fromkeys(("slice", "narrow", "constant_pad_nd", "index_select"), _part),
+    **dict.fromkeys(("index_put", "index_copy", "scatter", "slice_scatter"), _put),
+    **dict.fromkeys(("mm", "bmm"), _bmm),
+    **dict.fromkeys(("addmm", "baddbmm"), _baddbmm),
+    **dict.fromkeys(("_softmax", "_safe_softmax"), _softmax),
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _t,
+    "unsqueeze": _unsqueeze,
+    "expand": _expand,
+    "repeat": _repeat,
+    "select": _select,
+    "index": _index,
+    "cat": _cat,
+    "stack": _stack,
+    "copy": _copy,
+    "embedding": _embedding,
+    "convolution": _convolution,
+    "view_as_complex": _as_complex,
+    "view_as_real": _as_real,
+    "_cdist_forward": _distance,
+    "sum": _sum,
+    "_log_softmax": _log_softmax,
+    "exp": _exp,
+    "div": _div,
+}

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Notes on tensors: axes, and whether they are scores, or weights that are a softmax of scores."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .axes import UNKNOWN, Axes, Axis, Piece, fold, marks, unfold
+
+#: A number at or below this hides a key where it is filled in for a score.
+FAR = -1e4
+
+
+class Step(NamedTuple):
+    """One thing that was done to scores: a factor, a sum, keys that were hidden, a cap or a sink.
+
+    Tensors have as many axes as the scores had then, which `axes` gives.
+    """
+
+    kind: str  # "mul", "add", "hide", "tanh" or "sink"
+    value: Any = None
+    axes: Axes = ()
+    filled: float = -torch.inf  # what hides keys
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Products of queries and keys, and what was done to them since."""
+
+    query: Tensor | None  # None: they are more than one product
+    key: Tensor | None
+    query_axes: Axes
+    key_axes: Axes
+    rows: int  # the mark of pieces that count queries
+    columns: int  # the mark of pieces that count keys
+    batch: frozenset[int]  # kin of the axes that query and key share
+    summed: Axis
+    kin: frozenset[int]  # kin of the axis that was summed: of channels
+    steps: tuple[Step, ...] = ()
+    why: str = ""  # they are more than one product
+
+    def then(self, kind: str, value: Any = None, axes: Axes = (), filled: float = -torch.inf) -> Scores:
+        """The scores after one more step."""
+        return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))
+
+    def mixed(self, why: str) -> Scores:
+        """The scores after a step that leaves them no multiple of one product; hidden keys stay hidden."""
+        kept = tuple(step for step in self.steps if step.kind in ("add", "hide", "sink"))
+        return replace(self, query=None, key=None, steps=kept, why=self.why or why)
+
+    @property
+    def swapped(self) -> Scores:
+        """The scores with queries and keys in each other's place."""
+        return replace(
+            self,
+            query=self.key, key=self.query, query_axes=self.key_axes, key_axes=self.query_axes,
+            rows=self.columns, columns=self.rows,
+        )
+
+    @property
+    def is_product(self) -> bool:
+        return self.query is not None
+
+    @property
+    def sinks(self) -> int:
+        """How many columns are behind those of the keys."""
+        return sum(step.value.shape[-1] for step in self.steps if step.kind == "sink")
+
+
+class Groups(NamedTuple):
+    """Pieces of the scores of a softmax by what they count."""
+
+    batch: list[Piece]
+    heads: list[Piece]
+    rows: list[Piece]
+    columns: list[Piece]
+
+    @property
+    def order(self) -> list[Piece]:
+        return [*self.batch, *self.heads, *self.rows, *self.columns]
+
+    def of(self, x: Tensor, axes: Axes) -> Tensor:
+        """The tensor as (batch, heads, rows, columns); an axis that it lacks is of size 1."""
+        return fold(unfold(x, axes, self.order), self)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether batch and heads are told apart."""
+        unsure = [piece for piece in self.batch if UNKNOWN in piece.kin and piece.size > 1]
+        return bool(self.heads) or len(unsure) < 2
+
+
+def grouped(axes: Axes, dim: int, is_row: int, batch: frozenset[int], channels: frozenset[int]) -> Groups:
+    """Pieces of the axes around that of the softmax; heads were split from what the channels are of."""
+    groups = Groups([], [], [], list(axes[dim]))
+    for piece in (each for i, axis in enumerate(axes) if i != dim for each in axis):
+        if piece.kin & channels:
+            groups.heads.append(piece)
+        elif is_row in piece.kin:
+            groups.rows.append(piece)
+        elif piece.is_spread or piece.kin & batch:
+            groups.batch.append(piece)
+        else:
+            groups.heads.append(piece)
+    return groups
+
+
+class Outcome:
+    """Where weights were made, and whether they multiplied values since."""
+
+    def __init__(self, place: str) -> None:
+        self.place, self.is_used = place, False
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A softmax of scores: the scores, their numbers and axes, and the axis of the softmax."""
+
+    scores: Scores
+    numbers: Tensor
+    axes: Axes
+    dim: int
+    mark: int  # of the pieces that count keys
+    n_keys: int
+    outcome: Outcome
+
+    def counts_keys(self, axis: Axis) -> bool:
+        """Whether an axis is that of the keys."""
+        return marks(axis, self.mark) or (not axis and self.n_keys == 1)
+
+
+class Outer(NamedTuple):
+    """An elementwise product of two tensors, each of which is the same along an axis of the other."""
+
+    left: Tensor
+    right: Tensor
+    left_note: Note
+    right_note: Note
+
+
+class LogWeights(NamedTuple):
+    """The logarithms of weights."""
+
+    weights: Weights
+
+
+class Exponentials(NamedTuple):
+    """Exponentials of scores, whose numbers are kept."""
+
+    scores: Scores
+    numbers: Tensor
+    axes: Axes
+
+
+class Totals(NamedTuple):
+    """Sums of exponentials along an axis."""
+
+    exponentials: Exponentials
+    dim: int
+
+
+@dataclass(slots=True)
+class Note:
+    """What is known of a tensor."""
+
+    axes: Axes
+    what: Scores | Weights | Outer | LogWeights | Exponentials | Totals | None = None
+    is_parameter: bool = False  # whether it has the entries of parameters and buffers, which no product made
+    base: weakref.ref[Tensor] | None = None  # the tensor that it is a view of
+
+    def like(self, axes: Axes) -> Note:
+        """A note of other axes."""
+        return Note(axes, self.what, self.is_parameter)
+
+    def cut(self, axes: Axes) -> Note:
+        """The note of a part of the tensor, which is no whole product; a part without keys is none of scores."""
+        note, what = self.like(axes), self.what
+        if isinstance(what, Scores):
+            has_keys = any(marks(axis, what.columns) for axis in axes)
+            note.what = what.mixed("a part of its scores was taken or replaced") if has_keys else None
+        return note
+
+
+class Done(NamedTuple):
+    """Steps carried out for the axes (batch, heads, rows, columns) of a softmax."""
+
+    scale: float
+    softcap: float | None
+    factor: Tensor | None  # for each row
+    bias: Tensor | None  # -inf where a key was hidden
+    shift: Tensor | float  # one number for each row at most, which changes no weight
+    hidden: Tensor | None  # where a finite number that is not the lowest of its type was filled in
+
+
+def carried_out(scores: Scores, groups: Groups, lowest: float) -> Done:
+    """What the steps of scores come to; for scores of several products only the sums and who is hidden.
+
+    Raises
+    ------
+    LookupError
+        If the steps are more than a factor, a cap and a sum; if axes do not fit those of the softmax.
+    """
+    now = Done(1.0, None, None, None, 0.0, None)
+    is_capped = False
+    for step in scores.steps:
+        value = step.value
+        if isinstance(value, Tensor) and step.kind != "sink":
+            value = groups.of(value, step.axes)
+        if step.kind == "add" and (not isinstance(value, Tensor) or value.shape[-1] == 1):
+            now = now._replace(shift=now.shift + value)
+        elif step.kind == "add":
+            now = now._replace(bias=value if now.bias is None else now.bias + value)
+        elif step.kind == "hide":
+            now = _hidden(now, step, value, lowest)
+        elif step.kind == "tanh":
+            if now.bias is not None or is_capped:
+                raise LookupError("its scores have a cap behind a sum")
+            is_capped = True
+        elif step.kind == "mul":
+            now = _multiplied(now, value, is_capped)
+    return now._replace(softcap=1.0) if is_capped and now.softcap is None else now
+
+
+def _hidden(now: Done, step: Step, value: Tensor, lowest: float) -> Done:
+    zeros = torch.zeros((), device=value.device) if now.bias is None else now.bias
+    hidden = now.hidden
+    if step.filled > lowest:
+        hidden = value if hidden is None else hidden | value
+    return now._replace(bias=torch.where(value, -torch.inf, zeros), hidden=hidden)
+
+
+def _multiplied(now: Done, value: Any, is_capped: bool) -> Done:
+    if isinstance(value, Tensor):
+        if value.shape[-1] > 1 or now.bias is not None or is_capped:
+            raise LookupError("its scores have a factor for each key")
+        return now._replace(factor=value if now.factor is None else now.factor * value)
+    if is_capped and now.softcap is None:
+        return now._replace(softcap=value, scale=now.scale * value)
+    if is_capped:
+        raise LookupError("its scores have a factor behind a cap")
+    bias = None if now.bias is None else now.bias * value
+    return now._replace(scale=now.scale * value, bias=bias, shift=now.shift * value)

@@ -91,8 +91,8 @@ class Spelling(nn.Module):
     #: The axes of the weights that it keeps, as :func:`arranged` reads them.
     own_axes = "b h i j"
     own_order = "b h i j"
-    #: Whether its scores are one product, which a law multiplies.
-    has_law = True
+    #: Whether its scores are one product, which a law multiplies; None: a law may as well be refused.
+    has_law: bool | None = True
     #: Whether it runs in training mode.
     trained = False
 

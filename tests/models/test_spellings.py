@@ -112,7 +112,7 @@ def test_the_right_answer_is_that_of_the_module(kind: type[Spelling]) -> None:
         module = made(kind)
         args, kwargs = module.inputs(batch, n)
         rights = answer(module, args, kwargs)
-        module, args, kwargs = in_float64(module, args, kwargs)
+        module, args, kwargs = in_float64(module.eval(), args, kwargs)
         with torch.no_grad():
             output = module(*args, **kwargs)
         wanted = module.output(rights, *args, **kwargs)
@@ -149,7 +149,7 @@ def test_rows_are_those_of_the_weights(kind: type[Spelling], size: str) -> None:
         torch.manual_seed(1)
         with at.torch.record(module, statistics=STATISTICS) as log:
             output = module(*args, **kwargs)
-    torch.testing.assert_close(output, plain, rtol=0, atol=0)
+    torch.testing.assert_close(output, plain, rtol=0, atol=0 if kind.exact else 1e-5)
     assert sorted({*log.modules, *listed(log)}) == sorted(map(named, rights))
     check(log, rights, kind.unmeasured)
 
@@ -202,7 +202,7 @@ def test_rows_under_another_mode(kind: type[Spelling], mode: str) -> None:
         found.append([output, *(p.grad for p in module.parameters() if p.grad is not None)])
     check(log, rights, kind.unmeasured)
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 ONE_PRODUCT = [kind for kind in ALL if kind.unmeasured == "no" and kind.has_law]

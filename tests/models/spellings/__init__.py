@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Modules that spell attention in the ways of libraries, each with the right answer in float64."""
 
-from . import heads, masks, products
+from . import biases, fused, heads, masks, products
 from .base import HEADS, SIZES, WIDTH, Right, Spelling, arranged
 
 __all__ = ["ALL", "HEADS", "SIZES", "WIDTH", "Right", "Spelling", "arranged"]
@@ -9,7 +9,7 @@ __all__ = ["ALL", "HEADS", "SIZES", "WIDTH", "Right", "Spelling", "arranged"]
 #: Every spelling.
 ALL: list[type[Spelling]] = [
     kind
-    for module in (products, heads, masks)
+    for module in (products, heads, masks, biases, fused)
     for kind in vars(module).values()
     if isinstance(kind, type)
     and issubclass(kind, Spelling)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention as libraries spell it, recorded and compared with weights that float64 computes."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from tests.models import spellings  # noqa: E402
+from tests.models.spellings import ALL, HEADS, SIZES, WIDTH, Right, Spelling, arranged  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_seed")]
+
+STATISTICS = ("entropy", "n_visible", "max_weight")
+LAW = "log_n(base=4)"
+EVERY = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+
+
+@pytest.fixture
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def made(kind: type[Spelling]) -> Spelling:
+    """A module whose rows are neither flat nor of one key."""
+    module = kind()
+    for parameter in module.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.3)
+    return module.train(kind.trained)
+
+
+def answer(module: Spelling, args: Any, kwargs: Any) -> list[Right]:
+    """The right answer of each call."""
+    with torch.no_grad():
+        return module.right(*args, **kwargs)
+
+
+def listed(log: Any) -> dict[str, str]:
+    """The modules that the log names as not measured, with their reasons."""
+    return dict(getattr(log, "unmeasured", {}))
+
+
+def named(right: Right, prefix: str = "") -> str:
+    """The name of the call in a model where the module has this name."""
+    module, mark, number = right.module.partition("#")
+    return ".".join(part for part in (prefix, module) if part) + mark + number
+
+
+def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
+    with torch.no_grad(), at.torch.record(model, statistics=STATISTICS) as log:
+        model(*args, **kwargs)
+    return log
+
+
+def same(found: Any, wanted: Any, right: Right, atol: float = 1e-5) -> None:
+    """Rows that count are alike; in any order where nobody can say which axis is which."""
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    if right.has_axes:
+        assert found.shape == wanted.shape
+        if right.real is not None:
+            found, wanted = (np.moveaxis(x, 1, -1)[right.real.numpy()] for x in (found, wanted))
+    else:
+        found, wanted = np.sort(found.ravel()), np.sort(wanted.ravel())
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
+
+
+def check(log: Any, rights: list[Right], unmeasured: str, prefix: str = "") -> None:
+    """The log has these calls with their rows, or names them as not measured where that is allowed."""
+    for right in rights:
+        name = named(right, prefix)
+        if name in listed(log) and unmeasured != "no":
+            assert listed(log)[name]
+            continue
+        assert unmeasured != "must", "measured, which it cannot be"
+        assert name in log.modules
+        rows = {statistic: log[statistic][name] for statistic in STATISTICS}
+        same(rows["entropy"], right.entropy(), right)
+        n_keys = right.product.shape[-1]
+        same(rows["max_weight"], right.weights()[..., :n_keys].amax(-1), right)
+        if right.tells_visible:
+            same(rows["n_visible"], right.n_visible(), right)
+        if right.has_axes:
+            check_means(log, name, right)
+
+
+def check_means(log: Any, name: str, right: Right) -> None:
+    """What is said of the call as a whole."""
+    assert right.kind in (None, log.kinds[name])
+    assert log.calls[name].heads == right.product.shape[1]
+    assert log.calls[name].key_heads == (right.key_heads or right.product.shape[1])
+    real = np.ones(log.rows[name].shape, bool) if right.real is None else right.real.numpy()
+    np.testing.assert_array_equal(log.rows[name], real)
+    np.testing.assert_allclose(
+        log.select(modules=name).mean_entropy()[0], right.mean_entropy(), rtol=0, atol=1e-5
+    )
+
+
+@EVERY
+def test_the_right_answer_is_that_of_the_module(kind: type[Spelling]) -> None:
+    """The weights that the module computes in float64 are those of the answer, or its output is."""
+    for batch, n in kind.sizes.values():
+        module = made(kind)
+        args, kwargs = module.inputs(batch, n)
+        rights = answer(module, args, kwargs)
+        module, args, kwargs = in_float64(module.eval(), args, kwargs)
+        with torch.no_grad():
+            output = module(*args, **kwargs)
+        wanted = module.output(rights, *args, **kwargs)
+        assert wanted is not None or len(module.own) == len(rights)
+        if wanted is not None:
+            torch.testing.assert_close(output, wanted, rtol=0, atol=1e-9)
+        for own, right in zip(module.own, rights if module.own else (), strict=True):
+            b, h, i, _ = right.product.shape
+            sizes = {"b": b, "h": h, "i": i}
+            own = arranged(own, kind.own_axes, {**sizes, **module.own_sizes(batch, n)}, kind.own_order)
+            same(own.double().nan_to_num(), right.weights(), right, atol=1e-7)
+
+
+def in_float64(module: Any, args: Any, kwargs: Any) -> Any:
+    def cast(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {name: cast(each) for name, each in x.items()}
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    return copy.deepcopy(module).double(), tuple(cast(x) for x in args), cast(kwargs)
+
+
+@EVERY
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_are_those_of_the_weights(kind: type[Spelling], size: str) -> None:
+    if size not in kind.sizes:
+        pytest.skip("the module has other sizes")
+    module = made(kind)
+    args, kwargs = module.inputs(*kind.sizes[size])
+    rights = answer(module, args, kwargs)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        plain = module(*args, **kwargs)
+        torch.manual_seed(1)
+        with at.torch.record(module, statistics=STATISTICS) as log:
+            output = module(*args, **kwargs)
+    torch.testing.assert_close(output, plain, rtol=0, atol=0 if kind.exact else 1e-5)
+    assert sorted({*log.modules, *listed(log)}) == sorted(map(named, rights))
+    check(log, rights, kind.unmeasured)
+
+
+class Beside(nn.Module):
+    """The spelling beside attention that is seen by everybody, in a model with another number of heads."""
+
+    def __init__(self, spelled: Spelling, batch: int, n: int) -> None:
+        super().__init__()
+        self.num_heads, self.n_heads, self.heads = n, n, batch
+        self.plain, self.spelled = made(spellings.products.Matmul), spelled
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.plain(x), self.spelled(*args, **kwargs)
+
+
+@EVERY
+def test_nothing_is_lost_beside_a_layer_that_is_seen(kind: type[Spelling]) -> None:
+    """Neither that one's rows, nor the rows of the spelling; and counts of a module around say nothing."""
+    batch, n = next(iter(kind.sizes.values()))
+    module = made(kind)
+    args, kwargs = module.inputs(batch, n)
+    rights, x = answer(module, args, kwargs), torch.randn(batch, n, WIDTH)
+    model = Beside(module, batch, n).train(kind.trained)
+    log = recorded(model, x, *args, **kwargs)
+    check(log, [Right(r.product, r.after, "plain") for r in answer(model.plain, (x,), {})], "no")
+    wanted = ["plain", *(named(right, "spelled") for right in rights)]
+    assert sorted({*log.modules, *listed(log)}) == sorted(wanted)
+    check(log, rights, kind.unmeasured, "spelled")
+
+
+@EVERY
+@pytest.mark.parametrize("mode", ["inference mode", "with gradients"])
+def test_rows_under_another_mode(kind: type[Spelling], mode: str) -> None:
+    """Gradients are those of a model that nobody watches."""
+    module = made(kind)
+    args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
+    rights = answer(module, args, kwargs)
+    found = []
+    for watched in (False, True):
+        module.zero_grad()
+        log = None
+        with torch.inference_mode() if mode == "inference mode" else nullcontext():
+            torch.manual_seed(1)
+            with at.torch.record(module, statistics=STATISTICS) if watched else nullcontext() as log:
+                output = module(*args, **kwargs)
+        output = output if isinstance(output, torch.Tensor) else output[0]
+        if output.requires_grad:
+            output.square().sum().backward()
+        found.append([output, *(p.grad for p in module.parameters() if p.grad is not None)])
+    check(log, rights, kind.unmeasured)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+ONE_PRODUCT = [kind for kind in ALL if kind.unmeasured == "no" and kind.has_law]
+
+
+@pytest.mark.parametrize("kind", ONE_PRODUCT, ids=lambda kind: kind.__name__)
+def test_a_law_multiplies_products_and_counts_the_keys_that_are_seen(kind: type[Spelling]) -> None:
+    module = made(kind)
+    args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
+    rights = answer(module, args, kwargs)
+    with torch.no_grad(), at.torch.record(module, laws=[LAW]) as log:
+        module(*args, **kwargs)
+    for right in rights:
+        factor = right.n_visible().clamp(min=1).double().log()[..., None] / np.log(4)
+        same(log[f"entropy under {LAW}"][named(right)], right.entropy(factor), right)
+
+
+REFUSED = [kind for kind in ALL if kind.has_law is False]
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+def test_a_law_is_refused_where_scores_are_no_known_product(kind: type[Spelling]) -> None:
+    """Or the module is not measured; its rows under a law are never guessed."""
+    module = made(kind)
+    args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
+    names = [*map(named, answer(module, args, kwargs))]
+    try:
+        with torch.no_grad(), at.torch.record(module, laws=[LAW]) as log:
+            module(*args, **kwargs)
+        refused = all(listed(log).get(name) for name in names)
+    except NotImplementedError as error:
+        refused = "law log_n" in str(error)
+    assert refused
+
+
+def test_every_module_is_another_one() -> None:
+    assert len(ALL) >= 60
+    assert len({kind.__name__ for kind in ALL}) == len(ALL)
+    assert HEADS not in [WIDTH // HEADS]

@@ -285,7 +285,6 @@ class _Watching(threading.local):
 watching = _Watching()
 
 
-
 def attend_plain(
     query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 #: A new number: of an axis, or of a mark that a product leaves on its rows and columns, which is negative.
-new_number = itertools.count(1).__next__
+new_number = itertools.count(2, 2).__next__
+#: A new number of the axes of a parameter, which is odd.
+new_parameter = itertools.count(1, 2).__next__
 
 #: The kin of axes that an operator made whose way with axes is not known.
 UNKNOWN = 0
@@ -42,6 +44,11 @@ def fresh(sizes: Iterable[int], kin: frozenset[int] | None = None) -> Axes:
 def kin_of(*axes: Axis) -> frozenset[int]:
     """Numbers of all axes that pieces come from, without the marks of products."""
     return frozenset(k for axis in axes for piece in axis for k in piece.kin if k > 0)
+
+
+def of_parameters(kin: frozenset[int]) -> frozenset[int]:
+    """Numbers of axes of parameters among numbers of axes."""
+    return frozenset(k for k in kin if k % 2)
 
 
 def marks(axis: Axis, number: int) -> bool:

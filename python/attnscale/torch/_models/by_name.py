@@ -37,6 +37,10 @@ class LoggedCall(NamedTuple):
         Grouped queries share key heads.
     tower : str
         The part of the model that the module is in, as the start of its name; "" in a model of one tower.
+    key_of : tuple of int
+        The key head of each head.
+    axes : {"batch, heads, queries", "unknown"}
+        What the axes of its rows count. Unknown: texts and heads cannot be told apart, and are all in the first.
     """
 
     kind: str
@@ -44,6 +48,8 @@ class LoggedCall(NamedTuple):
     heads: int
     key_heads: int
     tower: str
+    key_of: tuple[int, ...] = ()
+    axes: str = "batch, heads, queries"
 
 
 class Rows(NDArrayOperatorsMixin, Mapping[str, "NDArray[Any]"]):

@@ -46,6 +46,8 @@ class AttentionLog(Tabled):
         What is recorded: names of fields of :class:`attnscale.AttentionStatistics`.
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
+    unmeasured : dict of str to str
+        Modules in which attention was seen that could not be measured, with the reason, of all passes.
 
     Notes
     -----
@@ -64,6 +66,7 @@ class AttentionLog(Tabled):
         self.statistics = statistics
         self.laws = dict(laws)
         self._keeps_heads = keep_heads
+        self.unmeasured: dict[str, str] = {}
         self._passes: list[dict[str, Logged]] = []
         self._begins = True  # whether the next call is the first one of a pass
         self._towers: Mapping[str, str] | None = None  # of the log that this one was selected from
@@ -88,6 +91,10 @@ class AttentionLog(Tabled):
             raise ValueError(f"the call of {name} must be recorded once in a pass, got it again")
         self._passes[-1][name] = found
 
+    def lose(self, module: str, why: str) -> None:
+        """Keep the reason why attention that was seen in a module could not be measured."""
+        self.unmeasured.setdefault(module, why)
+
     # ---- what was recorded
 
     @property
@@ -99,10 +106,7 @@ class AttentionLog(Tabled):
     def calls(self) -> ByName[LoggedCall]:
         """Kind, way, heads, key heads and tower of each call of the last pass."""
         towers = towers_of(self._last()) if self._towers is None else self._towers
-        return ByName(
-            (name, LoggedCall(each.kind, each.way, each.heads, each.key_heads, towers.get(name, "")))
-            for name, each in self._last().items()
-        )
+        return ByName((name, each.called(towers.get(name, ""))) for name, each in self._last().items())
 
     @property
     def kinds(self) -> ByName[str]:
@@ -112,7 +116,7 @@ class AttentionLog(Tabled):
     @property
     def key_heads(self) -> ByName[int]:
         """The number of key heads of each call, which grouped queries share."""
-        return ByName((name, each.key_heads) for name, each in self._last().items())
+        return ByName((name, each.key_heads) for name, each in self.calls.items())
 
     @property
     def ways(self) -> ByName[str]:
@@ -244,6 +248,11 @@ class AttentionLog(Tabled):
             asked = [f"kind={kind!r}"] * (kind is not None) + [f"modules={modules!r}"] * (modules is not None)
             raise ValueError(f"{' and '.join(asked)} must leave a call, got none of {there}")
         found._towers = {name: each.tower for name, each in self.calls.items()}
+        found.unmeasured = {
+            name: why
+            for name, why in self.unmeasured.items()
+            if kind is None and (patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns))
+        }
         return found
 
     # ---- how it shows itself
@@ -305,6 +314,18 @@ class AttentionLog(Tabled):
         if len(ways) > 1:
             parts = [f"{way} in {counted(layers, 'module')}" for way, layers in ways.items()]
             found.append(f"measured at: {', '.join(parts)}")
+        if layers := sum(each.hides_by_sum for each in last):
+            found.append(
+                f"numbers that were added to scores leave keys without weight in {counted(layers, 'module')}, "
+                "which count as hidden"
+            )
+        if layers := sum(not each.has_known_axes for each in last):
+            found.append(
+                f"texts and heads cannot be told apart in {counted(layers, 'module')}; no mean is of a head"
+            )
+        found += [
+            f"seen, not measured: {name or 'the model'}: {why}" for name, why in self.unmeasured.items()
+        ]
         return found
 
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:

@@ -29,9 +29,11 @@ class Logged(NamedTuple):
 
     kind: str
     way: str
-    key_heads: int
+    key_of: tuple[int, ...]  # the key head of each head
     n_keys: int
     has_sink: bool
+    has_known_axes: bool  # whether batch and heads are told apart
+    hides_by_sum: bool  # whether keys are hidden by a finite number that was added to scores
     real: NDArray[np.bool_]  # which rows are of a text, shape (batch, queries)
     arrays: ByName[NDArray[Any]]  # by statistic, shape (batch, heads, queries)
     kept: Length | None  # queries and keys
@@ -39,6 +41,11 @@ class Logged(NamedTuple):
     @property
     def heads(self) -> int:
         return int(next(iter(self.arrays.values())).shape[1])
+
+    def called(self, tower: str) -> LoggedCall:
+        """The call as a log says it."""
+        axes = "batch, heads, queries" if self.has_known_axes else "unknown"
+        return LoggedCall(self.kind, self.way, self.heads, len({*self.key_of}), tower, self.key_of, axes)
 
 
 def measured(call: Call, statistics: Iterable[str], laws: Mapping[str, Law], *, keep_heads: bool) -> Logged:
@@ -49,7 +56,15 @@ def measured(call: Call, statistics: Iterable[str], laws: Mapping[str, Law], *, 
     batch, _, n_queries = call.rows_shape
     real = np.ones((batch, n_queries), bool) if call.real is None else np.array(on_host(call.real), bool)
     kept = kept_rows(call) if keep_heads else None
-    form = call.kind, call.way, call.key_heads, call.n_keys, call.has_sink
+    form = (
+        call.kind,
+        call.way,
+        call.key_of,
+        call.n_keys,
+        call.has_sink,
+        call.has_known_axes,
+        call.hides_by_sum,
+    )
     return Logged(*form, real, ByName(found), kept)
 
 

@@ -13,13 +13,28 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .axes import UNKNOWN, Axes, Axis, fresh, kin_of, marked, marks, new_number, refine, regroup, renamed, resized
+from .axes import (
+    UNKNOWN,
+    Axes,
+    Axis,
+    Piece,
+    fresh,
+    kin_of,
+    marked,
+    marks,
+    new_number,
+    new_parameter,
+    refine,
+    regroup,
+    renamed,
+    resized,
+)
 from .scores import (
     FAR,
     Exponentials,
@@ -27,6 +42,7 @@ from .scores import (
     Note,
     Outcome,
     Outer,
+    Part,
     Scores,
     Totals,
     Weights,
@@ -38,7 +54,9 @@ def _named(text: str) -> frozenset[str]:
 
 
 #: Operators whose result has the entries of one tensor as they are, but for their type.
-_SAME = _named("clone detach alias contiguous _to_copy lift_fresh lift_fresh_copy nan_to_num to positive _conj")
+_SAME = _named(
+    "clone detach alias contiguous _to_copy lift_fresh lift_fresh_copy nan_to_num to positive _conj"
+)
 _FACTORS, _SUMS = _named("mul div neg"), _named("add sub rsub")
 _LIMITS = _named("clamp clamp_min maximum")
 _PARTS = _named("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind")
@@ -80,14 +98,14 @@ class Known(NamedTuple):
     is_view: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def known(function: Any) -> Known:
     """Read the schema of an operator."""
     schema = function._schema
     name = schema.name.partition("::")[2]
     writes = name.endswith("_") and not name.startswith("__")
     aliases = schema.returns[0].alias_info if schema.returns else None
-    return Known(name[:-1] if writes else name, writes, aliases is not None and not writes)
+    return Known(name[:-1] if writes else name, writes, aliases is not None and not aliases.is_write)
 
 
 class Following:
@@ -116,7 +134,7 @@ class Following:
         if entry is not None and entry[0]() is x:
             return entry[1]
         is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
-        kin = frozenset((new_number(),)) if is_parameter else None
+        kin = frozenset((new_parameter(),)) if is_parameter else None
         return self._mark(x, Note(fresh(x.shape, kin), None, is_parameter))
 
     def _mark(self, x: Tensor, note: Note) -> Note:
@@ -127,6 +145,8 @@ class Following:
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Note what an operator made."""
         name, writes, is_view = known(function)
+        if "out" in kwargs:
+            kwargs = {each: x for each, x in kwargs.items() if each != "out"}
         given = [x for x in _leaves(args, kwargs) if isinstance(x, Tensor)]
         if not given:
             return
@@ -155,17 +175,25 @@ class Following:
     ) -> None:
         """Note parts of a tensor, or a result of its shape and what a backward pass needs."""
         first, shape = notes[0], given[0].shape
-        for part in (x for x in out if isinstance(x, Tensor)):
+        for number, part in enumerate(out):
+            if not isinstance(part, Tensor):
+                continue
             if name == "unbind":
                 dim = (args[1] if len(args) > 1 else 0) % len(shape)
                 note = first.cut((*first.axes[:dim], *first.axes[dim + 1 :]))
+                note.part = Part(first.axes[dim], number, len(out))
             elif part.ndim != len(shape):
                 note = Note(fresh(part.shape))
-            elif name in _PARTS or (name == "native_dropout" and part is out[0]):
-                axes = zip(first.axes, part.shape, shape, strict=True)
-                note = first.like(first.axes) if part.shape == shape else first.cut(_resized(axes))
+            elif name in _PARTS or (name == "native_dropout" and number == 0):
+                axes = _resized(zip(first.axes, part.shape, shape, strict=True))
+                note = first.like(first.axes) if part.shape == shape else first.cut(axes)
+                note.part = _part_of(first, shape, part.shape, number, len(out))
             else:
                 note = Note(_resized(zip(first.axes, part.shape, shape, strict=True)))
+                if (
+                    number == 0 and part.shape == shape and isinstance(first.what, Weights)
+                ):  # as a norm leaves them
+                    note.what = first.what
             if is_view or name in _PARTS:
                 note.base = first.base or weakref.ref(given[0])
             self._mark(part, note)
@@ -177,13 +205,16 @@ class Following:
             return
         old = self.note(base)
         old.is_parameter &= note.is_parameter
-        if isinstance(old.what, Scores):
+        if isinstance(note.what, Scores):
+            axes, places = list(old.axes), list(range(x.ndim))
+            for i, (stride, size) in enumerate(zip(base.stride(), base.shape, strict=True)):
+                same = next((j for j in places if x.stride(j) == stride and size > 1), None)
+                if same is not None:
+                    places.remove(same)
+                    axes[i] = note.axes[same] if x.shape[same] == size else resized(size, note.axes[same])
+            old.axes, old.what = tuple(axes), note.what.mixed("its scores were put together from parts")
+        elif isinstance(old.what, Scores):
             old.what = old.what.mixed("a part of its scores was taken or replaced")
-        elif isinstance(note.what, Scores):
-            same = base.ndim == x.ndim
-            axes = zip(note.axes if same else old.axes, base.shape, x.shape if same else base.shape, strict=True)
-            old.axes = tuple(a if n == m else resized(n, a) for a, n, m in axes)
-            old.what = note.what.mixed("its scores were put together from parts")
 
     # ---- results that have the axes of their operands
 
@@ -194,28 +225,37 @@ class Following:
             order, axes = [0], op.first.axes
         else:
             fits = [i for i, x in enumerate(op.given) if _broadcasts(x.shape, shape)]
-            order = sorted(fits, key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()))
-            is_joint = op.name in _FACTORS or op.name in _SUMS or op.name in ("where", "masked_fill", "maximum")
+            order = sorted(
+                fits,
+                key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()),
+            )
+            is_joint = (
+                op.name in _FACTORS or op.name in _SUMS or op.name in ("where", "masked_fill", "maximum")
+            )
             if not order or not (is_joint or any(op.given[i].shape == shape for i in order)):
                 return None
             axes = _joint_axes(op, order)
-        first = op.notes[order[0]]
+        what = op.notes[order[0]].what
         note = Note(axes, None, all(each.is_parameter for each in op.notes))
-        what = first.what
-        if isinstance(what, Scores):
+        if op.name in _SAME:
+            note.what = what
+        elif op.out.dtype == torch.bool or op.name.endswith("_like") or op.name.startswith("new_"):
+            pass
+        elif isinstance(what, Scores):
             note.what = self._stepped(op, order[0], axes)
-        elif isinstance(what, Weights):
-            note.what = what
-        elif op.name in _SAME:
-            note.what = what
-        elif op.name == "mul" and len(op.given) == 2 and not any(each.is_parameter for each in op.notes):
-            note.what = _outer(op, axes)
+        elif isinstance(what, Exponentials):
+            note.what = what._replace(is_changed=True)
+        else:
+            if op.name == "mul" and len(op.given) == 2 and not any(each.is_parameter for each in op.notes):
+                note.what = _outer(op)
+            if note.what is None and isinstance(what, Weights):
+                note.what = _changed(what, op, order[0])
         return note
 
     def _stepped(self, op: Operation, place: int, axes: Axes) -> Scores:
         """Scores after an elementwise operator, of which they are the operand at a place."""
         scores: Scores = op.notes[place].what  # type: ignore[assignment]
-        if op.name in _SAME or op.name in _LIMITS:
+        if op.name in _LIMITS:
             return scores
         if sum(isinstance(each.what, Scores) for each in op.notes) > 1:
             return _both(op)
@@ -223,28 +263,39 @@ class Following:
 
     # ---- products
 
-    def product(self, a: Tensor, b: Tensor, notes: tuple[Note, Note], axes: tuple[Axes, Axes], alpha: float = 1.0) -> Note:
+    def product(
+        self, a: Tensor, b: Tensor, notes: tuple[Note, Note], axes: tuple[Axes, Axes], alpha: float = 1.0
+    ) -> Note:
         """The note of a product of (batch..., rows, summed) and (batch..., summed, columns)."""
         note_a, note_b = notes
         (*batch_a, rows, summed), (*batch_b, other_summed, columns) = axes
         batch = list(zip(batch_a, batch_b, strict=True))
         left = (*batch_a, rows, columns)
         for note, other, axis in ((note_a, note_b, summed), (note_b, note_a, other_summed)):
+            if isinstance(note.what, Exponentials) and marks(axis, note.what.scores.columns):
+                self.outcomes.append(
+                    Outcome(self._place(), "exponentials of its scores multiply values, and are no softmax")
+                )
             if isinstance(note.what, Weights):
                 if note.what.counts_keys(axis):
                     if not other.is_parameter:
                         self.use(note.what)
                     return Note(left)
-                return Note(left, note.what if any(note.what.counts_keys(each) for each in left if each) else None)
+                return Note(
+                    left, note.what if any(note.what.counts_keys(each) for each in left if each) else None
+                )
             if isinstance(what := note.what, Scores):
-                is_mixed = any(marks(each, what.columns) for each in left) and not marks(axis, what.columns)
+                is_apart = not (marks(axis, what.columns) or marks(axis, what.rows))
+                is_mixed = is_apart and any(marks(each, what.columns) for each in left)
                 if is_mixed or other.is_parameter:
                     return Note(left, what.mixed("heads of its scores are mixed") if is_mixed else None)
-        if any(
-            note.is_parameter and not _is_learned_query(parts, axis)
-            for note, parts, axis in ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
-        ):
-            return Note(left)
+        sides = ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
+        if any(note.is_parameter and not _is_in_heads(batch_of, axis) for note, batch_of, axis in sides):
+            if not any(_is_in_heads(batch_of, axis) for _, batch_of, axis in sides):
+                return Note(left)
+            note = _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
+            note.what = replace(note.what.mixed("its scores are products with parameters"), has_keys=False)
+            return note
         return _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
 
     def use(self, weights: Weights) -> None:
@@ -267,13 +318,24 @@ class Following:
         """The note of weights, which are the softmax of scores along an axis."""
         dim %= out.ndim
         keys = axes[dim]
-        if not (marks(keys, scores.columns) or marks(keys, scores.rows)) and out.shape[dim] > 1:
+        is_over_keys = marks(keys, scores.columns) or marks(keys, scores.rows) or out.shape[dim] == 1
+        if not (scores.has_keys and is_over_keys):
             return Note(axes)
         mark = -new_number()
         outcome = Outcome(self._place())
         self.outcomes.append(outcome)
         weights = Weights(scores, numbers.detach(), axes, dim, mark, out.shape[dim], outcome)
         return Note((*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), weights)
+
+
+def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count: int) -> Part | None:
+    """One of parts of equal sizes of an axis."""
+    cut = [i for i, (n, m) in enumerate(zip(shape, part, strict=True)) if n != m]
+    return (
+        Part(note.axes[cut[0]], number, count)
+        if len(cut) == 1 and shape[cut[0]] == part[cut[0]] * count
+        else None
+    )
 
 
 def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
@@ -295,7 +357,11 @@ def _joint_axes(op: Operation, order: list[int]) -> Axes:
     found = []
     for place in range(1, op.out.ndim + 1):
         size = op.out.shape[-place]
-        choices = [op.notes[i].axes[-place] for i in order if op.given[i].ndim >= place and op.given[i].shape[-place] == size]
+        choices = [
+            op.notes[i].axes[-place]
+            for i in order
+            if op.given[i].ndim >= place and op.given[i].shape[-place] == size
+        ]
         real = (axis for axis in choices if not all(piece.is_spread for piece in axis))
         found.append(next(real, choices[0] if choices else ()))
     return tuple(found[::-1])
@@ -329,14 +395,19 @@ def _resized(axes: Iterable[tuple[Axis, int, int]]) -> Axes:
     return tuple(axis if new == old else resized(new, axis) for axis, new, old in axes)
 
 
-def _is_learned_query(batch: Sequence[Axis], summed: Axis) -> bool:
-    """Whether a parameter has the axes of a batch and of heads, as queries have that were learned."""
+def _is_in_heads(batch: Sequence[Axis], summed: Axis) -> bool:
+    """Whether rows are those of heads or were spread over a batch, as learned queries are and no layer's weights."""
     roots = {piece.root for piece in summed}
     return any(piece.is_spread or piece.root in roots for axis in batch for piece in axis)
 
 
 def _scores_of(
-    a: Tensor, b: Tensor, batch: list[tuple[Axis, Axis]], left: tuple[Axis, Axis], right: tuple[Axis, Axis], alpha: float
+    a: Tensor,
+    b: Tensor,
+    batch: list[tuple[Axis, Axis]],
+    left: tuple[Axis, Axis],
+    right: tuple[Axis, Axis],
+    alpha: float,
 ) -> Note:
     shared = tuple(refine(x, y) or x for x, y in batch)
     (rows, summed), (columns, other_summed) = left, right
@@ -344,20 +415,25 @@ def _scores_of(
     rows, columns = renamed(rows, row), renamed(columns, column)
     kin = kin_of(summed, other_summed)
     scores = Scores(
-        a.detach(), b.detach(), (*shared, rows, summed), (*shared, summed, columns), row, column,
-        kin_of(*shared) - kin, summed, kin,
+        a.detach(),
+        b.detach(),
+        (*shared, rows, summed),
+        (*shared, summed, columns),
+        row,
+        column,
+        kin_of(*shared) - kin,
+        summed,
+        kin,
     )
     return Note((*shared, rows, columns), scores if alpha == 1 else scores.then("mul", float(alpha)))
 
 
-def _outer(op: Operation, axes: Axes) -> Outer | None:
-    """Factors of an elementwise product that are each spread over an axis of the other."""
-    thin = [_thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True)]
-    (a, _), (b, _) = thin
-    sizes = list(zip(a.shape, b.shape, strict=True))
-    if any(n > 1 == m for n, m in sizes) and any(n == 1 < m for n, m in sizes):
-        return Outer(a, b, *(note for _, note in thin))
-    return None
+def _outer(op: Operation) -> Outer | None:
+    """Factors of an elementwise product of which one is the same along an axis of the other."""
+    (a, note_a), (b, note_b) = (_thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True))
+    if all(n == m for n, m in zip(a.shape, b.shape, strict=True)) or 1 in (a.numel(), b.numel()):
+        return None
+    return Outer(a, b, note_a, note_b)
 
 
 def _thin(x: Tensor, note: Note, ndim: int) -> tuple[Tensor, Note]:
@@ -367,18 +443,32 @@ def _thin(x: Tensor, note: Note, ndim: int) -> tuple[Tensor, Note]:
         if axis and all(piece.is_spread for piece in axis):
             x, axes[place] = x.narrow(place, 0, 1), ()
     more = ndim - x.ndim
-    return x.detach().reshape([1] * more + list(x.shape)), Note((*((),) * more, *axes), note.what, note.is_parameter)
+    return x.detach().reshape([1] * more + list(x.shape)), Note(
+        (*((),) * more, *axes), note.what, note.is_parameter
+    )
 
 
 # ---- what is done with scores ---------------------------------------------------------------------------
 
 
+def _changed(weights: Weights, op: Operation, place: int) -> Weights | None:
+    """Weights after an elementwise operator; None where they are cleared and divided by what is left of them."""
+    other = _operand(op, place)
+    if op.name == "mul" and isinstance(other, Tensor) and other.shape[-1] > 1:
+        return replace(weights, is_cleared=True)
+    if op.name == "div" and isinstance(other, Tensor) and weights.is_cleared:
+        weights.outcome.why = "its weights are cleared behind the softmax and divided by their sum again"
+        return None
+    return weights
+
+
 def _both(op: Operation) -> Scores:
     """The sum of several products, which hides the keys that one of them hides."""
     several = [each.what for each in op.notes if isinstance(each.what, Scores)]
-    scores = several[0].mixed("its scores are a sum of several products")
-    steps = itertools.chain(*(other.mixed("").steps for other in several[1:] if other is not several[0]))
-    return replace(scores, steps=(*scores.steps, *steps))
+    several.sort(key=lambda each: not each.has_keys)
+    kept = ("add", "hide", "sink", "mul")
+    parts = [each.mixed("its scores are a sum of several products", kept) for each in dict.fromkeys(several)]
+    return replace(parts[0], steps=tuple(itertools.chain(*(part.steps for part in parts))))
 
 
 def _number(x: Any) -> float | None:
@@ -403,9 +493,18 @@ def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
     value, divides = _operand(op, place), op.name == "div"
     if value is None or (divides and op.args[0] is not op.given[place]):
         return _unknown_step(scores, op, place, axes)
-    if not scores.is_product:
-        return scores
+    is_number = not isinstance(value, Tensor)
+    if is_number and scores.is_product and scores.has("tanh") and any(_is_behind_cap(scores)):
+        return _unknown_step(scores, op, place, axes)
+    if not is_number and (value.shape[-1] > 1 or scores.has("add", "hide", "tanh")):
+        return scores.mixed("its scores have a factor for each key", ("add", "hide", "sink", "mul"))
     return scores.then("mul", 1 / value if divides else value, axes)
+
+
+def _is_behind_cap(scores: Scores) -> Iterator[bool]:
+    """Of each step behind the cap, whether it is its factor."""
+    kinds = [step.kind for step in scores.steps]
+    return (kind == "mul" for kind in kinds[kinds.index("tanh") + 1 :])
 
 
 def _added(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
@@ -432,15 +531,17 @@ def _filled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
 
 
 def _negated(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.then("mul", -1.0) if scores.is_product else scores
+    return scores.then("mul", -1.0)
 
 
 def _capped(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.then("tanh") if scores.is_product else scores
+    if not scores.is_product or scores.has("add", "hide", "tanh", "sink"):
+        return _unknown_step(scores, op, place, axes)
+    return scores.then("tanh")
 
 
 def _unknown_step(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.mixed(f"its scores come from the operator {op.name}")
+    return scores.mixed(f"its scores come from the operator {op.name}", ("sink",))
 
 
 _STEPS: dict[str, Callable[[Scores, Operation, int, Axes], Scores]] = {
@@ -481,7 +582,9 @@ def _unsqueeze(self: Following, op: Operation) -> Note:
 
 def _expand(self: Following, op: Operation) -> Note:
     more = op.out.ndim - op.given[0].ndim
-    axes = [(), ] * more + list(op.first.axes)
+    axes = [
+        (),
+    ] * more + list(op.first.axes)
     sizes = [1] * more + list(op.given[0].shape)
     for i, (n, m) in enumerate(zip(op.out.shape, sizes, strict=True)):
         if n != m:
@@ -494,6 +597,15 @@ def _part(self: Following, op: Operation) -> Note:
     if op.out.shape == shape:
         return op.first
     return op.first.cut(_resized(zip(op.first.axes, op.out.shape, shape, strict=True)))
+
+
+def _pad(self: Following, op: Operation) -> Note:
+    """A tensor with entries around it; one column behind scores is a sink."""
+    what, note = op.first.what, _part(self, op)
+    if isinstance(what, Scores) and list(op.args[1]) == [0, 1]:
+        columns = torch.full_like(op.given[0][..., :1], float(op.argument(2, "value", 0)))
+        note.what = what.then("sink", columns.detach(), op.first.axes)
+    return note
 
 
 def _repeat(self: Following, op: Operation) -> Note | None:
@@ -524,6 +636,8 @@ def _cat(self: Following, op: Operation) -> Note:
     joined = resized(op.out.shape[dim], *(notes[i].axes[dim] for i in fits))
     if op.out.shape[dim] == given[first].shape[dim]:
         joined = note.axes[dim]
+    elif (parts := _all_parts(notes)) is not None and len(fits) == len(given):
+        joined = (parts, *note.axes[dim])
     axes = tuple(joined if i == dim else axis for i, axis in enumerate(note.axes))
     is_sink = first == 0 and dim == op.out.ndim - 1 and all(x.shape[-1] == 1 for x in given[1:])
     if isinstance(note.what, Scores) and is_sink:
@@ -534,9 +648,22 @@ def _cat(self: Following, op: Operation) -> Note:
     return found
 
 
+def _all_parts(notes: Sequence[Note]) -> Piece | None:
+    """The number of a part as a piece, where tensors are all parts of one in their order."""
+    parts = [note.part for note in notes]
+    first = parts[0]
+    if first is None or [part and (part.axis, part.number) for part in parts] != [
+        (first.axis, i) for i in range(first.count)
+    ]:
+        return None
+    return Piece(new_number(), 1, first.count, kin_of(first.axis) or frozenset((new_number(),)))
+
+
 def _stack(self: Following, op: Operation) -> Note:
     dim = op.argument(1, "dim", 0) % op.out.ndim
-    found = op.first.cut((*op.first.axes[:dim], *fresh(op.out.shape[dim : dim + 1]), *op.first.axes[dim:]))
+    parts = _all_parts(op.notes)
+    axis = fresh(op.out.shape[dim : dim + 1])[0] if parts is None else (parts,)
+    found = op.first.cut((*op.first.axes[:dim], axis, *op.first.axes[dim:]))
     found.is_parameter = all(each.is_parameter for each in op.notes)
     return found
 
@@ -546,8 +673,23 @@ def _copy(self: Following, op: Operation) -> Note | None:
     return op.notes[1] if op.given[1].shape == op.out.shape else None
 
 
+def _gather(self: Following, op: Operation) -> None:
+    """Entries from places along an axis: only the axes in front of it are kept."""
+    return None
+
+
 def _put(self: Following, op: Operation) -> Note:
     """A tensor into which parts of others were written, as into a cache."""
+    what = op.first.what
+    if (
+        op.name == "index_put"
+        and isinstance(what, Scores)
+        and (filled := _number(op.args[2])) is not None
+        and filled <= FAR
+    ):
+        hides = torch.zeros(op.out.shape, dtype=torch.bool, device=op.out.device)
+        hides[tuple(slice(None) if x is None else x for x in op.args[1])] = True
+        return Note(op.first.axes, what.then("hide", hides, op.first.axes, filled))
     note = op.first.cut(op.first.axes)
     note.is_parameter = all(each.is_parameter for each in op.notes)
     return note
@@ -561,8 +703,14 @@ def _convolution(self: Following, op: Operation) -> Note:
     """A layer over places, whose channels are those of its parameter."""
     source, weight = op.first, op.notes[1]
     places = _resized(zip(source.axes[2:], op.out.shape[2:], op.given[0].shape[2:], strict=True))
-    what = source.what.mixed("heads of its scores are mixed") if isinstance(source.what, Scores) else None
-    channels = weight.axes[0] if op.out.shape[1] == op.given[1].shape[0] else resized(op.out.shape[1], weight.axes[0])
+    what = source.what if isinstance(source.what, Weights) else None
+    if isinstance(source.what, Scores):
+        what = source.what.mixed("heads of its scores are mixed")
+    channels = (
+        weight.axes[0]
+        if op.out.shape[1] == op.given[1].shape[0]
+        else resized(op.out.shape[1], weight.axes[0])
+    )
     return Note((source.axes[0], channels, *places), what)
 
 
@@ -595,31 +743,66 @@ def _baddbmm(self: Following, op: Operation) -> Note:
 def _distance(self: Following, op: Operation) -> Note:
     """Distances of queries and keys, which are no products."""
     a, b = op.given[:2]
-    note = self.product(a, b.mT, (op.notes[0], op.notes[1]), (op.notes[0].axes, (*op.notes[1].axes[:-2], op.notes[1].axes[-1], op.notes[1].axes[-2])))
+    note = self.product(
+        a,
+        b.mT,
+        (op.notes[0], op.notes[1]),
+        (op.notes[0].axes, (*op.notes[1].axes[:-2], op.notes[1].axes[-1], op.notes[1].axes[-2])),
+    )
     if isinstance(note.what, Scores):
         note.what = note.what.mixed("its scores are distances")
     return note
 
 
-def _sum(self: Following, op: Operation) -> Note | None:
-    what, dims = op.first.what, op.argument(1, "dim", None)
-    keeps = op.out.ndim == op.given[0].ndim
-    if not dims or len(dims) != 1:
+def _reduced(self: Following, op: Operation) -> Note | None:
+    """A mean, a sum or an extreme along axes; means of heads of weights are weights."""
+    dims, n = op.argument(1, "dim", None), op.given[0].ndim
+    if dims is None or dims == []:
         return None
+    dims = {dim % n for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}
+    if op.out.ndim == n:
+        axes = tuple(() if i in dims else axis for i, axis in enumerate(op.first.axes))
+    else:
+        axes = tuple(axis for i, axis in enumerate(op.first.axes) if i not in dims)
+    note, what = Note(axes), op.first.what
+    if isinstance(what, Weights) and any(marks(axis, what.mark) for axis in axes):
+        note.what = what
+    elif isinstance(what, Scores) and all(
+        any(marks(axis, mark) for axis in axes) for mark in (what.columns, what.rows)
+    ):
+        note.what = what.mixed("heads of its scores are mixed")
+    return note
+
+
+def _sum(self: Following, op: Operation) -> Note | None:
+    """A sum, which makes products of queries and keys where they were multiplied entry by entry."""
+    note, what, dims = _reduced(self, op), op.first.what, op.argument(1, "dim", None)
+    if note is None or len(dims) != 1:
+        return note
     dim = dims[0] % op.given[0].ndim
-    left = [axis for i, axis in enumerate(op.first.axes) if i != dim]
-    axes = (*op.first.axes[:dim], (), *op.first.axes[dim + 1 :]) if keeps else tuple(left)
-    if isinstance(what, Exponentials) and keeps:
-        return Note(axes, Totals(what, dim))
+    if isinstance(what, Exponentials) and not what.is_changed and len(note.axes) == len(op.first.axes):
+        note.what = Totals(what, dim)
     if not isinstance(what, Outer):
-        return Note(axes)
-    for note in (what.left_note, what.right_note):
-        if isinstance(note.what, Weights) and note.what.counts_keys(op.first.axes[dim]):
-            self.use(note.what)
-            return Note(axes)
+        return note
+    for each in (what.left_note, what.right_note):
+        if isinstance(each.what, Weights) and each.what.counts_keys(op.first.axes[dim]):
+            self.use(each.what)
+            return note
     if what.left_note.is_parameter or what.right_note.is_parameter:
-        return Note(axes)
-    return _scores_of_sum(what, op.first.axes, dim, axes)
+        return note
+    return _scores_of_sum(what, op.first.axes, dim, note.axes)
+
+
+def _logsumexp(self: Following, op: Operation) -> Note | None:
+    note, dims = _reduced(self, op), op.args[1]
+    if (
+        note is not None
+        and isinstance(op.first.what, Scores)
+        and len(dims) == 1
+        and op.out.ndim == op.given[0].ndim
+    ):
+        note.what = Totals(op.first.what, dims[0] % op.out.ndim)
+    return note
 
 
 def _scores_of_sum(outer: Outer, axes: Axes, dim: int, left: Axes) -> Note:
@@ -634,10 +817,15 @@ def _scores_of_sum(outer: Outer, axes: Axes, dim: int, left: Axes) -> Note:
     kin = kin_of(*own[dim])
     shared = kin_of(*(x for i, x in enumerate(named) if a[i] > 1 and b[i] > 1 and i != dim))
     scores = Scores(
-        outer.left, outer.right,
+        outer.left,
+        outer.right,
         tuple(x if a[i] > 1 else () for i, x in enumerate(named)),
         tuple(x if b[i] > 1 else () for i, x in enumerate(named)),
-        row, column, shared - kin, named[dim], kin,
+        row,
+        column,
+        shared - kin,
+        named[dim],
+        kin,
     )
     keeps = len(left) == len(axes)
     kept = [() if i == dim else axis for i, axis in enumerate(named) if keeps or i != dim]
@@ -667,20 +855,39 @@ def _exp(self: Following, op: Operation) -> Note:
 
 def _div(self: Following, op: Operation) -> Note | None:
     """Exponentials over their sum, which are weights; else elementwise."""
-    if len(op.notes) == 2 and isinstance(op.notes[1].what, Totals):
-        whole, dim = op.notes[1].what
-        if op.first.what is whole:
-            return self.softmax(whole.scores, whole.numbers, whole.axes, dim, op.out)
+    whole, totals = op.first.what, op.notes[-1].what
+    if (
+        len(op.notes) == 2
+        and isinstance(totals, Totals)
+        and totals.of is whole
+        and isinstance(whole, Exponentials)
+    ):
+        return self.softmax(whole.scores, whole.numbers, whole.axes, totals.dim, op.out)
+    return self._elementwise(op)
+
+
+def _sub(self: Following, op: Operation) -> Note | None:
+    """Scores less the logarithm of the sum of their exponentials, which are logarithms of weights; else elementwise."""
+    scores, totals = op.first.what, op.notes[-1].what
+    if (
+        len(op.notes) == 2
+        and isinstance(totals, Totals)
+        and totals.of is scores
+        and isinstance(scores, Scores)
+    ):
+        note = self.softmax(scores, op.given[0], op.first.axes, totals.dim, op.out)
+        return Note(note.axes, LogWeights(note.what) if isinstance(note.what, Weights) else None)
     return self._elementwise(op)
 
 
 _HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze"), _view),
-    **dict.fromkeys(("slice", "narrow", "constant_pad_nd", "index_select"), _part),
+    **dict.fromkeys(("slice", "narrow", "index_select"), _part),
+    "constant_pad_nd": _pad,
     **dict.fromkeys(("index_put", "index_copy", "scatter", "slice_scatter"), _put),
     **dict.fromkeys(("mm", "bmm"), _bmm),
     **dict.fromkeys(("addmm", "baddbmm"), _baddbmm),
-    **dict.fromkeys(("_softmax", "_safe_softmax"), _softmax),
+    **dict.fromkeys(("_softmax", "_safe_softmax", "softmax"), _softmax),
     "permute": _permute,
     "transpose": _transpose,
     "t": _t,
@@ -691,6 +898,7 @@ _HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
     "index": _index,
     "cat": _cat,
     "stack": _stack,
+    "gather": _gather,
     "copy": _copy,
     "embedding": _embedding,
     "convolution": _convolution,
@@ -698,7 +906,10 @@ _HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
     "view_as_real": _as_real,
     "_cdist_forward": _distance,
     "sum": _sum,
-    "_log_softmax": _log_softmax,
+    **dict.fromkeys(("mean", "amax", "amin", "prod", "var", "any", "all", "argmax", "argmin"), _reduced),
+    "logsumexp": _logsumexp,
+    "sub": _sub,
+    **dict.fromkeys(("_log_softmax", "log_softmax"), _log_softmax),
     "exp": _exp,
     "div": _div,
 }

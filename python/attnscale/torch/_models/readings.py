@@ -19,7 +19,7 @@ from .._private import flex_scores
 from .._scores import Visible
 from .._tensors import shows
 from ..nn._inputs import hidden_by, visible_by_place
-from .axes import UNKNOWN, Axes, fold, kin_of, marks, unfold
+from .axes import UNKNOWN, Axes, Axis, fold, kin_of, marks, of_parameters, unfold
 from .scores import FAR, Done, Groups, Note, Scores, Weights, carried_out, grouped
 
 _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -71,6 +71,7 @@ class Reading(NamedTuple):
     product: Product | None
     key_of: tuple[int, ...]  # the key head of each head
     channels: frozenset[int] = frozenset()  # kin of the axes of channels of query and key
+    asks_learned: bool = False  # whether its queries are parameters, which ask keys that are none
     has_known_axes: bool = True  # whether batch and heads are told apart
     hides_by_sum: bool = False  # whether a key is hidden by a number that was added
 
@@ -89,7 +90,10 @@ def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
     there, n_keys = key.shape[1:3]
     some = key[0, :, [0, n_keys // 2, -1]] if n_keys else key[0]
     same = (some[:, None] == some).flatten(2).all(-1) & some.flatten(1).any(1)
-    first = [int((row | (at == torch.arange(there, device=row.device))).int().argmax()) for at, row in enumerate(same)]
+    first = [
+        int((row | (at == torch.arange(there, device=row.device))).int().argmax())
+        for at, row in enumerate(same)
+    ]
     sizes = {first.count(each) for each in first}
     if len(sizes) > 1:  # equal by chance
         first = list(range(there))
@@ -116,7 +120,10 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     options, added = _hidden_by_sum(product)
     product = product._replace(options=with_causal(_recorded(options)))
     key_of = key_of_heads(product.key, product.query.shape[1])
-    return Reading("scaled_dot_product_attention", product, product, key_of, channels, lead.is_known, added)
+    asks = _asks_learned(axes[-2], notes(given["key"]).axes[-2])
+    return Reading(
+        "scaled_dot_product_attention", product, product, key_of, channels, asks, lead.is_known, added
+    )
 
 
 def _axes_of(notes: Notes, query: Tensor, key: Tensor) -> tuple[Axes, frozenset[int]]:
@@ -137,7 +144,9 @@ def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product
     if not is_apart or key_heads != key.shape[1] or (mask is not None and mask.shape[-2] not in (1, rows)):
         return product
     if mask is not None and mask.shape[-2] > 1:
-        mask = mask.expand(len(mask), key_heads, rows, -1).reshape(len(mask), -1, rows // heads, mask.shape[-1])
+        mask = mask.expand(len(mask), key_heads, rows, -1).reshape(
+            len(mask), -1, rows // heads, mask.shape[-1]
+        )
     query = query.reshape(batch, key_heads * heads, rows // heads, -1)
     return Product(query, key, {**options, "attn_mask": mask, "enable_gqa": True})
 
@@ -198,12 +207,12 @@ def of_weights(weights: Weights) -> Reading:
     sink = next((step for step in scores.steps if step.kind == "sink"), None)
     logits = numbers[..., :0]
     if sink is not None and dim == numbers.ndim - 1:
-        n_keys = numbers.shape[-1] - sum(step.value.shape[-1] for step in scores.steps if step.kind == "sink")
+        n_keys = numbers.shape[-1] - sum(each.value.shape[-1] for each in scores.steps if each.kind == "sink")
         numbers, logits = numbers[..., :n_keys], numbers[..., n_keys:]
         axes = (*axes[:-1], sink.axes[-1])
     if not marks(axes[dim], scores.columns) and marks(axes[dim], scores.rows):
         scores = scores.swapped
-    groups = grouped(axes, dim, scores.rows, scores.batch, scores.kin)
+    groups = grouped(scores, axes, dim)
     try:
         whole, done = groups.of(numbers, axes), carried_out(scores, groups, _lowest(numbers.dtype))
         behind = None
@@ -216,7 +225,16 @@ def of_weights(weights: Weights) -> Reading:
     product = _product_of(scores, groups, done, hidden, whole, measured)
     heads = measured.query.shape[1]
     key_of = tuple(range(heads)) if product is None else key_of_heads(product.key, heads)
-    return Reading("softmax", measured, product, key_of, scores.kin, groups.is_known, added)
+    asks = _asks_learned(tuple(groups.rows), tuple(groups.columns))
+    return Reading("softmax", measured, product, key_of, scores.kin, asks, groups.is_known, added)
+
+
+def _asks_learned(rows: Axis, columns: Axis) -> bool:
+    """Whether rows come from parameters, and not all columns."""
+    asking, asked = kin_of(rows), kin_of(columns)
+    return bool(asking) and of_parameters(asking) == asking and of_parameters(asked) != asked
+
+
 def _of_rows_alone(numbers: Tensor, logits: Tensor, scores: Scores) -> Reading:
     """Weights over the last axis, of which it is not known what the other axes count."""
     sink = _as_one(logits) if logits.shape[-1] else None
@@ -278,7 +296,9 @@ def _product_of(
     except (LookupError, RuntimeError):  # an axis was cut or joined since
         return None
     bias = done.bias if hidden is None or done.bias is None else done.bias.masked_fill(hidden, -torch.inf)
-    product = _checked(Product(query, key, {"scale": done.scale, "softcap": done.softcap, "attn_mask": bias}), whole)
+    product = _checked(
+        Product(query, key, {"scale": done.scale, "softcap": done.softcap, "attn_mask": bias}), whole
+    )
     sink = measured.options.get("normalizer")
     if product is not None and sink is not None:
         options = {**product.options, "normalizer": _joined_sink(scores, groups, sink)}
@@ -291,8 +311,9 @@ def _joined_sink(scores: Scores, groups: Groups, measured: Sink) -> Sink:
 
     What is measured was subtracted from since, and rounded.
     """
-    step = next(step for step in scores.steps if step.kind == "sink")
-    logits = groups._replace(columns=[]).of(_as_one(step.value)[..., None], step.axes)[..., 0]
+    steps = [step for step in scores.steps if step.kind == "sink"]
+    columns = torch.cat([step.value for step in steps], -1)
+    logits = groups._replace(columns=[]).of(_as_one(columns)[..., None], steps[0].axes)[..., 0]
     if not bool(torch.isclose(logits, measured.logits, rtol=1e-4, atol=1e-4).all()):
         return measured
     of_heads = logits[0, :, 0]
@@ -368,7 +389,9 @@ class Lead(NamedTuple):
         heads = [bool(piece.kin & channels) for piece in pieces]
         if len(shape) > 2 and not any(heads):
             return cls(shape, [*shape], [False] * (len(shape) - 1) + [True])
-        return cls(shape, [piece.size for piece in pieces], heads, not any(UNKNOWN in each.kin for each in pieces))
+        return cls(
+            shape, [piece.size for piece in pieces], heads, not any(UNKNOWN in each.kin for each in pieces)
+        )
 
     @classmethod
     def of_own(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:

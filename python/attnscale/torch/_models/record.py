@@ -53,7 +53,7 @@ def record(
     TypeError
         If the model is no module, or has a part that TorchScript compiled.
     ValueError
-        If a statistic or law is not known; at the end of the block, if no attention was seen.
+        If a statistic or law is not known; at the end of the block, if no attention was measured.
     NotImplementedError
         If the model's attention is a kernel that nobody sees into, as flash attention of transformers; in the
         model's pass, if a law or ``keep_heads`` needs queries and keys of scores that are more than one
@@ -86,13 +86,21 @@ def record(
     wanted = statistic_names(statistics)
     _check(model)
     log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads))
-    with Watch(model, log.add, log.begin_pass):
+    with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
     if not log.passes:
         raise ValueError(
-            f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or it "
-            "has none that is a softmax over products of queries and keys"
+            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch, log.unmeasured)}"
         )
+
+
+def why_nothing(watch: Watch, unmeasured: Mapping[str, str]) -> str:
+    """The reason why a watch has shown no call, for an error."""
+    if unmeasured:
+        return "; ".join(f"in {name or 'the model'}, {why}" for name, why in unmeasured.items())
+    if watch.missed_a_thread:
+        return "it ran in another thread than the one that records, which sees no other"
+    return "the model did not run in the block, or it has none that is a softmax over products of queries and keys"
 
 
 def _check(model: Any) -> None:

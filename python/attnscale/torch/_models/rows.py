@@ -80,7 +80,10 @@ def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
 
 
 def context_of(
-    stack: Sequence[Running], rows: tuple[int, int, int], is_projected: Callable[[Tensor], bool], seen: Tensor | None
+    stack: Sequence[Running],
+    rows: tuple[int, int, int],
+    is_projected: Callable[[Tensor], bool],
+    seen: Tensor | None,
 ) -> Context:
     """The context of a call from the modules around it, of which the `stack` has the outermost first.
 

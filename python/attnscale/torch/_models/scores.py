@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .axes import UNKNOWN, Axes, Axis, Piece, fold, marks, unfold
+from .axes import UNKNOWN, Axes, Axis, Piece, fold, kin_of, marks, of_parameters, unfold
 
 #: A number at or below this hides a key where it is filled in for a score.
 FAR = -1e4
@@ -43,33 +43,43 @@ class Scores:
     kin: frozenset[int]  # kin of the axis that was summed: of channels
     steps: tuple[Step, ...] = ()
     why: str = ""  # they are more than one product
+    has_keys: bool = (
+        True  # whether they are products of queries and keys, and not of queries and parameters alone
+    )
 
     def then(self, kind: str, value: Any = None, axes: Axes = (), filled: float = -torch.inf) -> Scores:
         """The scores after one more step."""
         return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))
 
-    def mixed(self, why: str) -> Scores:
-        """The scores after a step that leaves them no multiple of one product; hidden keys stay hidden."""
-        kept = tuple(step for step in self.steps if step.kind in ("add", "hide", "sink"))
-        return replace(self, query=None, key=None, steps=kept, why=self.why or why)
+    def mixed(self, why: str, kept: tuple[str, ...] = ()) -> Scores:
+        """The scores after a step that leaves them no multiple of one product; steps of some kinds are kept."""
+        steps = tuple(step for step in self.steps if step.kind in kept and not _is_tensor_factor(step))
+        return replace(self, query=None, key=None, steps=steps, why=self.why or why)
+
+    def has(self, *kinds: str) -> bool:
+        """Whether a step of one of some kinds was done."""
+        return any(step.kind in kinds for step in self.steps)
 
     @property
     def swapped(self) -> Scores:
         """The scores with queries and keys in each other's place."""
         return replace(
             self,
-            query=self.key, key=self.query, query_axes=self.key_axes, key_axes=self.query_axes,
-            rows=self.columns, columns=self.rows,
+            query=self.key,
+            key=self.query,
+            query_axes=self.key_axes,
+            key_axes=self.query_axes,
+            rows=self.columns,
+            columns=self.rows,
         )
 
     @property
     def is_product(self) -> bool:
         return self.query is not None
 
-    @property
-    def sinks(self) -> int:
-        """How many columns are behind those of the keys."""
-        return sum(step.value.shape[-1] for step in self.steps if step.kind == "sink")
+
+def _is_tensor_factor(step: Step) -> bool:
+    return step.kind == "mul" and isinstance(step.value, Tensor)
 
 
 class Groups(NamedTuple):
@@ -95,26 +105,33 @@ class Groups(NamedTuple):
         return bool(self.heads) or len(unsure) < 2
 
 
-def grouped(axes: Axes, dim: int, is_row: int, batch: frozenset[int], channels: frozenset[int]) -> Groups:
+def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
     """Pieces of the axes around that of the softmax; heads were split from what the channels are of."""
     groups = Groups([], [], [], list(axes[dim]))
+    channels = scores.kin | of_parameters(
+        _kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns)
+    )
     for piece in (each for i, axis in enumerate(axes) if i != dim for each in axis):
-        if piece.kin & channels:
-            groups.heads.append(piece)
-        elif is_row in piece.kin:
+        if scores.rows in piece.kin and not piece.kin & scores.kin:
             groups.rows.append(piece)
-        elif piece.is_spread or piece.kin & batch:
+        elif piece.kin & channels:
+            groups.heads.append(piece)
+        elif piece.is_spread or piece.kin & scores.batch or scores.columns in piece.kin:
             groups.batch.append(piece)
         else:
             groups.heads.append(piece)
     return groups
 
 
-class Outcome:
-    """Where weights were made, and whether they multiplied values since."""
+def _kin_of_marked(axes: Axes, mark: int) -> frozenset[int]:
+    return kin_of(tuple(piece for axis in axes for piece in axis if mark in piece.kin))
 
-    def __init__(self, place: str) -> None:
-        self.place, self.is_used = place, False
+
+class Outcome:
+    """Where weights were made, and whether they multiplied values since; if not, the reason."""
+
+    def __init__(self, place: str, why: str = "its weights multiply no values that PyTorch computes") -> None:
+        self.place, self.why, self.is_used = place, why, False
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +145,7 @@ class Weights:
     mark: int  # of the pieces that count keys
     n_keys: int
     outcome: Outcome
+    is_cleared: bool = False  # whether some were multiplied by a number of their own since
 
     def counts_keys(self, axis: Axis) -> bool:
         """Whether an axis is that of the keys."""
@@ -150,18 +168,27 @@ class LogWeights(NamedTuple):
 
 
 class Exponentials(NamedTuple):
-    """Exponentials of scores, whose numbers are kept."""
+    """Exponentials of scores, whose numbers are kept, and the axis of keys."""
 
     scores: Scores
     numbers: Tensor
     axes: Axes
+    is_changed: bool = False  # whether they are no longer the exponentials
 
 
 class Totals(NamedTuple):
-    """Sums of exponentials along an axis."""
+    """Sums of exponentials along an axis, or the logarithms of the sums."""
 
-    exponentials: Exponentials
+    of: Any  # the exponentials, or the scores whose exponentials they are
     dim: int
+
+
+class Part(NamedTuple):
+    """One of equal parts of an axis."""
+
+    axis: Axis
+    number: int
+    count: int
 
 
 @dataclass(slots=True)
@@ -172,6 +199,7 @@ class Note:
     what: Scores | Weights | Outer | LogWeights | Exponentials | Totals | None = None
     is_parameter: bool = False  # whether it has the entries of parameters and buffers, which no product made
     base: weakref.ref[Tensor] | None = None  # the tensor that it is a view of
+    part: Part | None = None  # of all parts of a tensor that was split
 
     def like(self, axes: Axes) -> Note:
         """A note of other axes."""
@@ -202,8 +230,8 @@ def carried_out(scores: Scores, groups: Groups, lowest: float) -> Done:
 
     Raises
     ------
-    LookupError
-        If the steps are more than a factor, a cap and a sum; if axes do not fit those of the softmax.
+    LookupError, RuntimeError
+        If axes of a step are not those of the softmax.
     """
     now = Done(1.0, None, None, None, 0.0, None)
     is_capped = False
@@ -211,18 +239,21 @@ def carried_out(scores: Scores, groups: Groups, lowest: float) -> Done:
         value = step.value
         if isinstance(value, Tensor) and step.kind != "sink":
             value = groups.of(value, step.axes)
-        if step.kind == "add" and (not isinstance(value, Tensor) or value.shape[-1] == 1):
+        if step.kind == "tanh":
+            is_capped = True
+        elif step.kind == "hide":
+            now = _hidden(now, step, value, lowest)
+        elif step.kind == "add" and (not isinstance(value, Tensor) or value.shape[-1] == 1):
             now = now._replace(shift=now.shift + value)
         elif step.kind == "add":
             now = now._replace(bias=value if now.bias is None else now.bias + value)
-        elif step.kind == "hide":
-            now = _hidden(now, step, value, lowest)
-        elif step.kind == "tanh":
-            if now.bias is not None or is_capped:
-                raise LookupError("its scores have a cap behind a sum")
-            is_capped = True
+        elif step.kind == "mul" and isinstance(value, Tensor):
+            now = now._replace(factor=value if now.factor is None else now.factor * value)
+        elif step.kind == "mul" and is_capped and now.softcap is None:
+            now = now._replace(softcap=value, scale=now.scale * value)
         elif step.kind == "mul":
-            now = _multiplied(now, value, is_capped)
+            bias = None if now.bias is None else now.bias * value
+            now = now._replace(scale=now.scale * value, bias=bias, shift=now.shift * value)
     return now._replace(softcap=1.0) if is_capped and now.softcap is None else now
 
 
@@ -232,16 +263,3 @@ def _hidden(now: Done, step: Step, value: Tensor, lowest: float) -> Done:
     if step.filled > lowest:
         hidden = value if hidden is None else hidden | value
     return now._replace(bias=torch.where(value, -torch.inf, zeros), hidden=hidden)
-
-
-def _multiplied(now: Done, value: Any, is_capped: bool) -> Done:
-    if isinstance(value, Tensor):
-        if value.shape[-1] > 1 or now.bias is not None or is_capped:
-            raise LookupError("its scores have a factor for each key")
-        return now._replace(factor=value if now.factor is None else now.factor * value)
-    if is_capped and now.softcap is None:
-        return now._replace(softcap=value, scale=now.scale * value)
-    if is_capped:
-        raise LookupError("its scores have a factor behind a cap")
-    bias = None if now.bias is None else now.bias * value
-    return now._replace(scale=now.scale * value, bias=bias, shift=now.shift * value)

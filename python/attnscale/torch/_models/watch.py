@@ -34,7 +34,7 @@ from .axes import kin_of
 from .calls import Call, Place
 from .operators import INSIDE, Following, known
 from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
-from .rows import Running, context_of
+from .rows import Context, Running, context_of
 
 _T = TypeVar("_T")
 
@@ -115,7 +115,9 @@ class Watch:
 
     # ---- which module runs ---------------------------------------------------------------------------
 
-    def _enter(self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(
+        self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         here = threading.get_ident()
         one = self._passes.get(here)
         if one is None:
@@ -159,8 +161,11 @@ class Watch:
         def is_projected(x: Tensor) -> bool:
             return bool(kin_of(*one.following.note(x).axes) & found.channels)
 
-        context = context_of(one.running, (batch, n_queries, n_keys), is_projected, _seen_keys(found))
-        self._show(Call(place, **_without(found, "channels"), **context._asdict()))
+        rows = batch, n_queries, n_keys
+        context = context_of(one.running, rows, is_projected, _seen_keys(found))
+        if found.asks_learned and context.kind == "self":
+            context = Context("cross", None, None, is_cut=False)
+        self._show(Call(place, **_without(found, "channels", "asks_learned"), **context._asdict()))
 
     def lose(self, module: str | None, why: str) -> None:
         """Say that attention of a module was seen and cannot be measured."""
@@ -227,7 +232,7 @@ class _Pass:
         self._open.close()
         for outcome in self.following.outcomes:
             if not outcome.is_used:
-                self.watch.lose(outcome.place, "its weights multiply no values that PyTorch computes")
+                self.watch.lose(outcome.place, outcome.why)
 
     # ---- modules that the model does not have, whose attention is not its own
 
@@ -250,7 +255,14 @@ class _Pass:
         if self.place is None:
             return
         with torch.no_grad(), _unwatched():
-            x = next((each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor) and _why_unread(each)), None)
+            x = next(
+                (
+                    each
+                    for each in tree_leaves((args, kwargs))
+                    if isinstance(each, Tensor) and _why_unread(each)
+                ),
+                None,
+            )
             if x is not None:
                 self.watch.lose(self.place, _why_unread(x))
                 return
@@ -304,7 +316,9 @@ class _Functions(TorchFunctionMode):
         for kind in types:  # a mask of the interface of transformers stands for its full one
             if hasattr(kind, "plain"):
                 args, kwargs = kind.plain(function, args, kwargs)
-        query, value = (args[i] if len(args) > i else kwargs[name] for i, name in ((0, "query"), (2, "value")))
+        query, value = (
+            args[i] if len(args) > i else kwargs[name] for i, name in ((0, "query"), (2, "value"))
+        )
         if is_wrapped(query):  # its operators have the numbers
             return function(*args, **kwargs)
         one.see(partial(of_sdpa, one.following.note), *args, **kwargs)
@@ -364,7 +378,7 @@ def _why_unread(x: Tensor) -> str:
         return "its tensors are nested, with rows of several lengths"
     if x.device.type == "meta":
         return "its tensors have no numbers, as they are on the meta device"
-    if is_wrapped(x) or not (type(x).__torch_dispatch__ is Tensor.__torch_dispatch__):
+    if is_wrapped(x) or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return f"its tensors are of the type {type(x).__name__}"
     return ""
 
@@ -387,10 +401,8 @@ def _seen_keys(found: Reading) -> Tensor | None:
     return None if bool(keys.all()) else keys
 
 
-def _without(found: Reading, name: str) -> dict[str, Any]:
-    fields = found._asdict()
-    del fields[name]
-    return fields
+def _without(found: Reading, *names: str) -> dict[str, Any]:
+    return {name: x for name, x in found._asdict().items() if name not in names}
 
 
 @contextmanager

@@ -316,9 +316,7 @@ TRANSFORMS = (mapped, mapped_over_parameters, derived, gradients)
 @pytest.mark.parametrize(
     "transform", [mapped, mapped_over_parameters, derived, gradients], ids=lambda f: f.__name__
 )
-def test_under_a_transform_rows_are_measured_or_listed(
-    transform: Callable[..., Any], kind: type[Spelling]
-) -> None:
+def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: type[Spelling]) -> None:
     """The pass goes on, with its own output; what is measured is right."""
     if transform is derived and kind is WithFused:
         pytest.skip("PyTorch has no such derivative on the CPU")

@@ -2,9 +2,9 @@
 """Modules that spell attention in the ways of libraries, each with the right answer in float64."""
 
 from . import biases, fused, heads, masks, products
-from .base import HEADS, SIZES, WIDTH, Right, Spelling, arranged
+from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, arranged
 
-__all__ = ["ALL", "HEADS", "SIZES", "WIDTH", "Right", "Spelling", "arranged"]
+__all__ = ["ALL", "HEADS", "HEAD_DIM", "SIZES", "WIDTH", "Right", "Spelling", "arranged"]
 
 #: Every spelling.
 ALL: list[type[Spelling]] = [

@@ -93,6 +93,8 @@ class Spelling(nn.Module):
     own_order = "b h i j"
     #: Whether its scores are one product, which a law multiplies; None: a law may as well be refused.
     has_law: bool | None = True
+    #: How far its statistics may be from those of float64.
+    near = 1e-5
     #: Whether its output keeps every bit while it is watched.
     exact = True
     #: Whether it runs in training mode.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -428,3 +429,37 @@ class IntoAStaticCache(StepBehindACache):
         product = functional.pad(found.product, (0, 12 - found.product.shape[-1]))
         seen = torch.arange(12) < found.product.shape[-1]
         return [Right(product, lambda y: hide(y, seen))]
+
+
+class StepByStep(Spelling):
+    """A decoder that asks all words of the input at each of its steps, one head, as Luong has it."""
+
+    own_axes = "b i j"
+    steps = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+
+    def walked(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        hidden, found, asked = x.new_zeros(len(x), WIDTH), [], []
+        for _ in range(self.steps):
+            asked.append(self.to_q(hidden))
+            weights = torch.bmm(asked[-1][:, None], x.transpose(1, 2)).softmax(-1)
+            context = torch.bmm(self.keep(weights), x)[:, 0]
+            hidden = self.cell(context, hidden)
+            found.append(hidden)
+        return torch.stack(found, 1), asked
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.to_out(self.walked(x)[0])
+
+    def right(self, x: Tensor) -> list[Right]:
+        alone = copy.deepcopy(self).double()
+        asked = alone.walked(x.double())[1]
+        return [
+            Right(
+                q[:, None, None].detach() @ x.double().mT[:, None], module=f"#{i}" if i else "", kind="cross"
+            )
+            for i, q in enumerate(asked)
+        ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide, padding
@@ -453,3 +454,39 @@ class OwnDerivative(Spelling):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.joined(self.Attend.apply(*self.split(x)))
+
+
+class Flex(Spelling):
+    """PyTorch's attention by functions of scores and of masks, which runs uncompiled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        block = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device="cpu")
+
+        def moved(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score - 0.1 * (h + 1) * (i - j)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is slow without the compiler
+            return self.joined(flex_attention(*self.split(x), score_mod=moved, block_mask=block))
+
+    def after(self, product: Tensor) -> Tensor:
+        n = product.shape[-1]
+        distance = torch.arange(n)[:, None] - torch.arange(n)
+        moved = product - 0.1 * torch.arange(1.0, HEADS + 1).double()[:, None, None] * distance
+        return hide(moved, causal(n))
+
+
+@torch.library.custom_op("attnscale_tests::flash_attn_forward", mutates_args=())
+def opaque(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention as an operator of somebody else, into which nobody sees."""
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+class Opaque(Spelling):
+    """A kernel of somebody else, which has no gradient."""
+
+    unmeasured = "must"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.joined(opaque(*(each.detach() for each in self.split(x))))

@@ -516,6 +516,33 @@ class LookingAround(WindowsOfHeads):
         return [Right(product, lambda product: product.masked_fill(~seen, -torch.inf))]
 
 
+class HalfLinear(Spelling):
+    """Two heads by features of queries and keys without a softmax, two in windows, as Performer has them."""
+
+    own_axes = "b*h w i j"
+    own_order = "b*w h i j"
+    sizes = EVEN
+
+    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
+        return {"b": batch, "w": n // WINDOW, "h": PAIRS}
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, n, _ = x.shape
+        q, k, v = self.split(x)
+        features, keys = (y[:, :PAIRS].relu() + 1e-3 for y in (q, k))
+        context = torch.einsum("bhnd,bhne->bhde", keys, v[:, :PAIRS])
+        total = torch.einsum("bhnd,bhd->bhn", features, keys.sum(dim=-2))
+        linear = torch.einsum("bhde,bhnd,bhn->bhne", context, features, 1.0 / total)
+        q, k, v = (y[:, PAIRS:].reshape(batch * PAIRS, n // WINDOW, WINDOW, HEAD_DIM) for y in (q, k, v))
+        weights = self.keep((torch.einsum("bhie,bhje->bhij", q, k) * SCALE).softmax(dim=-1))
+        local = torch.einsum("bhij,bhje->bhie", weights, v).reshape(batch, PAIRS, n, HEAD_DIM)
+        return self.joined(torch.cat([linear, local], dim=1))
+
+    def right(self, x: Tensor) -> list[Right]:
+        q, k = (self.four(layer, x)[:, PAIRS:].unflatten(2, (-1, WINDOW)) for layer in (self.to_q, self.to_k))
+        return [Right((q @ k.mT * SCALE).transpose(1, 2).flatten(0, 1))]
+
+
 class Neighbours(Spelling):
     """Each query has three keys of its own, as one row of a product."""
 

@@ -566,3 +566,19 @@ class GivenByHeads(Spelling):
 
     def right(self, q: Tensor, k: Tensor, v: Tensor) -> list[Right]:
         return [Right(q.double() @ k.double().mT * SCALE, kind=None, has_axes=False)]
+
+
+class Autocast(Spelling):
+    """Products in bfloat16 and a softmax in float32, by PyTorch's mode for mixed precision."""
+
+    near = 5e-2
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            return self.attended(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.attended(x)
+
+    def attended(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        return self.joined(self.keep((q @ k.mT * SCALE).softmax(-1)) @ v)

@@ -100,7 +100,7 @@ class AttentionLog(Tabled):
     @property
     def modules(self) -> tuple[str, ...]:
         """Names of the modules in the last pass, in the order of their calls."""
-        return tuple(self._last())
+        return tuple(self._last()) if self._passes or not self.unmeasured else ()
 
     @property
     def calls(self) -> ByName[LoggedCall]:
@@ -405,6 +405,8 @@ class AttentionLog(Tabled):
         told = {**(about or {}), "tokens": str(max(groups[0].rows)), "causal": said}
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
+        if self.unmeasured:
+            told["seen, not measured"] = "; ".join(f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items())
         text: dict[str, Any] = {"tokens": tokens, "spans": spans}
         found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
         if path is not None:
@@ -482,6 +484,9 @@ class AttentionLog(Tabled):
         return rows
 
     def _last(self) -> dict[str, Logged]:
+        if not self._passes and self.unmeasured:
+            listed = (f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items())
+            raise ValueError(f"attention was seen and nothing was measured: {'; '.join(listed)}")
         if not self._passes:
             raise ValueError("nothing was recorded: run the model inside the with block")
         return self._passes[-1]

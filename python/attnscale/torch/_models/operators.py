@@ -10,6 +10,7 @@ attention: a router's softmax is over no such product, and a loss over one multi
 from __future__ import annotations
 
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -61,7 +62,7 @@ _FACTORS, _SUMS = _named("mul div neg"), _named("add sub rsub")
 _LIMITS = _named("clamp clamp_min maximum")
 _PARTS = _named("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind")
 #: Operators that compute attention inside, of whose rows nothing comes out.
-INSIDE = {
+_INSIDE = {
     "_native_multi_head_attention": "PyTorch's fused operator of a whole layer",
     "_transformer_encoder_layer_fwd": "PyTorch's fused operator of a whole layer",
     "_flash_attention_forward": "a kernel of flash attention",
@@ -69,6 +70,17 @@ INSIDE = {
     "_nested_tensor_softmax_with_shape": "a softmax of nested tensors",
     "_masked_softmax": "a masked softmax of PyTorch's fused layers",
 }
+#: Names of operators of other libraries that are attention.
+_OF_OTHERS = re.compile(r"attn|attention|(^|_)mha|sdpa")
+
+
+def attends_inside(function: Any) -> str:
+    """What an operator is that computes attention of whose rows nothing comes out; "" of any other."""
+    schema = function._schema.name
+    namespace, _, name = schema.partition("::")
+    if namespace in ("aten", "attnscale"):
+        return _INSIDE.get(name, "")
+    return f"the operator {schema}" if _OF_OTHERS.search(name) else ""
 
 
 class Operation(NamedTuple):
@@ -96,6 +108,7 @@ class Known(NamedTuple):
     name: str  # without the underscore of operators that write into their first argument
     writes: bool
     is_view: bool
+    hides: str  # what it is if it computes attention of whose rows nothing comes out
 
 
 @cache
@@ -105,7 +118,8 @@ def known(function: Any) -> Known:
     name = schema.name.partition("::")[2]
     writes = name.endswith("_") and not name.startswith("__")
     aliases = schema.returns[0].alias_info if schema.returns else None
-    return Known(name[:-1] if writes else name, writes, aliases is not None and not aliases.is_write)
+    is_view = aliases is not None and not aliases.is_write
+    return Known(name[:-1] if writes else name, writes, is_view, attends_inside(function))
 
 
 class Following:
@@ -133,6 +147,8 @@ class Following:
         entry = self._notes.get(id(x))
         if entry is not None and entry[0]() is x:
             return entry[1]
+        if x.is_nested:
+            return Note(())
         is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
         kin = frozenset((new_parameter(),)) if is_parameter else None
         return self._mark(x, Note(fresh(x.shape, kin), None, is_parameter))
@@ -144,17 +160,17 @@ class Following:
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Note what an operator made."""
-        name, writes, is_view = known(function)
+        name, writes, is_view, _ = known(function)
         if "out" in kwargs:
             kwargs = {each: x for each, x in kwargs.items() if each != "out"}
         given = [x for x in _leaves(args, kwargs) if isinstance(x, Tensor)]
-        if not given:
+        if not given or any(x.is_nested for x in given):  # rows of several lengths have no such axes
             return
         notes = [self.note(x) for x in given]
         if isinstance(out, (list, tuple)):
             self._follow_several(name, args, given, notes, out, is_view)
             return
-        if not isinstance(out, Tensor) or (writes and out is not given[0]):
+        if not isinstance(out, Tensor) or out.is_nested or (writes and out is not given[0]):
             return
         operation = Operation(name, args, kwargs, given, notes, out, writes)
         handler = _HANDLERS.get(name)
@@ -291,7 +307,8 @@ class Following:
                     return Note(left, what.mixed("heads of its scores are mixed") if is_mixed else None)
         sides = ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
         if any(note.is_parameter and not _is_in_heads(batch_of, axis) for note, batch_of, axis in sides):
-            if not any(_is_in_heads(batch_of, axis) for _, batch_of, axis in sides):
+            asking = ((batch_a, rows, summed), (batch_b, columns, other_summed))
+            if not any(_is_in_heads((*batch_of, own), axis) for batch_of, own, axis in asking):
                 return Note(left)
             note = _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
             note.what = replace(note.what.mixed("its scores are products with parameters"), has_keys=False)
@@ -314,8 +331,10 @@ class Following:
         if isinstance(out, Tensor) and out.ndim == query.ndim == value.ndim:
             self._mark(out, Note((*self.note(query).axes[:-1], self.note(value).axes[-1])))
 
-    def softmax(self, scores: Scores, numbers: Tensor, axes: Axes, dim: int, out: Tensor) -> Note:
-        """The note of weights, which are the softmax of scores along an axis."""
+    def softmax(
+        self, scores: Scores, numbers: Tensor, axes: Axes, dim: int, out: Tensor, *, is_log: bool = False
+    ) -> Note:
+        """The note of weights, which are the softmax of scores along an axis, or of their logarithms."""
         dim %= out.ndim
         keys = axes[dim]
         is_over_keys = marks(keys, scores.columns) or marks(keys, scores.rows) or out.shape[dim] == 1
@@ -323,9 +342,10 @@ class Following:
             return Note(axes)
         mark = -new_number()
         outcome = Outcome(self._place())
-        self.outcomes.append(outcome)
+        if not is_log:
+            self.outcomes.append(outcome)
         weights = Weights(scores, numbers.detach(), axes, dim, mark, out.shape[dim], outcome)
-        return Note((*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), weights)
+        return Note((*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), LogWeights(weights) if is_log else weights)
 
 
 def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count: int) -> Part | None:
@@ -433,6 +453,9 @@ def _outer(op: Operation) -> Outer | None:
     (a, note_a), (b, note_b) = (_thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True))
     if all(n == m for n, m in zip(a.shape, b.shape, strict=True)) or 1 in (a.numel(), b.numel()):
         return None
+    for x, note, other in ((a, note_a, b), (b, note_b, a)):  # weights that are cleared multiply no values
+        if isinstance(note.what, Weights) and all(n >= m for n, m in zip(x.shape, other.shape, strict=True)):
+            return None
     return Outer(a, b, note_a, note_b)
 
 
@@ -474,7 +497,7 @@ def _both(op: Operation) -> Scores:
 def _number(x: Any) -> float | None:
     """A number, or a tensor without axes, as a number."""
     if isinstance(x, Tensor):
-        return float(x) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
+        return float(x.detach()) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
     return float(x) if isinstance(x, (int, float)) else None
 
 
@@ -835,17 +858,14 @@ def _scores_of_sum(outer: Outer, axes: Axes, dim: int, left: Axes) -> Note:
 def _softmax(self: Following, op: Operation) -> Note:
     if not isinstance(op.first.what, Scores):
         return Note(op.first.axes)
-    return self.softmax(op.first.what, op.given[0], op.first.axes, op.args[1], op.out)
-
-
-def _log_softmax(self: Following, op: Operation) -> Note:
-    note = _softmax(self, op)
-    return Note(note.axes, LogWeights(note.what) if isinstance(note.what, Weights) else None)
+    is_log = "log" in op.name
+    return self.softmax(op.first.what, op.given[0], op.first.axes, op.args[1], op.out, is_log=is_log)
 
 
 def _exp(self: Following, op: Operation) -> Note:
     note = op.first
-    if isinstance(note.what, LogWeights):
+    if isinstance(note.what, LogWeights):  # a loss takes the logarithms alone
+        self.outcomes.append(note.what.weights.outcome)
         return Note(note.axes, note.what.weights)
     if not isinstance(note.what, Scores):
         return Note(note.axes)
@@ -875,8 +895,7 @@ def _sub(self: Following, op: Operation) -> Note | None:
         and totals.of is scores
         and isinstance(scores, Scores)
     ):
-        note = self.softmax(scores, op.given[0], op.first.axes, totals.dim, op.out)
-        return Note(note.axes, LogWeights(note.what) if isinstance(note.what, Weights) else None)
+        return self.softmax(scores, op.given[0], op.first.axes, totals.dim, op.out, is_log=True)
     return self._elementwise(op)
 
 
@@ -887,7 +906,7 @@ _HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
     **dict.fromkeys(("index_put", "index_copy", "scatter", "slice_scatter"), _put),
     **dict.fromkeys(("mm", "bmm"), _bmm),
     **dict.fromkeys(("addmm", "baddbmm"), _baddbmm),
-    **dict.fromkeys(("_softmax", "_safe_softmax", "softmax"), _softmax),
+    **dict.fromkeys(("_softmax", "_safe_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
     "permute": _permute,
     "transpose": _transpose,
     "t": _t,
@@ -909,7 +928,6 @@ _HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
     **dict.fromkeys(("mean", "amax", "amin", "prod", "var", "any", "all", "argmax", "argmin"), _reduced),
     "logsumexp": _logsumexp,
     "sub": _sub,
-    **dict.fromkeys(("_log_softmax", "log_softmax"), _log_softmax),
     "exp": _exp,
     "div": _div,
 }

@@ -71,6 +71,7 @@ class Reading(NamedTuple):
     product: Product | None
     key_of: tuple[int, ...]  # the key head of each head
     channels: frozenset[int] = frozenset()  # kin of the axes of channels of query and key
+    shown: Tensor | None = None  # the keys that no mask hides from a row, with or without weight; None: all
     asks_learned: bool = False  # whether its queries are parameters, which ask keys that are none
     has_known_axes: bool = True  # whether batch and heads are told apart
     hides_by_sum: bool = False  # whether a key is hidden by a number that was added
@@ -121,8 +122,10 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     product = product._replace(options=with_causal(_recorded(options)))
     key_of = key_of_heads(product.key, product.query.shape[1])
     asks = _asks_learned(axes[-2], notes(given["key"]).axes[-2])
+    mask = options["attn_mask"]
+    shown = mask if mask is None or mask.dtype == torch.bool else mask > FAR
     return Reading(
-        "scaled_dot_product_attention", product, product, key_of, channels, asks, lead.is_known, added
+        "scaled_dot_product_attention", product, product, key_of, channels, shown, asks, lead.is_known, added
     )
 
 
@@ -226,7 +229,8 @@ def of_weights(weights: Weights) -> Reading:
     heads = measured.query.shape[1]
     key_of = tuple(range(heads)) if product is None else key_of_heads(product.key, heads)
     asks = _asks_learned(tuple(groups.rows), tuple(groups.columns))
-    return Reading("softmax", measured, product, key_of, scores.kin, asks, groups.is_known, added)
+    shown = shows(measured.options["attn_mask"]) if done.bias is None else done.bias > FAR
+    return Reading("softmax", measured, product, key_of, scores.kin, shown, asks, groups.is_known, added)
 
 
 def _asks_learned(rows: Axis, columns: Axis) -> bool:
@@ -262,8 +266,8 @@ def _as_one(sinks: Tensor) -> Tensor:
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """The number from which on a score hides its key, whoever made it."""
-    return torch.finfo(dtype).min / 2
+    """The number from which on a score hides its key, whoever made it; bfloat16 is measured in float32."""
+    return torch.finfo(torch.float32 if dtype == torch.bfloat16 else dtype).min / 2
 
 
 def _without_hidden(scores: Tensor, done: Done) -> tuple[Tensor, Tensor | None, bool]:

@@ -88,19 +88,20 @@ def record(
     log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads))
     with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
-    if not log.passes:
+    if not (log.passes or log.unmeasured):
         raise ValueError(
-            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch, log.unmeasured)}"
+            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch)}"
         )
 
 
-def why_nothing(watch: Watch, unmeasured: Mapping[str, str]) -> str:
-    """The reason why a watch has shown no call, for an error."""
-    if unmeasured:
-        return "; ".join(f"in {name or 'the model'}, {why}" for name, why in unmeasured.items())
+def why_nothing(watch: Watch) -> str:
+    """The reason why a watch has seen no attention, for an error."""
     if watch.missed_a_thread:
-        return "it ran in another thread than the one that records, which sees no other"
-    return "the model did not run in the block, or it has none that is a softmax over products of queries and keys"
+        return "the model ran in another thread than the one that records, which sees no other"
+    return (
+        "the model did not run in the block, or it has none that is a softmax over products of queries and "
+        "keys"
+    )
 
 
 def _check(model: Any) -> None:

@@ -134,7 +134,8 @@ def _sequences(given: Mapping[str, Any]) -> list[Tensor]:
     found = {
         name: x
         for name, x in given.items()
-        if isinstance(x, Tensor) and x.is_floating_point() and x.ndim in (2, 3) and not _NO_ROWS.search(name)
+        if isinstance(x, Tensor) and not x.is_nested and x.is_floating_point() and x.ndim in (2, 3)
+        if not _NO_ROWS.search(name)
     }
     if any(_KEYS.search(name) for name in found):
         found = {name: x for name, x in found.items() if _KEYS.search(name) or not _VALUES.search(name)}

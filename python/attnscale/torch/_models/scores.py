@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .axes import UNKNOWN, Axes, Axis, Piece, fold, kin_of, marks, of_parameters, unfold
 
-#: A number at or below this hides a key where it is filled in for a score.
-FAR = -1e4
+#: A number at or below this hides a key where it is filled in for a score: -10000, as bfloat16 has it.
+FAR = -9984.0
 
 
 class Step(NamedTuple):

@@ -29,10 +29,9 @@ from .._private import (
     tree_leaves,
     without_dispatch_modes,
 )
-from .._tensors import shows
 from .axes import kin_of
 from .calls import Call, Place
-from .operators import INSIDE, Following, known
+from .operators import Following, known
 from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
 from .rows import Context, Running, context_of
 
@@ -153,9 +152,7 @@ class Watch:
         module = one.place
         if module is None:
             return
-        with self._lock:
-            place = Place(module, self._calls[module])
-            self._calls[module] += 1
+        place = self._number(module)
         (batch, _, n_queries, _), n_keys = found.measured.query.shape, found.measured.key.shape[2]
 
         def is_projected(x: Tensor) -> bool:
@@ -165,12 +162,20 @@ class Watch:
         context = context_of(one.running, rows, is_projected, _seen_keys(found))
         if found.asks_learned and context.kind == "self":
             context = Context("cross", None, None, is_cut=False)
-        self._show(Call(place, **_without(found, "channels", "asks_learned"), **context._asdict()))
+        self._show(Call(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict()))
 
     def lose(self, module: str | None, why: str) -> None:
         """Say that attention of a module was seen and cannot be measured."""
-        if module is not None and self._lose is not None:
-            self._lose(module, why)
+        if module is not None:
+            place = self._number(module)
+            if self._lose is not None:
+                self._lose(str(place), why)
+
+    def _number(self, module: str) -> Place:
+        """The place of one more call of a module."""
+        with self._lock:
+            self._calls[module] += 1
+            return Place(module, self._calls[module] - 1)
 
     def attend(
         self,
@@ -346,9 +351,9 @@ class _Operators(TorchDispatchMode):
                 out = function.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        name = known(function).name
-        if name in INSIDE:
-            one.watch.lose(one.place, f"{INSIDE[name]}, whose weights nobody gets")
+        name, _, _, hides = known(function)
+        if hides:
+            one.watch.lose(one.place, f"its weights stay inside of {hides}")
         if name in _FUSED:
             return self._fused(name, function, args, kwargs)
         out = function(*args, **kwargs)
@@ -388,16 +393,12 @@ def _seen_keys(found: Reading) -> Tensor | None:
 
     None where nothing hides a key from all rows, or where it is not padding that does.
     """
-    mask = found.measured.options.get("attn_mask")
-    if mask is None or mask.shape[-1] != found.measured.query.shape[2]:
+    if found.shown is None or found.shown.shape[-1] != found.measured.query.shape[2]:
         return None
-    seen = shows(mask)[(None,) * (4 - mask.ndim)]
-    if seen.shape[-2] == 1:
-        keys = seen.any(1)[:, 0]
-    else:
-        keys = seen.flatten(1, 2).any(1)
-        if bool((keys & ~seen.diagonal(dim1=-2, dim2=-1).any(1)).any()):
-            return None
+    shown = found.shown[(None,) * (4 - found.shown.ndim)]
+    keys = shown.flatten(1, 2).any(1)
+    if shown.shape[-2] > 1 and bool((keys & ~shown.diagonal(dim1=-2, dim2=-1).any(1)).any()):
+        return None
     return None if bool(keys.all()) else keys
 
 

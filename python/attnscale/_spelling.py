@@ -5,9 +5,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ._checks import meant, shown
+
+_S = TypeVar("_S", bound="Spelled")
+
+
+class Spelled:
+    """Base of frozen dataclasses with a spelling, which is made with the object from its checked fields.
+
+    A function that PyTorch compiles for any numbers (``dynamic=True``) could not write them as text: it reads
+    the text that is there.
+    """
+
+    _spelled: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check()
+        object.__setattr__(self, "_spelled", self._spell())
+
+    def _check(self) -> None:
+        """Refuse fields that are out of range, and put others into their usual form."""
+
+    def _spell(self) -> str:
+        """The text that stands for this object."""
+        raise NotImplementedError
+
+    @classmethod
+    def _of_one_call(cls: type[_S], **fields: Any) -> _S:
+        """A checked object of these fields, all of them, whose text is made when somebody asks for it.
+
+        The text of a number for each row would take longer than the call.
+        """
+        found = cls.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(found, name, value)
+        found._check()
+        return found
 
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:

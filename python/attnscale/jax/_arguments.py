@@ -244,7 +244,7 @@ def _read_normalizer(normalizer: Any) -> Normalizer | None:
     logits = normalizer.logits
     if not hasattr(logits, "dtype"):
         raise TypeError(f"logits of attnscale.jax.Sink must be an array, got {shown(logits)}")
-    return normalizers.Sink(known("logits", logits))
+    return normalizers.Sink._of_one_call(logits=known("logits", logits))
 
 
 class _Tables:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._checks import refusal, shown
 from .._core import law_parameters, law_values
-from .._spelling import spell
+from .._spelling import Spelled, spell
 from .._tables.text import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
@@ -55,7 +55,7 @@ def facts(law: Any) -> list[tuple[str, str]]:
 Channels = Literal["all", "rotated", "latent"]
 
 
-class Law(ABC):
+class Law(Spelled, ABC):
     """A named rule that gives the scale of q . k from n, head_dim and its own parameters.
 
     Laws are frozen dataclasses: equal parameters make equal laws, and the repr evaluates.
@@ -111,6 +111,9 @@ class Law(ABC):
         >>> at.laws.LogN(base=1024).spelling
         'log_n(base=1024)'
         """
+        return self._spelled or self._spell()
+
+    def _spell(self) -> str:
         usual = {each.name: each.default for each in fields(cast(Any, self))}
         given = {name: getattr(self, name) for name in usual}
         return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
@@ -346,7 +349,7 @@ class Scaled(Law):
     law: Law
     amplitude: OneOrPerHead | Sequence[float]
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "amplitude")
         if self.law.meaning.is_distance:
             raise ValueError(f"law {self.law.name!r} adds to the score as well: a number times it is no law")
@@ -354,13 +357,11 @@ class Scaled(Law):
     @property
     def name(self) -> str:  # type: ignore[override]  # of the instance here, of the class for others
         """The spelling of the whole product."""
+        return self.spelling
+
+    def _spell(self) -> str:
         numbers = list(self.amplitude) if isinstance(self.amplitude, tuple) else self.amplitude
         return f"{numbers!r} * {self.law.spelling}"
-
-    @property
-    def spelling(self) -> str:
-        """The name, which spells amplitude and law."""
-        return self.name
 
     @property
     def n_means(self) -> NMeans:  # type: ignore[override]

@@ -89,12 +89,10 @@ class Constant(ClosedForm):
     source: ClassVar[str] = "a choice of the model's configuration"
     used_by: ClassVar[str] = "Gemma 2 and 3 (query_pre_attn_scalar ** -0.5)"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "value")
 
-    @property
-    def spelling(self) -> str:
-        """The spelling, which is the number itself."""
+    def _spell(self) -> str:
         return as_literal(self.value)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -128,7 +126,7 @@ class PerHead(Law):
         "length that a model without positions is to read"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "values")
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -182,7 +180,7 @@ class LayerIndex(ClosedForm):
     used_by: ClassVar[str] = "GPT-2 of Stanford CRFM, Megatron-LM"
     remark: ClassVar[str] = "against overflow in float16; the layers are numbered from 0"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         integer_at_least(self, "layer", 0)
 
 
@@ -210,7 +208,7 @@ class DisentangledScale(ClosedForm):
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, section 3.1"
     used_by: ClassVar[str] = "DeBERTa (3 terms: content to content, content to position, position to content)"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         integer_at_least(self, "terms", 1)
 
 
@@ -245,7 +243,7 @@ class LatentScale(ClosedForm):
     used_by: ClassVar[str] = "LongCat-Flash, on the query's latent and on the key's"
     remark: ClassVar[str] = "a factor of q and one of k: where both channels come from latents, both apply"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "hidden", 0)
         greater_than(self, "rank", 0)
         acting_channels(self, "latent")

@@ -54,7 +54,7 @@ class QKNormScale(ClosedForm):
     used_by: ClassVar[str] = "QKNorm, at the first step of training"
     remark: ClassVar[str] = _LENGTH
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         at_least(self, "train_length", 2)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class SwinV2(ClosedForm):
     used_by: ClassVar[str] = "Swin Transformer V2, theta a head and layer"
     remark: ClassVar[str] = _LENGTH
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "theta")
         greater_than(self, "most", 0)
 

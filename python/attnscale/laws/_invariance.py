@@ -55,7 +55,7 @@ class InfoScale(ClosedForm):
         "d = heads * head_dim and never goes below 1"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "train_length", 1)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Annealed(ClosedForm):
         "head_dim 64, n0 = 512"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         at_least(self, "n0", 1)
         at_least(self, "least", 0)
         one_or_per_head(self, "variance")
@@ -167,7 +167,7 @@ class EntropyInvariant(Law):
         "64: it keeps entropy, which is not the same as keeping one key in sight"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         at_least(self, "n0", 2)
         choose("model", self.model, ("sphere", "gaussian"))
         at_least(self, "least", 0)
@@ -244,7 +244,7 @@ class SparsityInvariant(ClosedForm):
         "1/sqrt(d) 3.24, 3.93, 4.86"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "keys", 0)
         greater_than(self, "n0", 2 * self.keys)
         at_least(self, "least", 0)
@@ -282,7 +282,7 @@ class VarianceInvariant(ClosedForm):
         "(theory.variance_invariant_beta), 2 to 6 % above; keeping the entropy takes annealed"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         at_least(self, "n0", 1)
         at_least(self, "least", 0)
 
@@ -336,7 +336,7 @@ class Retrieval(ClosedForm):
         "multiple (theory.needle_beta) is lower by 1, 2, 12 % at n = 512, 4096, 32768, gap 4.624, head_dim 64"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "gap", 0)
         share = finite(self, "weight")
         if not 0 < share < 1:
@@ -384,7 +384,7 @@ class ScaleInvariant(ClosedForm):
     used_by: ClassVar[str] = "its authors, with p-RoPE"
     remark: ClassVar[str] = "the only law here whose value differs between the keys of one row"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "tau", 0)
 
     def factor(self, distance: ArrayLike) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ class LogN(ClosedForm):
         "nats off); other lengths give another order"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "base", 1)
         at_least(self, "floor", 1)
 
@@ -98,7 +98,7 @@ class LogPower(ClosedForm):
         "scale that keeps the entropy of random keys, grows"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         at_least(self, "power", 0)
         greater_than(self, "base", 1)
 
@@ -135,7 +135,7 @@ class LogNFromTraining(ClosedForm):
     source: ClassVar[str] = "Su Jianlin 2023, kexue.fm/9708; bojone/rerope"
     used_by: ClassVar[str] = "ReRoPE, at inference only"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "train_length", 1)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Kappa(ClosedForm):
     source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 4"
     used_by: ClassVar[str] = "the derivation of LogN"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "kappa")
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class QwenLogN(ClosedForm):
         "mask n > train_length implies; its table ends at 32767. vLLM ignored the key (issue 36880)"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "train_length", 1)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class GrokTemperature(ClosedForm):
     used_by: ClassVar[str] = "Grok in SGLang"
     remark: ClassVar[str] = "the formula of Qwen's rule, one position later: i, not i + 1"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "length", 1)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class SSMax(ClosedForm):
     )
     remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "s")
         one_or_per_head(self, "b")
         at_least(self, "floor", 1)
@@ -344,7 +344,7 @@ class ASEntmax(ClosedForm):
         "gamma = 2 tanh(x U), for each query and head"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for name in ("delta", "beta", "gamma"):
             one_or_per_head(self, name)
 

@@ -51,7 +51,7 @@ class AdaptiveTemperature(Law):
         "that reads the coefficients lowest power first corrects rows of 0.92 to 2.15 nats only"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         several(self, "coefficients")
         finite(self, "threshold")
 
@@ -147,7 +147,7 @@ class NormSoftmax(ClosedForm):
     used_by: ClassVar[str] = "its authors"
     remark: ClassVar[str] = "what q or k is multiplied by changes nothing: the sharpness is gamma alone"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "gamma")
         greater_than(self, "least", 0)
 

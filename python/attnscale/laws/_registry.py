@@ -69,8 +69,7 @@ class FunctionLaw(Law):
         arguments = "".join(f", {name}={value!r}" for name, value in self.parameters)
         return f"get({self.name!r}{arguments})"
 
-    @property
-    def spelling(self) -> str:
+    def _spell(self) -> str:
         """Name and parameters that are no defaults; the way back needs the registered function."""
         usual, given = _parameters_of_function(self.function)[0], dict(self.parameters)
         same = {name for name, value in usual.items() if as_literal(value) == as_literal(given[name])}
@@ -397,9 +396,17 @@ def learnable(law: Law) -> tuple[str, ...]:
 
 def open_law(law: str | float | Law, parameters: tuple[str, ...]) -> Law:
     """The law of :func:`get`, in which `parameters` may be missing: they get any value, to be replaced."""
-    if isinstance(law, str) and law in names():
-        return get(law, **dict.fromkeys(parameters, _PLACEHOLDER))
-    return get(law)
+    if not (isinstance(law, str) and law in names()):
+        return get(law)
+    return _open_of_package(law, parameters) if law in _classes else _opened(law, parameters)
+
+
+def _opened(law: str, parameters: tuple[str, ...]) -> Law:
+    return get(law, **dict.fromkeys(parameters, _PLACEHOLDER))
+
+
+#: Read once, as with :func:`_of_package`: every call with a learned law opens it.
+_open_of_package = lru_cache(maxsize=256)(_opened)
 
 
 def check_learnable(law: Law, parameters: Iterable[str]) -> None:

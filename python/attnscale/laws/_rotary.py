@@ -71,7 +71,7 @@ class YaRN(ClosedForm):
         "set gave 1.4159 for 1 in vLLM (pull request 48351)"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "factor", 0)
         for name in ("attention_factor", "mscale", "mscale_all_dim"):
             none_or_at_least(self, name, 0)
@@ -115,7 +115,7 @@ class MLAYaRN(ClosedForm):
         "DeepSeek's code only where max_seq_len exceeds the original length"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "factor", 0)
         at_least(self, "mscale_all_dim", 0)
 
@@ -160,7 +160,7 @@ class LongRoPE(ClosedForm):
     used_by: ClassVar[str] = "Phi-3 and Phi-4 mini"
     remark: ClassVar[str] = "log_n with base L, at the one length s L: the same value at every position"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         greater_than(self, "train_length", 1)
         greater_than(self, "factor", 0)
         none_or_at_least(self, "attention_factor", 0)

@@ -49,7 +49,7 @@ class Llama4Temperature(ClosedForm):
     used_by: ClassVar[str] = "Llama 4 (Scout, Maverick)"
     remark: ClassVar[str] = "counts i + 1; the rule that Ministral made of it counts i"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "a")
         greater_than(self, "floor", 0)
 
@@ -90,7 +90,7 @@ class MinistralTemperature(ClosedForm):
         "vLLM ignored it (issue 48621)"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "beta")
         greater_than(self, "length", 0)
 
@@ -126,7 +126,7 @@ class BeamTemperature(ClosedForm):
     used_by: ClassVar[str] = "Beam"
     remark: ClassVar[str] = "a power of n, not a logarithm; both numbers are constants of the code"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "exponent")
         greater_than(self, "length", 0)
 
@@ -168,7 +168,7 @@ class InklingTemperature(ClosedForm):
     used_by: ClassVar[str] = "Inkling (over head_dim), Inkling 2"
     remark: ClassVar[str] = "Inkling multiplies its relative bias by the same factor"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         finite(self, "alpha")
         greater_than(self, "floor", 0)
         flag(self, "over_head_dim")
@@ -211,7 +211,7 @@ class SelectiveTemperature(ClosedForm):
         "temperature too, which no scale of q . k can stand for. On causal rows it is SSMax with b = 1"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "strength")
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class NoPETemperature(ClosedForm):
         "one target length is per_head: one constant a head, tuned there and never below 1"
     )
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         one_or_per_head(self, "slope")
         greater_than(self, "train_length", 0)
 

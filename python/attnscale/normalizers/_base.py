@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from .._checks import choose, shown
 from .._results import NAMES
-from .._spelling import check_parameters, read_call, spell
+from .._spelling import Spelled, check_parameters, read_call, spell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     factor: Any = None  # multiplies the weights; None: they are divided by their sum
 
 
-class Normalizer:
+class Normalizer(Spelled):
     """Base of all normalizers; not one itself.
 
     Attributes
@@ -69,6 +69,9 @@ class Normalizer:
         >>> at.normalizers.TopK(8).spelling
         'top_k(k=8)'
         """
+        return self._spelled or self._spell()
+
+    def _spell(self) -> str:
         usual = {each.name: each.default for each in fields(cast(Any, self))}
         given = {name: getattr(self, name) for name in usual}
         changed = {name for name, value in usual.items() if value is MISSING or given[name] != value}

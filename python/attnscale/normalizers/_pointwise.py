@@ -53,7 +53,7 @@ class Sigmoid(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     bias: float | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.bias is not None:
             number("bias", self.bias)
 
@@ -102,7 +102,7 @@ class ReLU(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     divide: str = "n"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", statistics_of(self.name, True))
 
@@ -180,7 +180,7 @@ class Softpick(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = statistics_of(name, False)
     eps: float = 1e-8
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if number("eps", self.eps) < 0:
             raise ValueError(f"eps must be at least 0, got {shown(self.eps)}")
 

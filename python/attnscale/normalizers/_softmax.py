@@ -73,7 +73,7 @@ class SoftmaxN(Normalizer):
     name: ClassVar[str] = "softmax_n"
     n: float = 1
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
@@ -122,7 +122,7 @@ class Sink(Normalizer):
     name: ClassVar[str] = "sink"
     logits: ArrayLike
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if getattr(self.logits, "requires_grad", False):
             raise TypeError(
                 "logits must not require grad; attnscale.torch.Sink takes logits that are learned"

@@ -54,7 +54,7 @@ class Entmax(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = statistics_of("entmax", False)
     alpha: float = 1.5
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         alpha = number("alpha", self.alpha)
         if alpha <= 1:
             hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
@@ -125,7 +125,7 @@ class TopK(Normalizer):
     name: ClassVar[str] = "top_k"
     k: int
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         positive_int("k", self.k)
 
     def _rule(self, call: Rows) -> Rule:

@@ -175,7 +175,7 @@ class Arguments(NamedTuple):
 
     def _normalizer(self) -> Any:
         if self.sink is not None:
-            return normalizers.Sink(array(self.sink.double()))
+            return normalizers.Sink._of_one_call(logits=array(self.sink.double()))
         if self.bias is not None:
             return _HeadSigmoid(array(self.bias.double()))
         if self.alpha is not None:

@@ -21,6 +21,10 @@ from torch.utils._pytree import tree_map_only as tree_map_only
 #: Contexts in which functions of PyTorch ask no mode and no subclass, or no subclass, what to do.
 DisableTorchFunction = torch._C.DisableTorchFunction
 DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
+#: A context in which operators ask no mode and no subclass what to do.
+DisableTorchDispatch = torch._C._DisableTorchDispatch
+#: The modes of this thread that functions of PyTorch ask what to do.
+function_modes = torch.overrides._get_current_function_mode_stack
 
 # Names of this module are found faster than those of PyTorch, which a small call would notice.
 #: Whether torch.func transforms what runs.

@@ -156,7 +156,9 @@ def test_a_key_that_a_number_hides_is_hidden_everywhere(name: str, way: Any, mas
     }
     has_law = not two and way not in (put, added_by_alpha)
     with torch.no_grad(), at.torch.record(model, statistics=[*wanted], laws=[LAW] * has_law) as log:
-        model(x)
+        output = model(x)
+    mixed = (p @ model.four(model.to_v, x)).transpose(1, 2).flatten(-2).float()
+    torch.testing.assert_close(output[real], model.to_out(mixed)[real].detach(), rtol=0, atol=1e-4)
     if has_law:
         factor = right.n_visible().clamp(min=1).double().log()[..., None] / np.log(4)
         wanted[f"entropy under {LAW}"] = right.entropy(factor)

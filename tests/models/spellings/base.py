@@ -23,6 +23,7 @@ SIZES = {
     "as many tokens as channels": (4, 6),
     "all alike": (4, 4),
     "one text": (1, 6),
+    "one token": (3, 1),
 }
 #: Numbers that are filled in or added to hide a key.
 HIDING = {

@@ -468,7 +468,8 @@ class Flex(Spelling):
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is slow without the compiler
-            return self.joined(flex_attention(*self.split(x), score_mod=moved, block_mask=block))
+            parts = (each.detach() for each in self.split(x))  # on the CPU it has no gradient
+            return self.joined(flex_attention(*parts, score_mod=moved, block_mask=block))
 
     def after(self, product: Tensor) -> Tensor:
         n = product.shape[-1]

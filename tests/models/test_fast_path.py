@@ -327,11 +327,16 @@ def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: typ
         output = transform(model, x)
         both["dense"](x, x, x)
     torch.testing.assert_close(output, plain, rtol=0, atol=1e-6)
-    found = {*log.modules, *listed(log)}
+    there = {name for one in log.passes for name in one}
     assert "dense" in log.modules
-    assert any(name.startswith("mapped") for name in found)
+    assert any(name.startswith("mapped") for name in {*there, *listed(log)})
     wanted = torch.cat([each.entropy() for each in model.right(x)]).detach().numpy()
-    rows = [np.ravel(log["entropy"][name]) for name in log.modules if name.startswith("mapped")]
+    rows = [
+        np.ravel(arrays["entropy"])
+        for one in log.passes
+        for name, arrays in one.items()
+        if name.startswith("mapped")
+    ]
     if rows:
         np.testing.assert_allclose(np.sort(np.concatenate(rows)), np.sort(wanted.ravel()), rtol=0, atol=1e-5)
 

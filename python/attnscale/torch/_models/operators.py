@@ -328,7 +328,7 @@ class Following:
 
     def attended(self, query: Tensor, value: Tensor, out: Any) -> None:
         """Note the output of fused attention, which has the rows of its queries."""
-        if isinstance(out, Tensor) and out.ndim == query.ndim == value.ndim:
+        if isinstance(out, Tensor) and not out.is_nested and out.ndim == query.ndim == value.ndim:
             self._mark(out, Note((*self.note(query).axes[:-1], self.note(value).axes[-1])))
 
     def softmax(

@@ -121,7 +121,8 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     options, added = _hidden_by_sum(product)
     product = product._replace(options=with_causal(_recorded(options)))
     key_of = key_of_heads(product.key, product.query.shape[1])
-    asks = _asks_learned(axes[-2], notes(given["key"]).axes[-2])
+    rows = tuple(piece for piece in axes[-2] if not piece.kin & channels)
+    asks = _asks_learned(rows, notes(given["key"]).axes[-2])
     mask = options["attn_mask"]
     shown = mask if mask is None or mask.dtype == torch.bool else mask > FAR
     return Reading(

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from ..._checks import warn
 from .._functional import attention_statistics, watching
 from .._private import (
     DisableTorchFunction,
@@ -31,6 +32,7 @@ from .._private import (
 )
 from .axes import kin_of
 from .calls import Call, Place
+from .fast_path import parts, with_padding_cut
 from .operators import Following, known
 from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
 from .rows import Context, Running, context_of
@@ -81,6 +83,7 @@ class Watch:
         self._calls: Counter[str] = Counter()
         self._open = ExitStack()
         self.modules: set[torch.nn.Module] = set()
+        self._compared: set[torch.nn.Module] = set()
         self._lock = threading.RLock()
         #: Whether another thread ran the model, which is not shown.
         self.missed_a_thread = False
@@ -94,7 +97,9 @@ class Watch:
             for hook in (
                 module.register_forward_pre_hook(partial(self._enter, name), with_kwargs=True),
                 # First of all hooks, so that of two watches the one that opened last closes first.
-                module.register_forward_hook(self._leave, prepend=True, always_call=True),
+                module.register_forward_hook(
+                    partial(self._leave, name), prepend=True, with_kwargs=True, always_call=True
+                ),
             ):
                 self._open.callback(hook.remove)
 
@@ -135,15 +140,31 @@ class Watch:
             return
         one.running.append(Running(module, name, args, kwargs))
 
-    def _leave(self, module: torch.nn.Module, args: Any, out: Any) -> None:
+    def _leave(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> Tensor | None:
         here = threading.get_ident()
         one = self._passes.get(here)
         if one is None or not one.running or one.running[-1].module is not module:
-            return
+            return None
         one.running.pop()
         if not one.running:
             del self._passes[here]
             one.close()
+        if out is None or is_computed_again():
+            return None
+        self._compare(name, module, args, kwargs, out)
+        return with_padding_cut(module, args, kwargs, out)
+
+    def _compare(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        """Warn once where PyTorch's fused operator for a whole layer, which is not taken now, has another output."""
+        if module in self._compared:
+            return
+        self._compared.add(module)
+        if (difference := parts(module, args, kwargs, out)) is not None:
+            warn(
+                f"{type(module).__name__} {name or '(the model)'} has another output while it is watched, off by "
+                f"{difference:.2g}: otherwise PyTorch takes one operator for the whole layer, which runs none "
+                "of its modules and leaves out what an adapter in their place does. Rows are those of the modules"
+            )
 
     # ---- what it calls -------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def test_a_part_that_was_compiled_is_recorded(kind: Any) -> None:
 
 
 def test_a_function_that_was_compiled_is_recorded() -> None:
-    """What a model calls is compiled, and no module."""
+    """A function that a model calls is compiled, and no module."""
 
     class Model(products.Matmul):
         attend = staticmethod(

@@ -20,7 +20,7 @@ from tests.models.spellings import HEADS, WIDTH, Spelling  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.usefixtures("_seed"),
+    pytest.mark.usefixtures("fixed_seed"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings(
         "ignore:.*torch.jit.script:DeprecationWarning"
@@ -29,11 +29,6 @@ pytestmark = [
 
 BATCH, N = 2, 5
 NAME = "self_attn"
-
-
-@pytest.fixture
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def listed(log: Any) -> dict[str, str]:
@@ -208,7 +203,7 @@ def texts_of(*lengths: int) -> tuple[Any, Any]:
 
 
 def entropies_of_texts(module: Spelling, parts: Any) -> list[Any]:
-    """Of each text alone, (heads, n)."""
+    """Entropies of the rows of each text, (heads, n)."""
     return [module.right(each[None])[0].entropy()[0] for each in parts]
 
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tests.models.spellings import HEAD_DIM, WIDTH, Right, Spelling  # noqa: E402
 from tests.models.spellings.base import causal, hide  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_seed")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed")]
 
 BATCH, N, LENGTHS = 3, 10, (10, 6, 3)
 LAW = "log_n(base=4)"
@@ -27,11 +27,6 @@ TYPES = {
 }
 #: How far statistics may be off, of scores in the type.
 NEAR = {"float32": 1e-5, "float64": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
-
-
-@pytest.fixture
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def texts() -> Any:
@@ -212,7 +207,7 @@ def test_a_monitor_counts_so_too(name: str, way: Any) -> None:
 @pytest.mark.parametrize("way", [filled, added], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", ["-1e4", "-1e9", "lowest"])
 def test_a_report_and_the_kinds_of_heads_count_so_too(name: str, way: Any) -> None:
-    """As of the text alone, without its padding."""
+    """A padded text has the report of the text alone."""
     x = torch.randn(1, N, WIDTH)
     seen = (torch.arange(N) < 6)[None, None, None]
     padded, alone = Model(way, number_of(name, torch.float32), seen), Model(filled, -torch.inf, seen[..., :6])

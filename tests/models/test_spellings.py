@@ -18,16 +18,11 @@ from torch import nn  # noqa: E402
 from tests.models import spellings  # noqa: E402
 from tests.models.spellings import ALL, HEADS, SIZES, WIDTH, Right, Spelling, arranged  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_seed")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed")]
 
 STATISTICS = ("entropy", "n_visible", "max_weight")
 LAW = "log_n(base=4)"
 EVERY = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-
-
-@pytest.fixture
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def made(kind: type[Spelling]) -> Spelling:
@@ -94,7 +89,7 @@ def check(log: Any, rights: list[Right], unmeasured: str, prefix: str = "", near
 
 
 def check_means(log: Any, name: str, right: Right, near: float) -> None:
-    """What is said of the call as a whole."""
+    """Kind, heads, rows that count and means of a call are right."""
     assert right.kind in (None, log.kinds[name])
     assert log.calls[name].heads == right.product.shape[1]
     assert log.calls[name].key_heads == (right.key_heads or right.product.shape[1])
@@ -167,7 +162,7 @@ class Beside(nn.Module):
 
 @EVERY
 def test_nothing_is_lost_beside_a_layer_that_is_seen(kind: type[Spelling]) -> None:
-    """Neither that one's rows, nor the rows of the spelling; and counts of a module around say nothing."""
+    """Rows of both layers are there, whatever counts a module around them has."""
     batch, n = next(iter(kind.sizes.values()))
     module = made(kind)
     args, kwargs = module.inputs(batch, n)
@@ -224,7 +219,7 @@ REFUSED = [kind for kind in ALL if kind.has_law is False]
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
 def test_a_law_is_refused_where_scores_are_no_known_product(kind: type[Spelling]) -> None:
-    """Or the module is not measured; its rows under a law are never guessed."""
+    """A module may be listed as not measured in place of an error; rows under a law are never guessed."""
     module = made(kind)
     args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
     names = [*map(named, answer(module, args, kwargs))]
@@ -240,4 +235,4 @@ def test_a_law_is_refused_where_scores_are_no_known_product(kind: type[Spelling]
 def test_every_module_is_another_one() -> None:
     assert len(ALL) >= 60
     assert len({kind.__name__ for kind in ALL}) == len(ALL)
-    assert HEADS not in [WIDTH // HEADS]
+    assert HEADS != WIDTH // HEADS

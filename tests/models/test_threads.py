@@ -25,20 +25,15 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests.models.spellings import WIDTH, Spelling  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_seed", "_nothing_left")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed", "_nothing_left")]
 
 #: How long a thread waits for another one before the test fails: it never does when all is well.
 PATIENCE = 60
 BATCH, N = 2, 5
 
 
-@pytest.fixture
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def left_behind() -> list[Any]:
-    """What watches put where all modules, or all functions of this thread, see it."""
+    """Hooks of all modules, and modes of this thread."""
     hooks = [x for name, x in vars(every_module).items() if name.startswith("_global_") and "hooks" in name]
     found: list[Any] = [each for each in hooks if each]
     found += _get_current_dispatch_mode_stack()
@@ -186,7 +181,7 @@ def recorded(model: Model, x: Any) -> Any:
 
 
 def together(*works: Callable[[], Any], order: Iterable[int]) -> list[Any]:
-    """What each function returns, run in a thread of its own, where an error is raised again."""
+    """Run each function in a thread of its own; return the results, or raise the first error."""
     global TURNS
     TURNS = Turns(order)
     found: list[Any] = [None] * len(works)
@@ -289,7 +284,7 @@ def test_a_block_that_is_open_does_not_see_the_model_in_another_thread() -> None
 
 
 def test_one_recording_inside_of_another() -> None:
-    """Each has what ran while it was open, and a model that is no part of another one is in one alone."""
+    """A recording has the passes that ran while it was open, of its own model."""
     model, other = Model(), Model(FusedLayer)
     given = [inputs() for _ in range(3)]
     with torch.no_grad(), at.torch.record(model) as outer:
@@ -384,7 +379,7 @@ def test_two_trainers_with_monitors() -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "by saved tensors"])
 def test_what_a_checkpoint_computes_again_is_recorded_once(reentrant: bool) -> None:
-    """Also where the backward pass runs in another thread, as that of a device does."""
+    """Passes that a backward pass repeats add no call, in another thread either, as for a device."""
 
     class Saving(Model):
         def forward(self, x: Any) -> Any:
@@ -432,7 +427,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnReplicas(nn.Module):
-    """What DataParallel does with a batch: replicas of a module, each in a thread with its part."""
+    """Replicas of a module, each in a thread with its part of the batch, as DataParallel has them."""
 
     def __init__(self, module: Model) -> None:
         super().__init__()
@@ -484,7 +479,7 @@ def test_the_threads_of_others_are_not_taken_for_those_of_the_model(monkeypatch:
 
 
 class Stop(BaseException):
-    """As Ctrl-C."""
+    """An error that no handler of errors catches, like Ctrl-C."""
 
 
 class Failing(Model):

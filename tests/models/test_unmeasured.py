@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a log says of attention that it cannot measure, of axes that nobody names, and of other softmaxes."""
+"""Attention that a log cannot measure, axes that nobody names, and softmaxes that are no attention."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ from torch.nn import functional  # noqa: E402
 
 from tests.models.spellings import ALL, HEADS, WIDTH, Spelling, fused, products  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("_seed")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed")]
 
 BATCH, N = 2, 6
-
-
-@pytest.fixture
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 class Beside(nn.Module):

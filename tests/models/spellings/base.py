@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What modules that spell attention share: sizes, projections, and the right answer in float64."""
+"""Common parts of modules that spell attention: sizes, projections, and the right answer in float64."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _as_it_is(product: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Right:
-    """What a log has to say of one call of attention, in float64."""
+    """Right answer for one call of attention, in float64."""
 
     #: Products of queries and keys times the model's own scale, (batch, heads, n_queries, n_keys).
     product: Tensor
-    #: What the model does with them up to its softmax, which has -inf where a key is hidden.
+    #: Steps of the model from there to its softmax, which has -inf where a key is hidden.
     after: Callable[[Tensor], Tensor] = _as_it_is
     module: str = ""
     kind: str | None = "self"  # None: either
@@ -137,7 +137,7 @@ class Spelling(nn.Module):
         return made.unflatten(-1, (heads, -1)).transpose(1, 2)
 
     def after(self, product: Tensor) -> Tensor:
-        """What is done with products times the scale, up to the softmax."""
+        """Scores that the softmax gets, from products times the scale."""
         return product
 
     def right(self, x: Tensor) -> list[Right]:

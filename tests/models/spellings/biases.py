@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is added to products: biases, caps, sinks, second products; and queries that are no tokens."""
+"""Additions to products: biases, caps, sinks, second products; and queries that are no tokens."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Relative(Spelling):
 
 
 class RelativeByGathering(Relative):
-    """Of the products with all distances each key takes its own, as DeBERTa has it."""
+    """Products with all distances, of which each key takes its own, as DeBERTa has it."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]

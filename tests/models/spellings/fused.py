@@ -137,7 +137,7 @@ class SdpaOfOneText(SdpaWithoutHeads):
 
 
 class SdpaInAHouseOfEight(Spelling):
-    """As many tokens as the modules around say that they have heads: the axes are still (2, 4, 8, 8)."""
+    """Fused attention over (2, 4, 8, 8) inside of modules that say that they have eight heads."""
 
     sizes = {"eight": (2, 8)}  # noqa: RUF012
 
@@ -165,7 +165,7 @@ class SdpaInAHouseOfEight(Spelling):
 
 
 class WrittenInAHouseOfEight(SdpaInAHouseOfEight):
-    """The same, written out."""
+    """Attention over (2, 4, 8, 8), written out, inside of modules that say that they have eight heads."""
 
     class Inner(nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class WrittenInAHouseOfEight(SdpaInAHouseOfEight):
 
 
 class SdpaGivenAxes(Spelling):
-    """What is given has the four axes already."""
+    """Input that has the four axes already."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(torch.randn(3, batch, HEADS, n, HEAD_DIM)), {}

@@ -13,6 +13,8 @@ from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling
 
 SCALE = HEAD_DIM**-0.5
 PAIRS = HEADS // 2
+#: More than one token, so that rows and channels have a product to compare.
+LONG = {name: (batch, n) for name, (batch, n) in SIZES.items() if n > 1}
 
 
 class Interpretable(Spelling):
@@ -83,7 +85,7 @@ class GroupedByRepeating(Spelling):
 
 
 class GroupedByExpanding(GroupedByRepeating):
-    """The same by an axis that is expanded and folded, as transformers has it."""
+    """Key heads on an axis that is expanded and folded, as transformers has it."""
 
     def spread(self, x: Tensor) -> Tensor:
         batch, heads, n, channels = x.shape
@@ -274,6 +276,7 @@ class ByChannels(Spelling):
     """Channels attend to channels of their head over the tokens, as XCiT and Restormer have it."""
 
     own_axes = "b h i j"
+    sizes = LONG
 
     @property
     def scale(self) -> float:
@@ -299,15 +302,11 @@ class ByChannels(Spelling):
         return [Right(q @ k.mT * self.temperature.detach().double())]
 
 
-#: Rows of an alignment and its columns, or frames and patches: (texts, first, second).
-GRIDS = {name: (batch, n) for name, (batch, n) in SIZES.items() if n > 1}
-
-
 class Grid(Spelling):
-    """What is given has two axes of tokens, (texts, 3, n, channels)."""
+    """Input with two axes of tokens, (texts, 3, n, channels)."""
 
     across = 3
-    sizes = GRIDS
+    sizes = LONG
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (torch.randn(batch, self.across, n, WIDTH),), {}

@@ -43,7 +43,7 @@ class OneProjection(Spelling):
 
 
 class Interleaved(OneProjection):
-    """Of each head its queries, keys and values side by side, as GPT-NeoX and Bloom have them."""
+    """Queries, keys and values of each head side by side, as GPT-NeoX and Bloom have them."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
@@ -468,7 +468,7 @@ class PieceByPiece(Spelling):
 
 
 class Rotated(Spelling):
-    """Rotary positions by halves and by complex numbers, on queries and keys."""
+    """Rotary positions by halves, on queries and keys."""
 
     def turned(self, x: Tensor, as_complex: bool) -> Tensor:
         n = x.shape[2]
@@ -504,7 +504,7 @@ class Rotated(Spelling):
 
 
 class RotatedComplex(Rotated):
-    """As Llama's first code has it."""
+    """Rotary positions by complex numbers, as Llama's first code has them."""
 
     as_complex = True
 
@@ -556,7 +556,7 @@ class NoProjection(Bilinear):
 
 
 class GivenByHeads(Spelling):
-    """What is given has four axes already: texts, heads, tokens and channels."""
+    """Input that has four axes already: texts, heads, tokens and channels."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(torch.randn(batch, HEADS, n, HEAD_DIM) for _ in range(3)), {}

@@ -294,7 +294,11 @@ def test_what_a_watch_asks_for() -> None:
 
     handle = register_module_forward_hook(lambda module, args, output: ask(module, args, {}, output))
     try:
-        with torch.no_grad(), Watch(model, calls.append), pytest.warns(UserWarning, match="while it is watched"):
+        with (
+            torch.no_grad(),
+            Watch(model, calls.append),
+            pytest.warns(UserWarning, match="while it is watched"),
+        ):
             model(x)
     finally:
         handle.remove()

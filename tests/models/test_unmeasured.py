@@ -111,10 +111,7 @@ def test_a_monitor_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    # Pairs in a list of edges are no matrix, and nobody sees them.
-    [each for each in ALL if each.unmeasured == "may" and each.__name__ != "ByEdges"],
-    ids=lambda kind: kind.__name__,
+    "kind", [each for each in ALL if each.unmeasured == "may"], ids=lambda kind: kind.__name__
 )
 def test_none_is_lost_alone_or_beside_another(kind: type[Spelling]) -> None:
     model = kind()

@@ -269,7 +269,9 @@ def test_a_learned_query_of_each_token_attends() -> None:
     x = torch.randn(2, 12, 3, 32)
     model = OverDepth()
     (call,), _ = watched(model, x)
-    wanted = (x @ model.query).detach().flatten(0, 1) * SCALE  # (batch * tokens, keys): no axis is one of heads
+    wanted = (x @ model.query).detach().flatten(
+        0, 1
+    ) * SCALE  # (batch * tokens, keys): no axis is one of heads
     rows = call.statistics(["lse", "entropy"])
     torch.testing.assert_close(rows["lse"][:, 0, 0], wanted.logsumexp(-1))
     weights = wanted.softmax(-1)

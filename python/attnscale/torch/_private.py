@@ -121,7 +121,14 @@ def is_operator(function: Any) -> bool:
 
 def is_whole_operator(function: Any) -> bool:
     """Whether an operator comes as it was called, though it is made of others: so it is in inference mode."""
-    return torch.is_inference_mode_enabled() and function.namespace == "aten" and function._can_decompose()
+    return torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        function.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+
+
+def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operator by its own kernel, which calls others; a decomposition may round otherwise."""
+    return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_wrapped(x: torch.Tensor) -> bool:

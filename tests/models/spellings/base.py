@@ -25,6 +25,8 @@ SIZES = {
     "one text": (1, 6),
     "one token": (3, 1),
 }
+#: Without a row of a single key, whose entropy is 0 and which some code multiplies in another way.
+SIZES_OF_SEVERAL = {name: size for name, size in SIZES.items() if size[1] > 1}
 #: Numbers that are filled in or added to hide a key.
 HIDING = {
     "-1e4": -1e4,

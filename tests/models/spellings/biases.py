@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide
+from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide
 
 SCALE = HEAD_DIM**-0.5
 #: Tokens that lie in two rows.
@@ -242,6 +242,7 @@ class OneMoreZero(Spelling):
 class OneMoreByHand(OneMoreZero):
     """Exponentials over one more than their sum."""
 
+    sizes = SIZES_OF_SEVERAL
     unmeasured = "may"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -354,6 +355,8 @@ class FirstTokenAsks(Spelling):
 class SeedsAsk(Spelling):
     """Learned rows ask all tokens and pool them, as set transformers do."""
 
+    sizes = SIZES_OF_SEVERAL
+
     def __init__(self) -> None:
         super().__init__()
         self.seeds = nn.Parameter(torch.randn(1, 3, WIDTH))
@@ -458,8 +461,6 @@ class StepByStep(Spelling):
         alone = copy.deepcopy(self).double()
         asked = alone.walked(x.double())[1]
         return [
-            Right(
-                q[:, None, None].detach() @ x.double().mT[:, None], module=f"#{i}" if i else "", kind="cross"
-            )
+            Right(q[:, None, None].detach() @ x.double().mT[:, None], module=f"#{i}" if i else "", kind=None)
             for i, q in enumerate(asked)
         ]

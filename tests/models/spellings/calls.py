@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import HEAD_DIM, HEADS, WIDTH, Right, Spelling
+from .base import HEAD_DIM, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
 
 SCALE = HEAD_DIM**-0.5
 
@@ -50,6 +50,7 @@ class SelfAndOther(Spelling):
 class BothWays(Spelling):
     """Two texts ask each other by one product, along both of its axes, as BiDAF has it."""
 
+    sizes = SIZES_OF_SEVERAL
     own_axes = "b h i j"
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -66,7 +67,7 @@ class BothWays(Spelling):
 
     def right(self, x: Tensor, context: Tensor) -> list[Right]:
         product = self.four(self.to_q, x) @ self.four(self.to_k, context).mT * SCALE
-        return [Right(product, kind="cross"), Right(product.mT, module="#1", kind="cross")]
+        return [Right(product, kind="cross"), Right(product.mT, module="#1", kind=None)]
 
 
 class WeightsForTwo(Spelling):
@@ -121,6 +122,7 @@ class OneOfTwo(Spelling):
 class BlockByBlock(Spelling):
     """Keys in blocks of two, with the largest score and the sum of exponentials carried along."""
 
+    sizes = SIZES_OF_SEVERAL
     unmeasured = "may"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -158,21 +160,3 @@ class TopKeys(Spelling):
             return product.masked_fill(found.product < least, -torch.inf)
 
         return [Right(found.product, after)]
-
-
-class ByEdges(Spelling):
-    """Pairs of tokens as a list of edges, with sums by scattering, as libraries for graphs have it."""
-
-    unmeasured = "may"
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, n, _ = x.shape
-        to, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
-        q, k, v = self.split(x)
-        scores = (q[:, :, to] * k[:, :, source]).sum(-1) * SCALE
-        powers = (scores - scores.amax(-1, keepdim=True)).exp()
-        total = torch.zeros(batch, HEADS, n).to(x).index_add(2, to, powers)
-        weights = powers / total[:, :, to]
-        self.keep(weights.unflatten(-1, (n, n)))
-        mixed = torch.zeros_like(v).index_add(2, to, weights.unsqueeze(-1) * v[:, :, source])
-        return self.joined(mixed)

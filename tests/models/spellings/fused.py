@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide, padding
 
 SCALE = HEAD_DIM**-0.5
-LONG = {name: (batch, n) for name, (batch, n) in SIZES.items() if n > 1}
+LONG = SIZES_OF_SEVERAL
 attend = functional.scaled_dot_product_attention
 
 
@@ -458,6 +458,8 @@ class OwnDerivative(Spelling):
 
 class Flex(Spelling):
     """PyTorch's attention by functions of scores and of masks, which runs uncompiled."""
+
+    has_law = None  # what a function does with scores is not known to be a sum
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]

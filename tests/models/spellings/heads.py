@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling
+from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
 
 SCALE = HEAD_DIM**-0.5
 PAIRS = HEADS // 2
@@ -212,6 +212,8 @@ class MixedByConvolution(MixedScores):
 
 class MixedWeights(Spelling):
     """Heads of the weights mixed behind the softmax by einsum and normalised, as DeepViT has it."""
+
+    sizes = SIZES_OF_SEVERAL
 
     def __init__(self) -> None:
         super().__init__()

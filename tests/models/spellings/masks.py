@@ -13,7 +13,7 @@ from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide, 
 
 SCALE = HEAD_DIM**-0.5
 #: A text of one token has none that is hidden.
-LONG = {name: (batch, n) for name, (batch, n) in SIZES.items() if n > 1}
+LONG = SIZES_OF_SEVERAL
 LOWEST = torch.finfo(torch.float32).min
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, WIDTH, Right, Spelling
+from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
 
 SCALE = HEAD_DIM**-0.5
 
@@ -285,6 +285,8 @@ class LinearOfRows(Spelling):
 class InnerOfRows(LinearOfRows):
     """One head, text by text, by ``torch.inner``."""
 
+    sizes = SIZES_OF_SEVERAL
+
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
         texts = []
@@ -296,6 +298,8 @@ class InnerOfRows(LinearOfRows):
 
 class TensordotOfRows(LinearOfRows):
     """One head, text by text, by ``torch.tensordot``."""
+
+    sizes = SIZES_OF_SEVERAL
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))

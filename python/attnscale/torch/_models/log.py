@@ -406,7 +406,9 @@ class AttentionLog(Tabled):
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
         if self.unmeasured:
-            told["seen, not measured"] = "; ".join(f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items())
+            told["seen, not measured"] = "; ".join(
+                f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items()
+            )
         text: dict[str, Any] = {"tokens": tokens, "spans": spans}
         found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
         if path is not None:

@@ -77,7 +77,7 @@ def mean_of_texts(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.flo
 def on_host(option: Any) -> Any:
     """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""
     if isinstance(option, Sink):
-        return normalizers.Sink(array(option.logits.detach().cpu()))
+        return normalizers.Sink._of_one_call(logits=array(option.logits.detach().cpu()))
     return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
 
 

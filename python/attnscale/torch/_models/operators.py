@@ -206,10 +206,8 @@ class Following:
                 note.part = _part_of(first, shape, part.shape, number, len(out))
             else:
                 note = Note(_resized(zip(first.axes, part.shape, shape, strict=True)))
-                if (
-                    number == 0 and part.shape == shape and isinstance(first.what, Weights)
-                ):  # as a norm leaves them
-                    note.what = first.what
+                if number == 0:
+                    note.what = _left_of(name, first, part.shape == shape)
             if is_view or name in _PARTS:
                 note.base = first.base or weakref.ref(given[0])
             self._mark(part, note)
@@ -264,6 +262,8 @@ class Following:
         else:
             if op.name == "mul" and len(op.given) == 2 and not any(each.is_parameter for each in op.notes):
                 note.what = _outer(op)
+                if isinstance(what, Weights) and what.n_keys == 1 and note.what is not None:
+                    self.use(what)  # a product with the value of a single key needs no sum
             if note.what is None and isinstance(what, Weights):
                 note.what = _changed(what, op, order[0])
         return note
@@ -302,7 +302,7 @@ class Following:
                 )
             if isinstance(what := note.what, Scores):
                 is_apart = not (marks(axis, what.columns) or marks(axis, what.rows))
-                is_mixed = is_apart and any(marks(each, what.columns) for each in left)
+                is_mixed = is_apart and (what.counted_by(left) or not what.counted_by(note.axes))
                 if is_mixed or other.is_parameter:
                     return Note(left, what.mixed("heads of its scores are mixed") if is_mixed else None)
         sides = ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
@@ -345,7 +345,18 @@ class Following:
         if not is_log:
             self.outcomes.append(outcome)
         weights = Weights(scores, numbers.detach(), axes, dim, mark, out.shape[dim], outcome)
-        return Note((*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), LogWeights(weights) if is_log else weights)
+        return Note(
+            (*axes[:dim], marked(keys, mark), *axes[dim + 1 :]), LogWeights(weights) if is_log else weights
+        )
+
+
+def _left_of(name: str, note: Note, is_whole: bool) -> Scores | Weights | None:
+    """Weights behind a norm, and scores of which the largest were chosen."""
+    if isinstance(note.what, Weights) and is_whole:
+        return note.what
+    if isinstance(note.what, Scores) and name in ("topk", "sort"):
+        return note.what.mixed("the largest of its scores were chosen")
+    return None
 
 
 def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count: int) -> Part | None:
@@ -450,8 +461,11 @@ def _scores_of(
 
 def _outer(op: Operation) -> Outer | None:
     """Factors of an elementwise product of which one is the same along an axis of the other."""
-    (a, note_a), (b, note_b) = (_thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True))
-    if all(n == m for n, m in zip(a.shape, b.shape, strict=True)) or 1 in (a.numel(), b.numel()):
+    (a, note_a), (b, note_b) = (
+        _thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True)
+    )
+    is_single = a.shape == b.shape and 1 in a.shape  # as a query and its only key
+    if (a.shape == b.shape and not is_single) or 1 in (a.numel(), b.numel()):
         return None
     for x, note, other in ((a, note_a, b), (b, note_b, a)):  # weights that are cleared multiply no values
         if isinstance(note.what, Weights) and all(n >= m for n, m in zip(x.shape, other.shape, strict=True)):
@@ -627,6 +641,7 @@ def _pad(self: Following, op: Operation) -> Note:
     what, note = op.first.what, _part(self, op)
     if isinstance(what, Scores) and list(op.args[1]) == [0, 1]:
         columns = torch.full_like(op.given[0][..., :1], float(op.argument(2, "value", 0)))
+        note.axes = (*note.axes[:-1], marked(note.axes[-1], what.columns))
         note.what = what.then("sink", columns.detach(), op.first.axes)
     return note
 
@@ -664,6 +679,7 @@ def _cat(self: Following, op: Operation) -> Note:
     axes = tuple(joined if i == dim else axis for i, axis in enumerate(note.axes))
     is_sink = first == 0 and dim == op.out.ndim - 1 and all(x.shape[-1] == 1 for x in given[1:])
     if isinstance(note.what, Scores) and is_sink:
+        axes = (*axes[:-1], marked(axes[-1], note.what.columns))
         columns = torch.cat([x.detach() for x in given[1:]], -1)
         return Note(axes, note.what.then("sink", columns, note.axes))
     found = note.cut(axes) if isinstance(note.what, Scores) else note.like(axes)
@@ -698,7 +714,7 @@ def _copy(self: Following, op: Operation) -> Note | None:
 
 def _gather(self: Following, op: Operation) -> None:
     """Entries from places along an axis: only the axes in front of it are kept."""
-    return None
+    return
 
 
 def _put(self: Following, op: Operation) -> Note:
@@ -788,7 +804,7 @@ def _reduced(self: Following, op: Operation) -> Note | None:
     else:
         axes = tuple(axis for i, axis in enumerate(op.first.axes) if i not in dims)
     note, what = Note(axes), op.first.what
-    if isinstance(what, Weights) and any(marks(axis, what.mark) for axis in axes):
+    if isinstance(what, Weights) and (what.n_keys == 1 or any(marks(axis, what.mark) for axis in axes)):
         note.what = what
     elif isinstance(what, Scores) and all(
         any(marks(axis, mark) for axis in axes) for mark in (what.columns, what.rows)

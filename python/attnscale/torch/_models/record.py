@@ -89,9 +89,7 @@ def record(
     with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
     if not (log.passes or log.unmeasured):
-        raise ValueError(
-            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch)}"
-        )
+        raise ValueError(f"no attention of {type(model).__name__} was recorded: {why_nothing(watch)}")
 
 
 def why_nothing(watch: Watch) -> str:

@@ -56,6 +56,10 @@ class Scores:
         steps = tuple(step for step in self.steps if step.kind in kept and not _is_tensor_factor(step))
         return replace(self, query=None, key=None, steps=steps, why=self.why or why)
 
+    def counted_by(self, axes: Axes) -> bool:
+        """Whether an axis is that of the keys; none is where there is a single one."""
+        return any(marks(axis, self.columns) for axis in axes)
+
     def has(self, *kinds: str) -> bool:
         """Whether a step of one of some kinds was done."""
         return any(step.kind in kinds for step in self.steps)
@@ -209,8 +213,10 @@ class Note:
         """The note of a part of the tensor, which is no whole product; a part without keys is none of scores."""
         note, what = self.like(axes), self.what
         if isinstance(what, Scores):
-            has_keys = any(marks(axis, what.columns) for axis in axes)
-            note.what = what.mixed("a part of its scores was taken or replaced") if has_keys else None
+            is_lost = what.counted_by(self.axes) and not what.counted_by(axes)
+            note.what = None if is_lost else what.mixed("a part of its scores was taken or replaced")
+        elif isinstance(what, Weights) and not any(marks(axis, what.mark) for axis in axes):
+            note.what = replace(what, n_keys=1)
         return note
 
 

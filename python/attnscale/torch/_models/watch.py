@@ -27,6 +27,7 @@ from .._private import (
     is_operator,
     is_whole_operator,
     is_wrapped,
+    run_parts,
     tree_leaves,
     without_dispatch_modes,
 )
@@ -256,9 +257,9 @@ class _Pass:
     def close(self) -> None:
         """Say which weights multiplied nothing, and look no longer."""
         self._open.close()
-        for outcome in self.following.outcomes:
-            if not outcome.is_used:
-                self.watch.lose(outcome.place, outcome.why)
+        unused = {each.place: each.why for each in reversed(self.following.outcomes) if not each.is_used}
+        for place, why in unused.items():
+            self.watch.lose(place, why)
 
     # ---- modules that the model does not have, whose attention is not its own
 
@@ -369,9 +370,7 @@ class _Operators(TorchDispatchMode):
             return function(*args, **kwargs)
         if is_whole_operator(function):
             with self:
-                out = function.decompose(*args, **kwargs)
-            if out is not NotImplemented:
-                return out
+                return run_parts(function, args, kwargs)
         name, _, _, hides = known(function)
         if hides:
             one.watch.lose(one.place, f"its weights stay inside of {hides}")

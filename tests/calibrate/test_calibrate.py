@@ -155,6 +155,14 @@ def test_plot() -> None:
     ax.figure.canvas.draw()
 
 
+def test_plot_where_no_head_has_a_beta_at_a_length() -> None:
+    pytest.importorskip("matplotlib")
+    q, k, _ = random_inputs(5, heads=3, n_queries=64, n_keys=64)
+    found = at.calibrate(0.1 * q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
+    assert np.isnan(found.beta[:, 0]).all()
+    found.plot().figure.canvas.draw()
+
+
 def test_mistakes_are_explained() -> None:
     q, k, _ = random_inputs(8)
     with pytest.raises(ValueError, match="n0 must be between 2 and the number of keys, 33, got 512"):

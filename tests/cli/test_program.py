@@ -48,11 +48,19 @@ def test_what_make_demo_prints_runs_in_the_shell_that_ran_it(clone: Path) -> Non
     (first,) = re.findall(r"^Next: (.*?), ", said, re.MULTILINE)
     assert first == ".venv/bin/attnscale laws"
     assert shell(first, clone).startswith("law ")
+    (more,) = re.findall(r"More: (.* explain) NAME$", shell(first, clone), re.MULTILINE)
+    assert shell(f"{more} log_n", clone).startswith("log_n: ")
     (why,) = re.findall(r"^`(.* explain log_n)` and", said, re.MULTILINE)
     assert shell(why, clone).startswith("log_n: ")
     (activate,) = re.findall(r"^After `(.*)` attnscale is enough", said, re.MULTILINE)
     assert activate == ". .venv/bin/activate"
     assert shell(f"{activate} && attnscale --version", clone).startswith("attnscale ")
+
+
+def test_an_error_leads_to_a_help_that_runs(clone: Path) -> None:
+    said = shell(".venv/bin/attnscale laws --csv 2>&1 || true", clone)
+    (command,) = re.findall(r"\(see (.* --help)\)$", said, re.MULTILINE)
+    assert shell(command, clone).startswith("usage: .venv/bin/attnscale laws ")
 
 
 def test_the_name_is_enough_where_it_leads_here(clone: Path) -> None:

@@ -35,7 +35,7 @@ _INTERRUPTED = 130
 def build_parser() -> Parser:
     """Parser of the command line with all commands."""
     parser = Parser(
-        prog="attnscale",
+        prog=program(),
         description="Attention scale laws and attention entropy on the CPU.",
         epilog=_STATUSES,
     )

@@ -18,13 +18,14 @@ from .._io import InputError
 from .._tables.text import counted, duration, to_text
 from ._options import PART_HELP, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input, left_out
+from ._program import program
 
 if TYPE_CHECKING:
     from ..experiments import Study, TrainingResult, Verdict
 
 _LISTED = """\
-The time is that of the stored run, which attnscale train NAME --judge full shows; on a GPU in plain PyTorch.
-attnscale train NAME --list lists the models of one study."""
+The time is that of the stored run, which {name} train NAME --judge full shows; on a GPU in plain PyTorch.
+{name} train NAME --list lists the models of one study."""
 
 _OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay in float32"
 
@@ -208,7 +209,7 @@ def _list_all(options: argparse.Namespace) -> Answer:
     text = to_text(("study", "question", "a model took"), rows, width=100)
     report = {name: each.question for name, each in found.items()}
     flat = [{"study": name, "question": question} for name, question in report.items()]
-    return Answer(f"{text}\n\n{_LISTED}", flat, report=report)
+    return Answer(f"{text}\n\n{_LISTED.format(name=program())}", flat, report=report)
 
 
 def _announce(study: Study, options: argparse.Namespace) -> None:

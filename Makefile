@@ -40,6 +40,8 @@ export CCACHE_NOHASHDIR ?= 1
 export CCACHE_DEPEND ?= 1
 export WARNINGS_ARE_ERRORS ?= OFF
 export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=$(WARNINGS_ARE_ERRORS)
+# What the shell that runs make finds by its name; the commands here find the environment's, too.
+CALLERS_PATH := $(PATH)
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 # pip leaves bytecode to the first import (see scripts/pip-install): it has to be kept then, whatever the caller's shell
 # says. Without it, each process of a test imports NumPy in three times the time.
@@ -59,7 +61,7 @@ comma := ,
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
-	@$(BIN)/attnscale demo
+	@PATH='$(CALLERS_PATH)' $(BIN)/attnscale demo
 
 # Of `make check` what compiles runs beside what asks Python: alone, each leaves a core idle for a fifth of the time. What
 # both need is there before. The log of the first comes behind the other's.

@@ -161,8 +161,12 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
             return bfloat16_tensor(name, value)
         if getattr(value, "requires_grad", False):
-            raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()") from None
+            raise gradient_lost(name) from None
         kind = type(value).__name__
+        if kind.endswith("Tracer") and type(value).__module__.startswith("jax."):
+            kept = _twin("jax", _called())
+            use = f"{kept} can be traced" if kept else "call this outside of jit, grad and vmap"
+            raise TypeError(f"{name} is traced by JAX, and an array is not; {use}") from None
         why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
         raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {why}") from error
 
@@ -192,12 +196,43 @@ def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
     import torch
 
     if tensor.requires_grad:  # the view below would drop the gradient in silence
-        raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()")
+        raise gradient_lost(name)
     try:
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
     except Exception as error:  # the tensor is on a device
         raise TypeError(f"{name} cannot be read as an array on the CPU, got Tensor: {error}") from error
     return bits.view(ml_dtypes.bfloat16)
+
+
+def gradient_lost(name: str, function: str | None = None) -> TypeError:
+    """The error about a tensor whose gradient a function of arrays would drop, by default the one called."""
+    kept = _twin("torch", function or _called())
+    use = f"use {name}.detach()"
+    if kept:
+        use = f"{kept} keeps the gradient, {name}.detach() drops it"
+    return TypeError(f"{name} requires grad, and an array has none; {use}")
+
+
+def _called() -> str:
+    """The name of the function of this package that the caller's own code called; slow, so for errors."""
+    frame = outermost = sys._getframe(1)
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(_PACKAGE):
+        frame = outermost = frame.f_back
+    wrapped = outermost.f_locals.get("function")  # of a decorator
+    return str(getattr(wrapped, "__name__", outermost.f_code.co_name))
+
+
+def _twin(library: str, function: str) -> str | None:
+    """The differentiable function of this name on the arrays of another library, if there is one."""
+    from importlib import import_module
+
+    try:
+        known = import_module(f".{library}", __package__).__all__
+    except ImportError:
+        return None
+    # identify_lse says which convention holds, in words, on tensors as on arrays.
+    is_there = function in known and function != "identify_lse"
+    return f"{__package__}.{library}.{function}" if is_there else None
 
 
 def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:

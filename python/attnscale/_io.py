@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries and keys out of files: .npz, a pair of .npy, .safetensors, .pt."""
+"""Queries and keys out of files: .npz, .safetensors, .pt, a pair of .npy or of .pt."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ._safetensors import stored_tensors
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
+_OF_TORCH = (".pt", ".pth")
 _WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
 
 
@@ -41,15 +42,16 @@ def check_is_file(path: Path, name: str = "") -> None:
 
 
 def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHeads:
-    """Read one file with both arrays, or a .npy file of queries and one of keys.
+    """Read one file with both arrays, or a file of queries and one of keys, .npy or .pt.
 
     Parameters
     ----------
     files : one or two paths
         ``.npz``, ``.safetensors``, or ``.pt`` of ``torch.save``, with arrays named query and key (also q/k,
-        queries/keys, query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
-        also has integer arrays ``layers`` and ``heads``, they name the heads; a text ``provenance`` in JSON
-        says where they come from, and an array of str ``tokens`` in a ``.npz`` file what was read.
+        queries/keys, query_states/key_states, in any case), or two ``.npy`` files, or two ``.pt`` files with
+        a tensor each, queries first. If the file also has integer arrays ``layers`` and ``heads``, they name
+        the heads; a text ``provenance`` in JSON says where they come from, and an array of str ``tokens`` in
+        a ``.npz`` file what was read.
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
 
@@ -76,7 +78,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     for path in paths:
         check_is_file(path)
     if len(paths) == 2:
-        arrays: Mapping[str, npt.NDArray[Any]] = {"query": _read_npy(paths[0]), "key": _read_npy(paths[1])}
+        arrays: Mapping[str, npt.NDArray[Any]] = {"query": _read_one(paths[0]), "key": _read_one(paths[1])}
     else:
         arrays = _read_archive(paths[0])
     query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
@@ -100,9 +102,22 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
 
 
+def _read_one(path: Path) -> npt.NDArray[Any]:
+    """The array of a file that holds one."""
+    if path.suffix not in (".npy", *_OF_TORCH):
+        raise InputError(f"{path}: with two files both must be .npy or .pt, queries first, then keys")
+    if path.suffix == ".npy":
+        return _read_npy(path)
+    stored = _load_torch(path)
+    if not hasattr(stored, "detach"):
+        raise InputError(
+            f"{path}: with two files each must hold one tensor, got {type(stored).__name__}; a mapping with "
+            "query and key is one file"
+        )
+    return as_array(str(path), stored.detach())
+
+
 def _read_npy(path: Path) -> npt.NDArray[Any]:
-    if path.suffix != ".npy":
-        raise InputError(f"{path}: with two files both must be .npy, queries first, then keys")
     _check_magic(path, ".npy", b"\x93NUMPY")
     try:
         # An open file, because np.load leaves one that it opened itself open where it fails.
@@ -131,13 +146,12 @@ def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
         return _read_npz(path)
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
-    if path.suffix in (".pt", ".pth"):
+    if path.suffix in _OF_TORCH:
         return _read_torch(path)
     if path.suffix == ".npy":
         raise InputError(f"{path}: one .npy holds one array; give two, queries first, then keys")
-    raise InputError(
-        f"{path}: expected .npz, .safetensors, .pt or two .npy files, got {path.suffix or 'no suffix'}"
-    )
+    known = ".npz, .safetensors, .pt, two .npy or two .pt files"
+    raise InputError(f"{path}: expected {known}, got {path.suffix or 'no suffix'}")
 
 
 def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
@@ -168,25 +182,30 @@ def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     }
 
 
-def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    """The tensors of a mapping that ``torch.save`` wrote. Only tensors are read, and no code is run."""
+def _load_torch(path: Path) -> Any:
+    """What ``torch.save`` wrote. Only tensors are read, and no code is run."""
     try:
         import torch
     except ImportError:
         raise InputError(f"{path}: reading {path.suffix} needs PyTorch: pip install torch") from None
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of pickle, zipfile, torch: one for each kind of damage
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(f"{path}: not a readable {path.suffix} file of tensors ({reason})") from None
+
+
+def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    """The tensors of a mapping."""
+    stored = _load_torch(path)
     if not isinstance(stored, Mapping):
         raise InputError(
             f"{path}: must hold a mapping with query and key, got {type(stored).__name__}; "
-            'torch.save({"query": query, "key": key}, path) writes one'
+            'torch.save({"query": query, "key": key}, path) writes one; two files may hold a tensor each'
         )
     tensors = {name: x for name, x in stored.items() if isinstance(name, str)}
     return {
-        name: as_array(name, x.detach() if isinstance(x, torch.Tensor) else x)
+        name: as_array(name, x.detach() if hasattr(x, "detach") else x)
         if name.lower() in _WANTED
         else np.empty(0)
         for name, x in tensors.items()

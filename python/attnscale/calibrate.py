@@ -70,6 +70,8 @@ class Calibration(Tabled):
         Mean entropy under :attr:`median_law`; NaN where no law is determined.
     equal_scores : ndarray of bool, shape (..., heads)
         Heads whose entropy at n0 is that of equal weights: no beta changes it, and their ``beta`` is NaN.
+    is_causal : bool
+        Whether a mean entropy at a length is that of the last eighth of its queries, and not of all.
     """
 
     n0: int
@@ -83,6 +85,12 @@ class Calibration(Tabled):
     law_entropy: NDArray[np.float64]
     median_entropy: NDArray[np.float64]
     equal_scores: NDArray[np.bool_]
+    is_causal: bool = False
+
+    @property
+    def rows(self) -> str:
+        """The rows over which a mean entropy is taken, in words."""
+        return rows_that_count(is_causal=self.is_causal)
 
     @property
     def beta_error(self) -> NDArray[np.float64]:
@@ -219,6 +227,7 @@ class Calibration(Tabled):
         ]
         header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
         title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
+        title += f", a mean over {self.rows}"
         return Sheet(title, header, rows, tuple(textwrap.wrap(describe(bare, unit), 100)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
@@ -252,20 +261,30 @@ def _verdict(found: Calibration, nats: float, unit: str) -> list[str]:
     """Which law comes closest and by how much it misses; errors are divided by `nats`, and called `unit`."""
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
-    first, first_four = found.laws[found.first], list(found.ranking.items())[:4]
+    first = found.laws[found.first]
     misses, of_median = f"{least / nats:.3f} {unit}", f"{found.median_error / nats:.3f} {unit}"
     constants = found.amplitude[found.first].ravel()[determined]
     low, middle, high = np.quantile(constants, [0.25, 0.5, 0.75])
     return [
-        f"To keep the entropy of n = {found.n0} over {_span(found)}, use a constant of each head times "
-        f"{group}: it misses by {misses} (root mean square over {determined.sum()} heads and the "
-        "lengths). "
+        f"To keep the entropy of n = {found.n0} over {_span(found)}, use {group}, one constant per head: "
+        f"it misses by {misses} (root mean square over {determined.sum()} heads and the lengths). "
         f"The constants of {first.spelling} are {low:.3f} to {high:.3f} for the middle half of the heads. "
         f"With the median, {middle:.3f}, for all of them it misses by {of_median}.",
-        f"In order: {', '.join(f'{name} {error / nats:.3f}' for name, error in first_four)}.",
+        f"{_order(found, nats)}.",
         f"Best head by head: {_preferences(found)}.",
         *_beta_of_the_median(found),
     ]
+
+
+def _order(found: Calibration, nats: float) -> str:
+    """The first four laws and what they miss by, and the standard scale wherever it is."""
+    ranking = found.ranking
+    told = [f"{name} {error / nats:.3f}" for name, error in [*ranking.items()][:4]]
+    order = f"In order: {', '.join(told)}"
+    for place, (name, error) in enumerate(ranking.items(), start=1):
+        if place > 4 and "standard" in name.split(" = "):
+            order += f"; standard, number {place} of {len(ranking)}, {error / nats:.3f}"
+    return order
 
 
 def _preferences(found: Calibration) -> str:
@@ -323,10 +342,12 @@ def calibrate(
         As for :func:`attnscale.attention`. At length n the first n keys count and the first n
         queries (all of them, if there are fewer).
     n0 : int, optional
-        The length whose mean entropy under the standard scale is the target. Default: 512, or an eighth
-        of the keys if there are no more than 512, so that lengths on both sides are there to measure.
+        The length whose mean entropy under the standard scale is the target. Default: the shortest of several
+        lengths; of one, the default of the lengths counts.
     lengths : sequence of int, optional
-        Where beta is measured. Default: n0 times the powers of 2, from 32 to the number of keys.
+        Where beta is measured. Default: as for :func:`attnscale.report`, the number of keys and its halves,
+        four at most, none shorter than 16 (of fewer than 32 keys, than 2). If n0 is none of them: n0 times
+        the powers of 2, from the shortest of them or n0 to the number of keys.
     laws : iterable of str, float or Law, optional
         Laws to compare, as :func:`attnscale.laws.get` takes them; where a spelling leaves the training
         length open it is n0. A law that is given twice, in whatever words, counts once. Default: every
@@ -363,18 +384,19 @@ def calibrate(
     >>> data = at.datasets.minilm_qk()
     >>> found = at.calibrate(data.query, data.key, n0=128, laws=["standard", "log_n", "annealed"])
     >>> found.lengths
-    array([ 32,  64, 128, 256, 512])
-    >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
-    ((18, 5), True)
+    array([ 64, 128, 256, 512])
+    >>> found.beta.shape, found.beta[:, 1].round(3).tolist() == [1.0] * 18
+    ((18, 4), True)
     """
     # It brings the laws: `import attnscale` is faster so.
-    from ._calibrate.fit import candidates, cut, read_lengths, read_start
+    from ._calibrate.fit import candidates, cut, listed, read_lengths, read_start
 
     given = {"enable_gqa": enable_gqa, "layout": layout, "dims": dims, "num_threads": num_threads}
     call = Call(query, key, None, given)
     inputs = call.inputs
     n_keys = inputs.key.shape[-2]
-    start = read_start(n0, laws, n_keys)
+    lengths = listed(lengths)
+    start = read_start(n0, lengths, laws, n_keys)
     chosen = read_lengths(lengths, start, n_keys)
     if boolean("is_causal", is_causal) and inputs.query.shape[-2] != n_keys:
         raise ValueError(
@@ -415,11 +437,17 @@ def calibrate_rows(
         **fits._asdict(),
         median_entropy=np.full(beta.shape, np.nan),
         equal_scores=np.asarray(flat),
+        is_causal=kept.options["causal"] is not None,
     )
     if not found.determined.any():
         return found
     law = median_law(found)
     return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
+
+
+def rows_that_count(*, is_causal: bool) -> str:
+    """The rows over which an entropy at a length is a mean, in words."""
+    return "the last eighth of the queries" if is_causal else "all queries"
 
 
 def _bare(found: Calibration) -> Calibration:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ._checks import is_on_device, shown
+from ._checks import gradient_lost, is_on_device, shown
 from ._homes import is_tensor
 from ._results import AttentionStatistics
 from .attention import attention as attend_arrays
@@ -57,8 +57,8 @@ def _attend_there(name: str, query: Any, *arrays: Any, **options: Any) -> Any:
         if (given := options.pop(each, None)) is not None:
             raise ValueError(f"{each} must be None for arrays on a device, got {shown(given)}")
     names = ("query", "key", "value")
-    tensors = [_tensor_of(each, x) for each, x in zip(names, (query, *arrays), strict=False)]
-    options = {each: _tensor_of(each, x) for each, x in options.items()}
+    tensors = [_tensor_of(name, each, x) for each, x in zip(names, (query, *arrays), strict=False)]
+    options = {each: _tensor_of(name, each, x) for each, x in options.items()}
     found = getattr(on_tensors, name)(*tensors, **options)
     back = _itself if is_tensor(query) else _namespace(query).from_dlpack
     if not isinstance(found, on_tensors.AttentionStatistics):
@@ -67,12 +67,10 @@ def _attend_there(name: str, query: Any, *arrays: Any, **options: Any) -> Any:
     return AttentionStatistics(**rows)
 
 
-def _tensor_of(name: str, x: Any) -> Any:
-    """An array as a tensor; what is none stays as it is."""
+def _tensor_of(function: str, name: str, x: Any) -> Any:
+    """An argument of a function as a tensor, if it is an array; what is none stays as it is."""
     if getattr(x, "requires_grad", False):
-        raise TypeError(
-            f"{name} requires grad, and a result for arrays has none; use {name}.detach() or attnscale.torch"
-        )
+        raise gradient_lost(name, function)
     if is_tensor(x) or not hasattr(x, "__dlpack__"):
         return x
     return sys.modules["torch"].from_dlpack(x)

@@ -40,7 +40,7 @@ def test_equals_the_theory_on_spheres() -> None:
     errors = found.entropy_error.mean(-1)
     assert errors[1] < 0.5 * errors[0]
     assert (found.best == 1).all()
-    assert "use a constant of each head times annealed: it misses by 0." in found.recommendation
+    assert "use annealed, one constant per head: it misses by 0." in found.recommendation
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -71,15 +71,15 @@ def test_the_measured_beta_keeps_the_entropy() -> None:
 def test_causal_rows_are_those_that_see_about_n_keys() -> None:
     q, k, _ = random_inputs(3, n_queries=128, n_keys=128, dtype="float64")
     found = at.calibrate(q, k, n0=64, is_causal=True, laws=["standard", "log_n"])
-    np.testing.assert_array_equal(found.lengths, [32, 64, 128])
+    np.testing.assert_array_equal(found.lengths, [16, 32, 64, 128])
     whole = at.attention_entropy(q, k, is_causal=True)
     np.testing.assert_allclose(found.target, whole[:, 56:64].mean(-1), atol=1e-12)
-    scale = found.beta[:, 2, None] / 4
+    scale = found.beta[:, 3, None] / 4
     kept = at.attention_entropy(q, k, scale=scale, is_causal=True)[:, 112:]
     np.testing.assert_allclose(kept.mean(-1), found.target, atol=2e-9)
     law = found.amplitude[1][:, None] * at.laws.LogN(base=64).scale(np.arange(113, 129), 16)
     under_law = at.attention_entropy(q[:, 112:], k, scale=law, causal="bottom_right").mean(-1)
-    np.testing.assert_allclose(found.law_entropy[1, :, 2], under_law, atol=1e-12)
+    np.testing.assert_allclose(found.law_entropy[1, :, 3], under_law, atol=1e-12)
 
 
 def test_which_laws_are_compared_and_how_they_are_fitted() -> None:
@@ -153,6 +153,14 @@ def test_plot() -> None:
     assert "keeps the entropy of $n = 32$" in ax.get_ylabel()
     assert {text.get_text() for text in ax.texts} > {"measured, median", "log_n(base=32)"}
     ax.figure.canvas.draw()
+
+
+def test_plot_where_no_head_has_a_beta_at_a_length() -> None:
+    pytest.importorskip("matplotlib")
+    q, k, _ = random_inputs(5, heads=3, n_queries=64, n_keys=64)
+    found = at.calibrate(0.1 * q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
+    assert np.isnan(found.beta[:, 0]).all()
+    found.plot().figure.canvas.draw()
 
 
 def test_mistakes_are_explained() -> None:
@@ -241,10 +249,76 @@ def test_a_head_without_a_fit_has_the_median_of_the_others() -> None:
     assert one.median_law.amplitude == pytest.approx(known[0], rel=1e-3)
 
 
-@pytest.mark.parametrize(("n_keys", "n0"), [(513, 512), (512, 64), (32, 4), (9, 2)])
+@pytest.mark.parametrize(("n_keys", "n0"), [(513, 64), (512, 64), (32, 16), (31, 3), (9, 2)])
 def test_the_length_that_is_kept_leaves_others_to_measure(n_keys: int, n0: int) -> None:
     q, k = np.random.default_rng(n_keys).standard_normal((2, n_keys, 4)).astype(np.float32)
-    assert at.calibrate(q, k, laws=["standard"]).n0 == n0
+    found = at.calibrate(q, k, laws=["standard"])
+    assert found.n0 == n0 == found.lengths[0]
+    assert len(found.lengths) > 1
+
+
+@pytest.mark.parametrize("n_keys", [32, 100, 512, 700])
+def test_the_lengths_are_those_of_a_report(n_keys: int) -> None:
+    """What is asked of the same heads has one answer: same lengths, same length to keep, same misses."""
+    q, k = np.random.default_rng(n_keys).standard_normal((2, 2, n_keys, 4)).astype(np.float32)
+    page = at.report(q, k)
+    found = at.calibrate(q, k, laws=page.laws)
+    np.testing.assert_array_equal(found.lengths, page.lengths)
+    assert found.n0 == page.lengths[0]
+    np.testing.assert_array_equal(found.entropy_error, page.misses.T)
+    spoken = at.calibrate(q, k, found.n0, laws=page.laws)  # to say the default changes nothing
+    np.testing.assert_array_equal(spoken.lengths, found.lengths)
+
+
+def test_which_lengths_there_are_beside_one_that_is_kept() -> None:
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 512, 4)).astype(np.float32)
+    for n0, lengths in {
+        512: [64, 128, 256, 512],
+        128: [64, 128, 256, 512],
+        100: [100, 200, 400],
+        16: [16, 32, 64, 128, 256, 512],
+    }.items():
+        np.testing.assert_array_equal(at.calibrate(q, k, n0, laws=["standard"]).lengths, lengths)
+    several = at.calibrate(q, k, lengths=iter([256, 128, 512]), laws=["standard"])
+    assert (several.n0, several.lengths.tolist()) == (128, [256, 128, 512])
+    assert at.calibrate(q, k, lengths=[512], laws=["standard"]).n0 == 64  # its own entropy needs no search
+
+
+def test_the_standard_scale_is_named_wherever_it_is() -> None:
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key)
+    names, errors = list(found.ranking), list(found.ranking.values())
+    place = [name.split(" = ")[0] for name in names].index("standard")
+    assert place >= 4
+    told = f"; standard, number {place + 1} of {len(names)}, {errors[place]:.3f}. Best head by head"
+    assert told in found.recommendation
+    pair = at.calibrate(data.query, data.key, laws=["standard", "log_n"]).recommendation
+    assert f"In order: log_n(base=64) {errors[2]:.3f}, standard {errors[place]:.3f}. Best" in pair
+
+
+def test_the_table_says_which_rows_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One head, one length, two means: the last eighth of the queries, and all of them."""
+    q, k, _ = random_inputs(12, heads=2, n_queries=64, n_keys=64)
+    path = str(tmp_path / "heads.npz")
+    np.savez(path, query=q, key=k)
+    whole = at.attention_entropy(q, k, is_causal=True, scale=None).astype(np.float64)
+    for command, rows, causal in (
+        ("calibrate", "all queries", False),
+        ("calibrate", "the last eighth of the queries", True),
+        ("entropy", "all queries", True),
+    ):
+        laws = ["--laws", "standard", "log_n"]
+        assert main([command, path, *laws, *["--causal"] * causal]) == 0
+        out = capsys.readouterr().out
+        assert f"over {rows}" in out.splitlines()[0]
+        first = whole[0, -8:] if command == "calibrate" else whole[0]
+        if causal and command == "entropy":
+            assert f"  {first.mean():.3f} " in out
+            assert "calibrate and report count the last eighth of the queries alone" in out
+    found = at.calibrate(q, k, 64, [32, 64], is_causal=True, laws=["standard"])
+    assert found.target[0] == pytest.approx(whole[0, -8:].mean(), abs=1e-6)
+    assert found.is_causal
+    assert "a mean over the last eighth of the queries" in str(found).splitlines()[0]
 
 
 @pytest.mark.parametrize("laws", [None, ["critical_scale"], ["standard", "log_n"]])
@@ -295,6 +369,12 @@ def test_command_on_equal_scores(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "--demo", "--n", "64", "512", "--laws", "standard", "annealed"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "Entropy at n: of the first n queries and keys, the mean over all queries. Beta: multiple of",
+        "1/sqrt(head_dim).",
+        "",
+    ]
+    lines = lines[3:]
     assert (
         " ".join(lines[0].split())
         == "head entropy (nats) at 64 beta at 64 beta at 512 best law constant misses by"
@@ -304,7 +384,7 @@ def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[1].split()[:2] == ["L0", "H0"]
     assert lines[1].split()[3:5] == [f"{beta:.3f}" for beta in found.beta[0]]
     told = " ".join(lines[lines.index("") + 1 :])
-    assert told.startswith(f"{found.recommendation}  For all heads:  {found.median_law.spelling} A constant")
+    assert told.startswith(f"{found.recommendation}  For all heads:  {found.median_law.spelling} Per head:")
     assert lines[-1] == "'*': the head attends to one key, and almost any large constant keeps it so."
     assert [line.split()[1] for line in lines if line.startswith("L") and "*" in line] == ["H2"]
     assert max(map(len, lines)) <= 100
@@ -331,8 +411,8 @@ def test_command_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give one FILE, two .npy FILEs, or --demo"),
-        (["--demo", "x.npz"], "give one FILE, two .npy FILEs, or --demo"),
+        ([], "give one FILE, two .npy or .pt FILEs, or --demo"),
+        (["--demo", "x.npz"], "give one FILE, two .npy or .pt FILEs, or --demo"),
         (["--demo", "--n0", "513"], "n0 must be between 2 and the number of keys, 512, got 513"),
         (["--demo", "--laws", "no_law"], "no_law"),
         (["--demo", "--laws", "scale_invariant"], "scale_invariant"),

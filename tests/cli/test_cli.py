@@ -64,17 +64,20 @@ def test_entropy_causal_and_lengths(run, heads):
 
 def test_entropy_table(run):
     lines = run("entropy", MINILM).splitlines()
-    assert lines[0] == "Mean entropy (nats) of 18 heads, 512 tokens; keys: exp(entropy). Equal weights: 6.238"
+    assert lines[0] == (
+        "Mean entropy (nats) of 18 heads over all queries, 512 tokens; keys: exp(entropy). "
+        "Equal weights: 6.238"
+    )
     assert lines[2].split() == ["head", "standard", "keys", "log_n", "keys", "natural_log_n", "keys"]
     assert lines[3].split() == ["L0", "H0", "5.779", "323.6", "5.779", "323.6", "1.703", "5.5"]
     assert lines[-3].split()[:3] == ["mean", "4.300", "73.7"]  # not the mean of the column, 144.4
-    assert lines[-1] == "The keys of a row mean are those of its entropy, not the mean of the column."
+    assert lines[-1] == "The keys beside a mean are exp of the mean entropy, not the mean of the column."
     assert len(lines) == 3 + 18 + 3
 
 
 def test_entropy_table_with_lengths(run, heads):
     lines = run("entropy", heads, "--laws", "standard", "--n", "10", "20").splitlines()
-    assert lines[0].startswith("Mean entropy (nats) of 3 heads, 10, 20 tokens; ")
+    assert lines[0].startswith("Mean entropy (nats) of 3 heads over all queries, 10, 20 tokens; ")
     assert lines[2].split() == ["n", "head", "standard", "keys"]
     assert [line.split()[:2] for line in lines[3:-2]] == [
         [n, head] for n in ("10", "20") for head in ("0", "1", "2", "mean")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -160,16 +161,76 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
         seen = np.minimum(np.arange(1, n + 1), window or n)
         np.testing.assert_allclose(found.equal[index], np.log(seen).mean(), rtol=1e-12)
     np.testing.assert_allclose(found.entropy["standard"], np.stack([found.equal] * 2, axis=-1), atol=1e-6)
-    header, *rows = (line.split() for line in _table(lengths, found).splitlines()[3:])
-    assert header == ["n", "layer", "equal", "standard", "keys"]
+    table = _table(lengths, found, {"standard": "as the model has it"})
+    assert table.startswith("Mean entropy (nats) of the heads over all queries; keys: exp(entropy).\n")
+    header, *rows = (re.split(r"\s{2,}", line.strip()) for line in table.splitlines()[3:])
+    assert header == ["n", "layer", "equal", "as the model has it", "keys"]
     assert all(row[2] == row[3] for row in rows)
+
+
+def gpt_oss() -> Any:
+    """Two layers of GPT-OSS, each head with a sink; the first sees 4 keys, the second all."""
+    config = transformers.GptOssConfig(
+        hidden_size=16,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        sliding_window=4,
+        vocab_size=50,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+    )
+    return transformers.GptOssModel(config).eval()
+
+
+def test_equal_weights_count_the_sink() -> None:
+    """Zero scores and a sink of logit 0 are equal weights: n_visible keys and one outcome more."""
+    model = gpt_oss()
+    for layer in model.layers:
+        for each in (layer.self_attn.q_proj.weight, layer.self_attn.q_proj.bias, layer.self_attn.sinks):
+            torch.nn.init.zeros_(each)
+    found = measure(Reader(model, [[*range(20)]]), [20], {"standard": at.laws.get("standard")})
+    assert found.sinks == (0, 1)
+    seen = np.arange(1, 21)
+    expected = [np.log(np.minimum(seen, 4) + 1).mean(), np.log(seen + 1).mean()]
+    np.testing.assert_allclose(found.equal[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(found.entropy["standard"][0, :, 0], expected, atol=1e-6)
+    table = _table([20], found, {"standard": "as the model has it"})
+    assert "\nequal: of equal weights on the keys that each query sees and the sink.\n" in table
+    assert "\nBoth count the sink as one more outcome in the layers 0, 1.\n" in table
+
+
+def test_the_table_says_what_multiplies_the_models_own_scale(
+    minilm: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model's own scale may be another than the standard one: no column has that name."""
+    arguments = ["diagnose", minilm, "--text", text, "--n", "16", "--laws", "standard", "log_n"]
+    assert main(arguments) == 0
+    plain = capsys.readouterr().out
+    assert re.search(r"equal +as the model has it +keys +times log_n +keys\n", plain)
+    assert main([*arguments, "--per-head"]) == 0
+    by_head = capsys.readouterr().out
+    assert "Means over all queries of each head (nats), as the model has it;" in by_head
+    assert re.search(r"max_score +times log_n\n", by_head)
+
+
+@pytest.mark.parametrize(("n", "notes"), [(16, 0), (17, 1)])
+def test_a_text_that_is_longer_than_the_model_was_made_for(n: int, notes: int) -> None:
+    """Rotary positions go on without an error, which is worth a note."""
+    reader = Reader(causal_model(max_position_embeddings=16), [[*range(40)]])
+    measure(reader, [8, n, n], {"standard": at.laws.get("standard")})
+    said = ["the model was made for 16 positions (max_position_embeddings); longer texts ran"]
+    assert reader.notes == said[:notes]
 
 
 def test_the_table_in_bits() -> None:
     lengths = [8, 32]
     found = measure(Reader(causal_model(), [[*range(40)]]), lengths, {"log_n": at.laws.get("log_n")})
-    nats, bits = _table(lengths, found), _table(lengths, found, "bits")
-    assert "Mean entropy (bits) of the heads; keys: 2^entropy." in bits
+    labels = {"log_n": "times log_n"}
+    nats, bits = _table(lengths, found, labels), _table(lengths, found, labels, "bits")
+    assert "Mean entropy (bits) of the heads over all queries; keys: 2^entropy." in bits
     for before, after in zip(nats.splitlines()[4:], bits.splitlines()[4:], strict=True):
         a, b = before.split(), after.split()
         assert (a[:2], a[4]) == (b[:2], b[4])  # effective keys are the same

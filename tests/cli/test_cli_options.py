@@ -83,6 +83,31 @@ def test_the_page_has_the_table() -> None:
         assert listed == users, option.flag
 
 
+@pytest.mark.parametrize("arguments", [[], ["mc"], ["store"]])
+def test_a_program_alone_shows_what_there_is(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert (left.value.code, captured.err) == (0, "")
+    depth = len(arguments)
+    under = {each.split()[depth] for each in COMMANDS if each.split()[:depth] == arguments}
+    assert set(re.findall(r"^    (\w+)", captured.out, re.MULTILINE)) >= under
+    with pytest.raises(SystemExit):
+        main([*arguments, "--help"])
+    assert capsys.readouterr().out == captured.out
+
+
+def test_an_option_says_what_it_is_in_its_command() -> None:
+    helps = {each: options_of(each)["--kind"].help for each in COMMANDS if "--kind" in options_of(each)}
+    of_mc = helps.pop("mc jl_distortion")
+    assert of_mc is not None
+    assert of_mc.startswith("entries of the projection (default: gaussian); one or more of ")
+    assert set(helps) == {"diagnose", "report"}
+    assert all("attention" in (each or "") and "projection" not in (each or "") for each in helps.values())
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("1024", 1024), ("1e3", 1000), ("1e+3", 1000), ("2.0", 2), ("+7", 7)]
 )

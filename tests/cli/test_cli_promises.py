@@ -475,7 +475,9 @@ def test_laws_fit_a_hundred_columns(command: Command) -> None:
 def test_one_is_singular_and_arrays_are_called_by_their_files(command: Command, place: Path) -> None:
     array = np.random.default_rng(0).standard_normal((1, 8, 4))
     np.savez(place / "one.npz", query=array, key=array)
-    assert command("entropy", "one.npz", "--n", "1")[1].startswith("Mean entropy (nats) of 1 head, 1 token; ")
+    assert command("entropy", "one.npz", "--n", "1")[1].startswith(
+        "Mean entropy (nats) of 1 head over all queries, 1 token; "
+    )
     arguments = ["--heads", "one.npz", "--samples", "3", "--seed", "1"]
     for experiment in (["entropy_vs_length", "--n", "4"], ["dot_product_variance"]):
         title = command("mc", *experiment, *arguments)[1].splitlines()[0]

@@ -308,7 +308,7 @@ def test_a_file_has_the_study_that_is_asked_for(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=said):
             find(text)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"in a clone of it, and .* is in none"):
+    with pytest.raises(ValueError, match="; run it in a clone of the repository, got the working directory"):
         find("recall")
 
 

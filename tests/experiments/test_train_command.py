@@ -232,10 +232,29 @@ def test_one_line(capsys, line):
 def test_every_experiment_is_listed(capsys):
     status, out, _ = train(capsys, "--list")
     assert status == 0
-    rows = out.split("\n\n")[0].splitlines()[1:]
+    lines = out.split("\n\n")[0].splitlines()[1:]
+    assert max(map(len, lines)) <= 100  # a question goes on in the next line
+    rows = [line for line in lines if not line.startswith(" ")]
     assert [line.split()[0] for line in rows] == list(names())
     times = {line.split()[0] for line in rows if " seconds (" in line or " minutes (" in line}
     assert times == set(names())
+
+
+@pytest.mark.parametrize("study", ["recall", None])
+def test_a_name_outside_of_a_clone_is_refused_before_torch_is_imported(tmp_path, study):
+    arguments = ["train", *([study] if study else []), "--list"]
+    code = (
+        "import sys; from attnscale.cli import main; found = main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules; sys.exit(found)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        "attnscale: error: study must be a file, FILE.py, or in a clone the name of one in "
+        f"notebooks/studies; run it in a clone of the repository, got the working directory '{tmp_path}'"
+    )
 
 
 def test_torch_is_missing():

@@ -38,6 +38,26 @@ def test_pair_of_npy_is_queries_then_keys(tmp_path):
     assert_read([tmp_path / "a.npy", str(tmp_path / "b.npy")])
 
 
+@pytest.mark.torch
+def test_pair_of_pt_is_queries_then_keys(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.from_numpy(QUERY).requires_grad_(), tmp_path / "a.pt")
+    torch.save(torch.from_numpy(KEY), tmp_path / "b.pth")
+    np.save(tmp_path / "b.npy", KEY)
+    assert_read([tmp_path / "a.pt", tmp_path / "b.pth"])
+    assert_read([tmp_path / "a.pt", tmp_path / "b.npy"])
+    torch.save({"q": torch.from_numpy(QUERY)}, tmp_path / "c.pt")
+    with pytest.raises(
+        InputError, match=r"c\.pt: with two files each must hold one tensor, got dict; a mapping"
+    ):
+        read_heads([tmp_path / "c.pt", tmp_path / "b.pth"])
+    with pytest.raises(InputError, match=r"a\.pt: must hold a mapping .* two files may hold a tensor each$"):
+        read_heads([tmp_path / "a.pt"])
+    (tmp_path / "x.npz").touch()
+    with pytest.raises(InputError, match=r"x\.npz: with two files both must be \.npy or \.pt, queries first"):
+        read_heads([tmp_path / "x.npz", tmp_path / "b.pth"])
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_safetensors(tmp_path, dtype):
     save_file = pytest.importorskip("safetensors.numpy").save_file
@@ -217,7 +237,9 @@ def test_one_npy_and_unknown_suffixes(tmp_path):
     with pytest.raises(InputError, match=r"one \.npy holds one array; give two"):
         read_heads([tmp_path / "a.npy"])
     (tmp_path / "a.bin").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"expected .npz, .safetensors, .pt or two .npy files, got .bin"):
+    with pytest.raises(
+        InputError, match=r"expected .npz, .safetensors, .pt, two .npy or two .pt files, got .bin"
+    ):
         read_heads([tmp_path / "a.bin"])
     np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
     with pytest.raises(InputError, match=r"with two files both must be \.npy"):

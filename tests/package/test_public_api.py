@@ -132,7 +132,7 @@ FIELDS = {
     "HeldOutError": "value error low high",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
-    "median_entropy equal_scores",
+    "median_entropy equal_scores is_causal",
     "PerplexitySolution": "affinities beta perplexity feasible converged",
     "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy uniform_first_key "
     "uniform_received histogram by_position curve random_curve max_weight_curve first_key_curve "

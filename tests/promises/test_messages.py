@@ -154,10 +154,73 @@ def test_tensors_get_advice_for_tensors() -> None:
     whole = torch.ones(2, 3, 4, dtype=torch.int64)
     with pytest.raises(TypeError, match=r"got int64; use query.float\(\)$"):
         at.attention(whole, whole, whole)
-    with pytest.raises(TypeError, match=r"query requires grad, and an array has none; use query.detach\(\)$"):
-        at.attention_entropy(whole.float().requires_grad_(), Q)
     with pytest.raises(TypeError, match=r"attnscale.torch.Sink takes logits that are learned$"):
         normalizers.Sink(torch.zeros(2, requires_grad=True))
+
+
+def calls_that_lose_a_gradient(q: Any) -> dict[str, Callable[[], object]]:
+    """Functions of arrays on a tensor that requires grad, by the path of each."""
+    part = [q.shape[-2] - 1, 1]
+    return {
+        "attention": lambda: at.attention(q, q, q),
+        "attention_statistics": lambda: at.attention_statistics(Q, Q, q),
+        "attention_entropy": lambda: at.attention_entropy(q, Q),
+        "attention_divergence": lambda: at.attention_divergence(q, q, q, q),
+        "attention_mass": lambda: at.attention_mass(q, q, [0]),
+        "attention_spans": lambda: at.attention_spans(q, q, part),
+        "head_kinds": lambda: at.head_kinds(q, q),
+        "top_keys": lambda: at.top_keys(q, q, 1),
+        "cosformer_attention": lambda: at.variants.cosformer_attention(q, q, q, max_length=64),
+        "differential_attention": lambda: at.variants.differential_attention(q, q, q, q, q, lam=0.5),
+        "efficient_attention": lambda: at.variants.efficient_attention(q, q, q),
+        "linear_attention": lambda: at.variants.linear_attention(q, q, q),
+        "performer_attention": lambda: at.variants.performer_attention(q, q, q),
+        "relay_attention": lambda: at.variants.relay_attention(q, q),
+        "ssd": lambda: at.variants.ssd(q, q, q, -np.ones(q.shape[:-1])),
+    }
+
+
+def test_a_gradient_that_would_be_lost_is_led_to_the_call_that_keeps_it() -> None:
+    torch = pytest.importorskip("torch")
+    calls = calls_that_lose_a_gradient(torch.ones(2, 3, 4, requires_grad=True))
+    twins = {name for name in at.torch.__all__ if hasattr(at, name) or hasattr(at.variants, name)}
+    assert set(calls) == twins - {"AttentionStatistics", "identify_lse"}
+    for name, call in calls.items():
+        with pytest.raises(
+            TypeError,
+            match=rf"(\w+) requires grad, and an array has none; attnscale\.torch\.{name} keeps the "
+            r"gradient, \1\.detach\(\) drops it$",
+        ):
+            call()
+
+
+def test_a_gradient_that_nothing_keeps_is_to_be_dropped() -> None:
+    torch = pytest.importorskip("torch")
+    q = torch.ones(2, 32, 4, requires_grad=True)
+    for call in (
+        lambda: at.calibrate(q, q),  # it calls attention_entropy, which has a twin, and has none itself
+        lambda: at.attention_weights(q, q),
+        lambda: at.identify_lse(q, q, q[..., 0]),
+        lambda: at.entropy_curve(q, q, [1.0]),
+    ):
+        with pytest.raises(
+            TypeError, match=r"query requires grad, and an array has none; use query\.detach\(\)$"
+        ):
+            call()
+
+
+@pytest.mark.jax
+def test_what_jax_traces_is_led_to_the_call_that_can_be_traced() -> None:
+    jax = pytest.importorskip("jax")
+    x = np.ones((2, 32, 4), np.float32)
+    with pytest.raises(
+        TypeError, match=r"query is traced by JAX, and .*; attnscale\.jax\.attention_entropy can be"
+    ):
+        jax.grad(lambda q: at.attention_entropy(q, x).sum())(x)
+    with pytest.raises(
+        TypeError, match=r"query is traced by JAX, and .*; call this outside of jit, grad and vmap\b"
+    ):
+        jax.jit(lambda q: at.attention_weights(q, x))(x)
 
 
 def test_a_name_that_is_nearly_right_is_said_first():

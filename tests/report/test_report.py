@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 from typing import Any
 
 import attnscale as at
@@ -328,6 +329,21 @@ def test_outliers_are_named_in_words(found: at.Report) -> None:
     assert said in found.outliers
     sharp = int(np.argmin(found.effective_keys[:, -1]))
     assert any(text.startswith(f"layer 0, head {sharp} is the sharpest at 128") for text in found.outliers)
+
+
+def test_the_head_that_no_law_keeps_says_how_many_laws_were_asked(heads: Any) -> None:
+    pair, alone = (at.report(*heads, lengths=[32, 64, 512], laws=laws) for laws in (["log_n"], ["standard"]))
+    said: Any = re.fullmatch(
+        r"None of 2 laws keeps layer 0, head (\d) well: the best, (.*), misses by (.*) nat\.",
+        pair.outliers[-1],
+    )
+    worst = int(said[1])
+    assert said[2] == pair.laws[int(pair.best[worst])].spelling
+    assert said[3] == f"{pair.misses[worst].min():.2f}"
+    said = re.fullmatch(
+        r"The standard scale keeps layer 0, head (\d) least: it misses by (.*) nat\.", alone.outliers[-1]
+    )
+    assert said[2] == f"{alone.misses[int(said[1]), 0]:.2f}"
 
 
 def test_two_sentences_hold_for_all_heads(found: at.Report) -> None:

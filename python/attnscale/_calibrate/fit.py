@@ -32,17 +32,29 @@ if TYPE_CHECKING:
 # ---- at which lengths ----------------------------------------------------------------------------
 
 
-_SHORTEST = 32  # of the lengths that are chosen by default
+_SHORTEST = 16  # of the lengths that are chosen by default
 _FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
 
 
-def read_start(n0: Any, laws: Any, n_keys: int) -> int:
-    """The length whose entropy is kept."""
+def default_lengths(n_keys: int, least: int = _SHORTEST) -> list[int]:
+    """The number of keys and its halves, four at most, none shorter than `least`; the shortest first."""
+    return [n for n in (n_keys >> k for k in (3, 2, 1)) if n >= least] + [n_keys]
+
+
+def _lengths_to_calibrate(n_keys: int) -> list[int]:
+    """The lengths of a report; of so few keys that it has one only, shorter ones, to tell laws apart."""
+    return default_lengths(n_keys, _SHORTEST if n_keys >= 2 * _SHORTEST else 2)
+
+
+def read_start(n0: Any, lengths: Any, laws: Any, n_keys: int) -> int:
+    """The length whose entropy is kept: by default the shortest of several that are measured."""
     if n0 is not None:
         return _read_length("n0", n0, n_keys)
+    if lengths is not None and len(given := _given(lengths, n_keys)) > 1:
+        return min(given)
     if laws is None and n_keys < _FEWEST:
         raise ValueError(f"key must have at least {_FEWEST} keys, or n0 and laws be given, got {n_keys} keys")
-    return 512 if n_keys > 512 else max(n_keys // 8, 2)
+    return _lengths_to_calibrate(n_keys)[0]
 
 
 def _read_length(name: str, value: Any, n_keys: int) -> int:
@@ -53,18 +65,31 @@ def _read_length(name: str, value: Any, n_keys: int) -> int:
 
 
 def read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
-    """The lengths to measure, each once."""
-    if lengths is None:
-        least = min(n0, _SHORTEST)
-        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
-        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
-        return sorted(below) + above
+    """The lengths to measure, each once; by default those of which n0 is one, and which lie about alike."""
+    if lengths is not None:
+        return _given(lengths, n_keys)
+    usual = _lengths_to_calibrate(n_keys)
+    if n0 in usual:
+        return usual
+    below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= usual[0]]
+    above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
+    return sorted(below) + above
+
+
+def listed(lengths: Any) -> list[Any] | None:
+    """The value of ``lengths=``, which is read twice."""
     try:
-        given = list(lengths)
+        given = None if lengths is None else list(lengths)
     except TypeError:
         raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
-    if not given:
+    if given == []:
         raise ValueError("lengths must name at least one length, got none")
+    return given
+
+
+def _given(lengths: Any, n_keys: int) -> list[int]:
+    """Lengths that a caller names, each once."""
+    given = listed(lengths) or []
     return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._calibrate.fit import Length, candidates, read_lengths, several_laws
+from .._calibrate.fit import Length, candidates, default_lengths, read_lengths, several_laws
 from .._call.call import Call
 from .._checks import boolean, shown
 from .._options import hinted
@@ -149,11 +149,6 @@ def report(
         spans=spans,
         with_heads=boolean("with_heads", with_heads),
     )
-
-
-def default_lengths(n_keys: int) -> list[int]:
-    """The number of keys and its halves, four at most, none shorter than 16; the shortest first."""
-    return [n for n in (n_keys >> k for k in (3, 2, 1)) if n >= 16] + [n_keys]
 
 
 def _read_labels(labels: Any, n_heads: int) -> list[tuple[int, int]]:

@@ -442,7 +442,10 @@ def outliers(found: Report) -> list[str]:
     plain = ((entropy > below - _NATS) & (entropy < above + _NATS)).all(1)
     if (i := _largest(np.where(plain, np.nan, misses), _NATS)) is not None:
         law = found.laws[int(found.best[i])].spelling
-        said.append(f"No law keeps {found.name(i)} well: the best, {law}, misses by {misses[i]:.2f} nat.")
+        keeps = f"None of {len(found.laws)} laws keeps {found.name(i)} well: the best, {law},"
+        if len(found.laws) == 1:
+            keeps = f"The standard scale keeps {found.name(i)} least: it"
+        said.append(f"{keeps} misses by {misses[i]:.2f} nat.")
     return said
 
 

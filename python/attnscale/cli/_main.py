@@ -14,6 +14,7 @@ from .._io import InputError
 from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, store, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit
+from ._program import program
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, store, audit, diagnose, report, info)
@@ -34,7 +35,7 @@ _INTERRUPTED = 130
 def build_parser() -> Parser:
     """Parser of the command line with all commands."""
     parser = Parser(
-        prog="attnscale",
+        prog=program(),
         description="Attention scale laws and attention entropy on the CPU.",
         epilog=_STATUSES,
     )
@@ -107,8 +108,8 @@ def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
 def _goes_on(store: str | os.PathLike[str] | None, arguments: Sequence[str]) -> str:
     """The command that goes on after Ctrl-C with what the store keeps."""
     if store is None:
-        return f"; a run with a store can go on: {shlex.join(['attnscale', *arguments, '--store', 'DIR'])}"
-    return f"; this goes on: {shlex.join(['attnscale', *arguments])}"
+        return f"; a run with a store can go on: {program()} {shlex.join([*arguments, '--store', 'DIR'])}"
+    return f"; this goes on: {program()} {shlex.join(arguments)}"
 
 
 def _ending(error: BaseException, said: str) -> tuple[int, str]:

@@ -101,6 +101,11 @@ class Reader:
         """Run the model on the first n tokens of each text."""
         import torch
 
+        made_for = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if isinstance(made_for, int) and n > made_for:
+            note = f"the model was made for {made_for} positions (max_position_embeddings); longer texts ran"
+            self.notes += [note] * (note not in self.notes)
+
         try:
             with torch.no_grad():
                 self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})

@@ -105,11 +105,11 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--points", "number of points", "N", whole(2)),
     Option("--dim", "coordinates of a point", "D", whole(1)),
     Option("--k", "dimensions to project to", "K", whole(1), several=True),
-    Option("--kind", "entries of the projection; self-attention or cross-attention", kind=str, several=True),
+    Option("--kind", "of a model: self- or cross-attention; of mc: entries of the projection", several=True),
     Option("--eps", "tolerances for squared distances", "E", real, several=True),
     Option("--heads", "queries and keys of a model: a file as for entropy", "FILE", Path, several=True),
-    Option("--query", "queries, a .npy file, with --key instead of FILE", "FILE", Path),
-    Option("--key", "keys, a .npy file", "FILE", Path),
+    Option("--query", "queries, a .npy or .pt file, with --key instead of FILE", "FILE", Path),
+    Option("--key", "keys, a .npy or .pt file", "FILE", Path),
     Option("--layout", "order of the axes", choices=("bhsd", "bshd")),
     Option("--causal", "query i sees the keys 0 ... i", kind=None),
     Option("--demo", "the shipped heads instead of FILE", kind=None),
@@ -212,7 +212,13 @@ class Parser(argparse.ArgumentParser):
         add_option(self, "--debug", default=argparse.SUPPRESS)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, but a command refuses itself what it does not know: it has the options to name."""
+        """As argparse, but a command refuses itself what it does not know: it has the options to name.
+
+        A program, or a command of several, without a word behind it shows what there is.
+        """
+        if args is not None and not [*args] and self._subparsers is not None:
+            self.print_help()
+            self.exit()
         found, rest = super().parse_known_args(args, namespace)
         if rest and self._subparsers is None:
             flag = rest[0].partition("=")[0]

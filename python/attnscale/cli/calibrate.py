@@ -23,8 +23,9 @@ _ONE_KEY = 0.05  # nats: a mean entropy below it is that of rows with one key of
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
-lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for
-`attnscale entropy`; each batch entry has rows of its own.
+lengths, and the laws, with one constant per head, that come closest to it, beside the standard scale.
+With --causal the mean is over the last eighth of the queries. FILE is as for `attnscale entropy`; each
+batch entry has rows of its own.
 """
 
 
@@ -37,10 +38,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     add_option(parser, "--demo")
-    add_option(
-        parser, "--n0", help="keep the entropy of N0 keys (default: 512, or an eighth of up to 512 keys)"
-    )
-    add_option(parser, "--n", help="numbers of keys (default: n0 times powers of 2)")
+    add_option(parser, "--n0", help="keep the entropy of N0 keys (default: the shortest of --n)")
+    add_option(parser, "--n", help="numbers of keys (default: all of them, and halves)")
     add_option(parser, "--laws")
     add_option(parser, "--causal")
     add_option(parser, "--layout", default="bhsd")
@@ -79,7 +78,7 @@ def run(options: argparse.Namespace) -> Answer:
 def _read(options: argparse.Namespace) -> StoredHeads:
     """The heads of the files or of the package; those of all batch entries beside each other."""
     if options.demo == bool(options.files) or len(options.files) > 2:
-        raise InputError("give one FILE, two .npy FILEs, or --demo")
+        raise InputError("give one FILE, two .npy or .pt FILEs, or --demo")
     if options.demo:
         data = minilm_qk()
         labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
@@ -134,11 +133,15 @@ def _text(found: Calibration, heads: list[dict[str, Any]], unit: Unit) -> str:
         ]
         for i, each in enumerate(heads)
     ]
-    told = [to_text(header, rows), textwrap.fill(describe(found, unit), 98)]
-    if found.determined.any():  # JSON has the law with a constant a head
+    title = (
+        f"Entropy at n: of the first n queries and keys, the mean over {found.rows}. Beta: multiple of "
+        "1/sqrt(head_dim)."
+    )
+    told = [textwrap.fill(title, 98), to_text(header, rows), textwrap.fill(describe(found, unit), 98)]
+    if found.determined.any():  # JSON has the law with the constants
         told.append(
             f"For all heads:  {found.median_law.spelling}\n"
-            "A constant a head:  --json has it as fitted_law, Python as calibrate(...).fitted_law"
+            "Per head:       see fitted_law in --json, or calibrate(...).fitted_law in Python"
         )
     signs = []
     if not np.isfinite(found.beta).all():

@@ -25,6 +25,7 @@ from ..attention import attention_entropy
 from ..datasets import HeadActivations
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, check_folder, check_outputs, has_matplotlib, left_out
+from ._program import activation, program
 from .entropy import mean_entropy
 
 LENGTHS = (64, 128, 256, 512)
@@ -62,10 +63,12 @@ _CONFIG = {
     },
 }
 
-_NEXT = """Try there:
-  attnscale entropy heads.npz --laws standard log_n
-  attnscale calibrate heads.npz
-  attnscale audit config.json --at 0 8192 131072"""
+#: Commands to try on what --export writes.
+_TRY = (
+    "entropy heads.npz --laws standard log_n",
+    "calibrate heads.npz",
+    "audit config.json --at 0 8192 131072",
+)
 
 
 def add(commands: Any) -> None:
@@ -125,7 +128,9 @@ def _text(
     n_heads, n_tokens, _ = data.query.shape
     names = ["uniform", *COLUMNS]
     table = [[str(row["n"]), *(f"{row[name] / nats:.2f}" for name in names)] for row in rows]
-    peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
+    peak = f"{pace.share_of_peak:.0%} of this machine's peak, counting only q . k"
+    name, activate = program(), activation()
+    hint = f"After `{activate}` attnscale is enough, and python imports it."
     missing = "No figure: matplotlib is not installed (pip install matplotlib)."
     return "\n".join(
         [
@@ -138,7 +143,8 @@ def _text(
             *_explain({law: value / nats for law, value in growth.items()}, unit[:-1]),
             "",
             f"{n_tokens} tokens x {n_heads} heads took {1e3 * pace.seconds:.1f} ms ({peak}).",
-            "Next: attnscale laws, attnscale entropy FILE, attnscale --help",
+            f"Next: {', '.join(f'{name} {each}' for each in ('laws', 'entropy FILE', '--help'))}",
+            *([] if activate is None else [hint]),
             *([] if options.plot is not None else [missing]),
         ]
     )
@@ -164,7 +170,7 @@ def _explain(growth: dict[str, float], unit: str) -> list[str]:
         "so it flattens short rows instead of sharpening long ones, and equals 1/sqrt(d) at 512.",
         f"The entropy-invariant law keeps random keys at what {LENGTHS[0]} of them have; these heads,",
         f"which are not random, change by {invariant:+.2f}.",
-        "`attnscale explain log_n` and `attnscale explain entropy_invariant` say why.",
+        f"`{program()} explain log_n` and `{program()} explain entropy_invariant` say why.",
     ]
 
 
@@ -250,4 +256,5 @@ def _export(folder: Path) -> str:
         said = f" (replaced: it had {path.stat().st_size} bytes)" if path.exists() else ""
         path.write_bytes(content)
         lines.append(f"  {name:12} {meaning}{said}")
-    return "\n".join([*lines, _NEXT])
+    name = program(anywhere=True)
+    return "\n".join([*lines, "Try there:", *(f"  {name} {each}" for each in _TRY)])

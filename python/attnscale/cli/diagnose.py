@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .._io import InputError
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import counted, to_text
+from ..calibrate import rows_that_count
 from ..laws import Law
 from ._interrupt import finished
 from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
@@ -34,7 +35,8 @@ Runs a model of transformers on the first N tokens of a text, for each N of --n,
 mean entropy of its attention, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
 A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
-that each query of the layer sees: the mean of their logarithm.
+that each query of the layer sees, and on its sink: the mean of the logarithm of their number. All means are
+over all queries, without padding.
 --per-head prints a row for every head, with the Renyi entropy of order 2 (renyi2), the mean of the largest
 weight of a row and the largest score. --budget bits=B gives a key head B + (H - H_2) / 4 bits, with H_2 its
 renyi2 in bits and H the mean over the key heads; --budget tokens=N shares out N tokens a key head by
@@ -67,6 +69,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Measure the model's attention on the text, and return the table."""
     laws = read_laws(options.laws)
+    labels = _labels(laws)
     budget = read_budget(options.budget or ())
     by_head = options.per_head or options.budget is not None
     reader = load(options.model, options)
@@ -94,16 +97,19 @@ def run(options: argparse.Namespace) -> Answer:
         shared = {name: value for name, value in budget._asdict().items() if value is not None}
         report |= {"heads": rows, "budget": shared}
     else:
-        rows, table = _flat_rows(report["rows"]), _table(lengths, found, options.unit)
+        rows, table = _flat_rows(report["rows"]), _table(lengths, found, labels, options.unit)
     notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_notes(options, found))]
     text = "\n".join([plan.text, "", *notes, *([""] if notes else []), table])
     names = [Path(each).name.replace("$", r"\$") for each in (options.model, *(options.text or ()))]
     about = f"{names[0]}, first $n$ tokens of {', '.join(names[1:])}" if options.text else names[0]
-    # In the figure a law multiplies the model's own scale, whatever that is.
-    own = read_law("standard")
-    labels = {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
     drawing = Drawing(lambda figure: draw(found, lengths, figure, options.unit, labels, about), panels=None)
     return Answer(text, rows, drawing=drawing, report=report, interrupted=interrupted)
+
+
+def _labels(laws: Mapping[str, Law]) -> dict[str, str]:
+    """Names of the columns and curves: a law multiplies the model's own scale, whatever that is."""
+    own = read_law("standard")
+    return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
 
 
 def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
@@ -143,17 +149,30 @@ def _at_length(
         reader.run(n)
     log = chosen_of(whole, *chosen)
     named = {name: f"entropy under {name}" if name in others else "entropy" for name in laws}
-    visible = log.means("n_visible", lambda rows: np.log(np.maximum(rows, 1)))
     rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]
     return Measured(
         entropy={name: side_by_side(log.means(each))[None] for name, each in named.items()},
-        equal=np.array([[each.mean() for each in visible.values()]]),
+        equal=np.array([_equal_weights(log)]),
         sinks=log.sink_layers,
         modules=list(log.modules),
         kinds=list(log.kinds.values()),
         padding=(int((~rows[0]).sum()), rows[0].size),
         heads=heads_of(log) if by_head else None,
     )
+
+
+def _equal_weights(log: AttentionLog) -> list[float]:
+    """The mean entropy of equal weights in each layer, on the visible keys and its sink if it has one."""
+
+    def means(sinks: int) -> Mapping[str, NDArray[np.float64]]:
+        return log.means("n_visible", lambda keys: np.log(np.maximum(keys + sinks, 1)))
+
+    without, beside = means(0), means(1)
+    has_sink = (layer in log.sink_layers for layer in log.layers)
+    return [
+        float((beside if has else without)[name].mean())
+        for name, has in zip(log.modules, has_sink, strict=True)
+    ]
 
 
 def _joined(parts: Sequence[Measured]) -> Measured:
@@ -171,7 +190,7 @@ def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
     return sorted(set(options.n)) if options.n else [n for n in _LENGTHS if n <= most] or [most]
 
 
-def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
+def _table(lengths: list[int], found: Measured, labels: Mapping[str, str], unit: Unit = "nats") -> str:
     """One row for each length and layer, then the mean of the layers, or of those of each tower and kind."""
     rows, nats, groups = [], nats_per(unit), found.groups
     names = [*map(str, found.layers)] if len(groups) == 1 else found.modules
@@ -187,15 +206,15 @@ def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
         "n",
         "layer" if len(groups) == 1 else "module",
         "equal",
-        *(title for law in found.entropy for title in (law, "keys")),
+        *(title for law in found.entropy for title in (labels[law], "keys")),
     ]
     note = (
-        f"Mean entropy ({unit}) of the heads; keys: {KEYS[unit]}. A law multiplies the model's own scale.\n"
-        "equal: of equal weights on the keys that each query sees."
+        f"Mean entropy ({unit}) of the heads over {rows_that_count(is_causal=False)}; keys: {KEYS[unit]}.\n"
+        f"equal: of equal weights on the keys that each query sees{' and the sink' * bool(found.sinks)}."
     )
     if found.sinks:
         layers = ", ".join(map(str, found.sinks))
-        note += f"\nThe entropy counts the sink as one more outcome in the layers {layers}."
+        note += f"\nBoth count the sink as one more outcome in the layers {layers}."
     return f"{note}\n\n{to_text(header, rows)}"
 
 
@@ -293,7 +312,7 @@ class Measured(NamedTuple):
     entropy: dict[
         str, NDArray[np.float64]
     ]  # under each law, shape (lengths, layers, heads); NaN: no such head
-    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
+    equal: NDArray[np.float64]  # of equal weights on visible keys and the sink, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
     modules: list[str]  # the name of each layer's attention in the model
     kinds: list[str]  # "self" or "cross" attention, of each layer
@@ -410,11 +429,13 @@ def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *,
             return "-"
         return str(value) if isinstance(value, (int, str)) else format(value, digits.get(name, ".3f"))
 
-    titles = [name.removeprefix("entropy under ").replace("effective_keys", "keys") for name in names]
+    titles = [name.replace("entropy under ", "times ").replace("effective_keys", "keys") for name in names]
     notes = [
-        f"Means over the rows of each head ({unit}); keys: exp of the mean entropy; max_score: the largest.",
-        "A law's column is the entropy with the model's own scale multiplied by it.",
+        f"Means over {rows_that_count(is_causal=False)} of each head ({unit}), as the model has it;\n"
+        "keys: exp of the mean entropy; max_score: the largest.",
     ]
+    if any(title.startswith("times ") for title in titles):
+        notes.append("times LAW: the entropy with the model's own scale multiplied by the law.")
     if budget.bits is not None:
         notes.append(f"bits: of a number in the cache, {budget.bits:g} on average over the key heads.")
     if budget.tokens is not None:

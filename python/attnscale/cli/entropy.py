@@ -16,6 +16,7 @@ from .._io import InputError, StoredHeads, read_heads
 from .._tables.tabled import nats_per
 from .._tables.text import counted, grouped, to_text
 from ..attention import attention_entropy
+from ..calibrate import rows_that_count
 from ..laws import Law
 from ._interrupt import finished
 from ._options import add_option, add_outputs, add_unit, read_laws
@@ -32,8 +33,10 @@ _FEW = 2**26
 _DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
 FILE is a .npz, .safetensors or .pt with arrays named query and key (or q/k, queries/keys,
-query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
-The mean is over the queries and over the batch, the axes before the heads.
+query_states/key_states) of shape (..., heads, n, head_dim); or two .npy files, or two .pt files with
+a tensor each, queries first.
+The mean is over all queries and over the batch, the axes before the heads; with --causal the first
+queries, which see few keys, count too, while calibrate and report take the last eighth alone.
 """
 
 
@@ -79,7 +82,7 @@ def run(options: argparse.Namespace) -> Answer:
 def _files(options: argparse.Namespace) -> list[Path]:
     pair = [path for path in (options.query, options.key) if path is not None]
     if len(pair) == 1 or (pair and options.files) or not 1 <= len(pair or options.files) <= 2:
-        raise InputError("give one FILE, two .npy FILEs, or --query and --key")
+        raise InputError("give one FILE, two .npy or .pt FILEs, or --query and --key")
     return pair or list(options.files)
 
 
@@ -181,13 +184,17 @@ def _text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
         heads = [(row[0]["head"], [each["entropy"] for each in row]) for row in zip(*by_law, strict=True)]
         if len(heads) > 1:
             heads.append(("mean", [np.mean([each["entropy"] for each in of]) for of in by_law]))
-            notes = ["The keys of a row mean are those of its entropy, not the mean of the column."]
+            notes = ["The keys beside a mean are exp of the mean entropy, not the mean of the column."]
         for name, means in heads:
             cells = (cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}"))
             table.append([*([str(n_keys)] if several else []), name, *cells])
+    if options.causal:
+        last = rows_that_count(is_causal=True)
+        notes.append(f"calibrate and report count {last} alone, which see about n keys.")
     laws = (title for law in grouped(rows, "law") for title in (law, "keys"))
     header = [*(["n"] if several else []), "head", *laws]
-    return "\n\n".join([_title(options, rows), to_text(header, table), *notes])
+    told = ["\n".join(notes)] if notes else []
+    return "\n\n".join([_title(options, rows), to_text(header, table), *told])
 
 
 def _title(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
@@ -199,8 +206,9 @@ def _title(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
     causal = ", causal" if options.causal else ""
     limits = [f"{of[0]['uniform_entropy'] / nats_per(options.unit):.3f}" for of in sizes.values()]
     heads = len(rows) // len(sizes) // len(grouped(rows, "law"))
+    all_queries = rows_that_count(is_causal=False)
     return (
-        f"Mean entropy ({options.unit}) of {counted(heads, 'head')}, {seen}{causal}; "
+        f"Mean entropy ({options.unit}) of {counted(heads, 'head')} over {all_queries}, {seen}{causal}; "
         f"keys: {KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
     )
 

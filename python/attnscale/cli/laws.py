@@ -25,8 +25,9 @@ from ..laws._registry import class_of, with_length
 from ._interrupt import finished
 from ._options import LAW_HELP, add_option, add_outputs, read_law, read_laws
 from ._output import Answer, Drawing, bad_input, left_out
+from ._program import program
 
-_REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
+_REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: {} explain NAME"
 
 
 def add(commands: Any) -> None:
@@ -63,7 +64,8 @@ def run_laws(options: argparse.Namespace) -> Answer:
             raise InputError(f"--{flag} compares laws at some numbers of keys and needs --n N ...")
     rows = [_describe(law) for law in _law_classes().values()]
     cells = [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]
-    text = f"{to_text(('law', 'scale', 'n means'), cells, width=100)}\n\n{_REMARK}\n{_lengths(rows)}"
+    table = to_text(("law", "scale", "n means"), cells, width=100)
+    text = f"{table}\n\n{_REMARK.format(program())}\n{_lengths(rows)}"
     flat = [
         {name: value for name, value in row.items() if name not in ("parameters", "required")}
         | {"spelling": _spelling(row)}
@@ -284,7 +286,7 @@ def _text(
     ]
     if short:
         lines.append(
-            "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query."
+            "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32) over all queries, at m(n)."
         )
     if any(law.length_parameter is not None for law in chosen.values()):
         lines.append(f"Laws with a training length have {setting.train_length}, unless they say another.")

@@ -34,6 +34,8 @@ is there. What takes more than a minute says so before it begins.
 
 #: Parameters that have another option, or none: `points` of a projection is an array.
 _FLAGS = {"law": "--laws"}
+#: Options that mean something else in other commands.
+_MEANINGS = {"--kind": "entries of the projection"}
 _NO_OPTION = ("samples", "rng", "options", "points", "scale", "query", "key")
 
 
@@ -84,7 +86,8 @@ def add(commands: Any) -> None:
 def _add_parameter(parser: argparse.ArgumentParser, parameter: Parameter, declared: Declaration) -> None:
     changes: dict[str, Any] = {}
     if parameter.default:
-        changes["help"] = f"{OPTIONS[parameter.flag].meaning} (default: {parameter.default})"
+        meaning = _MEANINGS.get(parameter.flag, OPTIONS[parameter.flag].meaning)
+        changes["help"] = f"{meaning} (default: {parameter.default})"
     if parameter.name == "head_dim":
         changes["nargs"] = "+"
     if choices := declared.choices.get(parameter.name):
@@ -172,7 +175,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def _heads(options: argparse.Namespace) -> dict[str, Any]:
     if len(options.heads) > 2:
-        raise InputError("--heads takes one file, or two .npy files, queries first")
+        raise InputError("--heads takes one file, or two .npy or .pt files, queries first")
     heads = read_heads(options.heads)
     if "query" in DECLARATIONS[options.experiment].arrays:
         return {"query": heads.query, "key": heads.key}

@@ -8,10 +8,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._calibrate.fit import default_lengths
 from .._checks import shown
 from .._grid.progress import progress_line
 from .._io import InputError, read_heads
-from .._report.make import default_lengths, report
+from .._report.make import report
 from .._report.page import check_free
 from .._report.result import Report, ReportPair
 from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of

@@ -130,7 +130,7 @@ def _legend(options: argparse.Namespace) -> str:
     return (
         f"Model: {_where(options)}. E[H] and E[lse] are in {options.unit}.\n"
         f"invariant beta keeps the entropy of n0 = {as_number(options.n0)} keys at beta 1;\n"
-        "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
+        "'-': out of reach of n keys. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
     )
 
 

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._checks import meant, shown
+from .._clone import studies_folder
 from .._grid.part import still_missing
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from .._io import InputError
 from .._tables.text import counted, duration, to_text
 from ._options import PART_HELP, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input, left_out
+from ._program import program
 
 if TYPE_CHECKING:
     from ..experiments import Study, TrainingResult, Verdict
 
 _LISTED = """\
-The time is that of the stored run, which attnscale train NAME --judge full shows.
-attnscale train NAME --list lists the models of one study."""
+The time is that of the stored run, which {name} train NAME --judge full shows; on a GPU in plain PyTorch.
+{name} train NAME --list lists the models of one study."""
 
 _OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay in float32"
 
@@ -67,9 +69,10 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> Answer:
     """Train the models of a study, and return the table."""
+    _check_mode(options)
+    _check_place(options.study)
     with bad_input("", ImportError):
         from .. import experiments
-    _check_mode(options)
     with bad_input():
         if options.study is None:
             return _list_all(options)
@@ -122,6 +125,13 @@ def _check_mode(options: argparse.Namespace) -> None:
         raise InputError(f"{modes[0]} and {modes[1]} exclude each other")
     for mode in modes:
         left_out(options, mode, _MODES[mode[2:]])
+
+
+def _check_place(study: str | None) -> None:
+    """Refuse the name of a study outside of a clone before torch is imported, which takes seconds."""
+    if study is None or ".py" not in study:
+        with bad_input():
+            studies_folder()
 
 
 def _train(study: Study, options: argparse.Namespace, show: Any) -> TrainingResult:
@@ -196,10 +206,10 @@ def _list_all(options: argparse.Namespace) -> Answer:
         raise InputError("STUDY must be a file, FILE.py, or a name that --list shows, got none")
     found = {name: experiments.find(name) for name in experiments.names()}
     rows = [(name, _sentence(each.question), _usual_time(each)) for name, each in found.items()]
-    text = to_text(("study", "question", "a model takes"), rows)
+    text = to_text(("study", "question", "a model took"), rows, width=100)
     report = {name: each.question for name, each in found.items()}
     flat = [{"study": name, "question": question} for name, question in report.items()]
-    return Answer(f"{text}\n\n{_LISTED}", flat, report=report)
+    return Answer(f"{text}\n\n{_LISTED.format(name=program())}", flat, report=report)
 
 
 def _announce(study: Study, options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .._checks import choose, shown
+from .._clone import studies_folder
 from ._design import Design, Variable
 from ._registration import write_registration
 from ._result import TrainingResult
@@ -195,9 +196,6 @@ class Study(Design):
 # ---- in a file, or by its name among those of a clone of the repository --------------------------
 
 
-_STUDIES = Path("notebooks", "studies")  # in a clone
-
-
 def names() -> tuple[str, ...]:
     """The names of the studies in ``notebooks/studies`` of the clone that the working directory is in.
 
@@ -206,7 +204,7 @@ def names() -> tuple[str, ...]:
     ValueError
         If the working directory is in no clone of the repository.
     """
-    return tuple(sorted(path.stem for path in _folder().glob("[a-z]*.py")))
+    return tuple(sorted(path.stem for path in studies_folder().glob("[a-z]*.py")))
 
 
 def find(study: str | os.PathLike[str]) -> type[Study]:
@@ -234,7 +232,7 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
         if not path.is_file():
             raise ValueError(f"study must be a file, got {str(path)!r}, which there is not")
     else:
-        path = _folder() / f"{choose('study', file, names())}.py"
+        path = studies_folder() / f"{choose('study', file, names())}.py"
     module = _module(path.resolve())
     own = {
         name: each
@@ -249,18 +247,6 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
             f"study must be a file with one class of attnscale.experiments.Study, got {len(own)}{named}"
         )
     return next(iter(own.values()))
-
-
-def _folder() -> Path:
-    """The folder of the clone's studies."""
-    here = Path.cwd()
-    for each in (here, *here.parents):
-        if (each / _STUDIES / "__init__.py").is_file():
-            return each / _STUDIES
-    raise ValueError(
-        "study must be a file, FILE.py, or the name of one in the repository's notebooks/studies where the "
-        f"working directory is in a clone of it, and {str(here)!r} is in none"
-    )
 
 
 def _module(path: Path) -> ModuleType:

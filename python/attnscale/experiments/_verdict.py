@@ -237,6 +237,7 @@ def crossed_means(values: ArrayLike, files: ArrayLike) -> NDArray[np.float64]:
 #: The share of runs in which the smallest visible difference would be seen.
 POWER = 0.8
 #: What a verdict says of a run of the small config.
+_NEEDED = {"all": "all must hold", "any": "one must hold"}
 _ABOUT_REDUCED = "; the reduced config, a test cell: no evidence for or against the claims"
 
 
@@ -371,7 +372,7 @@ class Verdict:
         parts = [f"{self.experiment}, {status}{_ABOUT_REDUCED if self.reduced else ''}"]
         where = " in a test cell" if self.reduced else ""
         for claim in self.claims:
-            said = f"{claim.outcome}{where}: {claim.text} (needs {claim.needs})"
+            said = f"{claim.outcome}{where}: {claim.text} ({_NEEDED[claim.needs]})"
             parts += ["", said, _table(claim.findings)]
         count = sum(len(each.findings) for each in self.claims)
         closing = (

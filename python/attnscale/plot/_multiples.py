@@ -253,7 +253,8 @@ def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axe
             width = max(3.0 - index, 1.2)  # a law that lies on another leaves it visible on both sides
             ax.plot(n, values, color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=width)
             lines.append(Named(n, values, " =\n".join(spelled[i] for i in group), look.colour))
-        middle = np.nanquantile(heads, [0.1, 0.9], axis=0).ravel() if np.isfinite(heads).any() else [1.0]
+        known = heads[:, np.isfinite(heads).any(0)]
+        middle = np.nanquantile(known, [0.1, 0.9], axis=0).ravel() if known.size else [1.0]
         shown_values = np.concatenate([*(np.ravel(line.y) for line in lines), middle])
         low, high = 0.95 * np.nanmin(shown_values), 1.05 * np.nanmax(shown_values)
         ax.set_ylim(low, high)

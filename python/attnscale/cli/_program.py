@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The words that run this program, for lines that say what to run next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+_NAME = "attnscale"
+
+
+def program(*, anywhere: bool = False) -> str:
+    """How the caller's shell runs this program: its name, or its path where the name leads elsewhere.
+
+    Parameters
+    ----------
+    anywhere : bool, default False
+        Whether the words are for other working directories, too: then a path is absolute.
+
+    Examples
+    --------
+    >>> program()  # not run as a command here
+    'attnscale'
+    """
+    given = Path(sys.argv[0])
+    if given.name == "__main__.py":  # python -m attnscale
+        found = shutil.which("python")
+        on_path = found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)
+        return f"{'python' if on_path else shlex.quote(sys.executable)} -m {_NAME}"
+    if given.name != _NAME or _is_on_path(given):
+        return _NAME
+    return shlex.quote(os.path.abspath(given) if anywhere else sys.argv[0])
+
+
+def activation() -> str | None:
+    """The command after which the name alone is enough; None where it is so already, or nothing does that."""
+    given = Path(sys.argv[0])
+    script = given.with_name("activate")
+    if given.name != _NAME or _is_on_path(given) or not script.is_file():
+        return None
+    return f". {shlex.quote(str(script))}"
+
+
+def _is_on_path(given: Path) -> bool:
+    """Whether a shell finds this program by its name."""
+    found = shutil.which(_NAME)
+    return found is not None and given.exists() and os.path.samefile(found, given)

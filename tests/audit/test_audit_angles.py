@@ -176,8 +176,9 @@ CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "high_freq_factor",
     ),
     ("qwen2", {"rope_scaling": YARN}, {"rope_scaling": {**YARN, "beta_fast": 8}}, "beta_fast"),
-    ("glm", {"partial_rotary_factor": 0.5}, {"partial_rotary_factor": 0.25}, "channels turn"),
-    ("gpt_neox", {"rotary_pct": 0.5}, {"rotary_pct": 1.0}, "channels turn"),
+    ("glm", {"partial_rotary_factor": 0.5}, {"partial_rotary_factor": 0.25}, "partial_rotary_factor"),
+    ("gpt_neox", {"rotary_pct": 0.5}, {"rotary_pct": 0.25}, "rotary_pct"),
+    ("gptj", {"rotary_dim": 32}, {"rotary_dim": 64}, "rotary_dim"),
     (
         "phi3",
         {"rope_scaling": LONG, "original_max_position_embeddings": 4096},

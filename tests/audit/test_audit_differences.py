@@ -69,7 +69,7 @@ def test_how_many_channels_are_rotated() -> None:
     half, quarter = (resolve({**LLAMA, "model_type": "glm", "rope_parameters": rope}) for rope in ropes)
     only, angles = half.differences(quarter)
     assert (only.what, only.here, only.there) == ("channels", "64 of 128 rotated", "32 of 128 rotated")
-    assert angles.keys_here[-1] == "64 of 128 channels turn"
+    assert angles.keys_here[-1] == "rope_parameters.partial_rotary_factor = 0.5 (64 of 128 channels turn)"
 
 
 def test_kinds_of_layers_do_not_split_those_that_are_alike() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import struct
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import attnscale as at
+import numpy as np
 import pytest
 from attnscale.audit._rules.llama_cpp_table import ARCHITECTURES, OTHER_KEYS, SCORE_KEYS
 from attnscale.cli import main
-from audit_configs import yarn
+from audit_configs import resolve, typed, yarn
 
 from tools.audit import quietly
 
@@ -306,6 +308,57 @@ def test_every_key_is_used_or_named(tmp_path: Path, kind: str) -> None:
             changed = str(error)
             assert spelled in changed
         assert changed != plan, spelled
+
+
+def with_tensors(content: bytes, *names: str) -> bytes:
+    """The file with the descriptions of tensors of one number each behind its keys."""
+    infos = b"".join(text(name) + struct.pack("<IQIQ", 1, 1, 0, 0) for name in names)
+    return content[:8] + struct.pack("<Q", len(names)) + content[16:] + infos
+
+
+def test_frequencies_in_tensors_are_not_taken_for_plain_ones(tmp_path: Path) -> None:
+    """As of Llama 3.1, whose scaling llama.cpp's converter writes into a tensor."""
+    file = tmp_path / "model.gguf"
+    keys = sizes(rope__freq_base=500000.0)
+    file.write_bytes(with_tensors(header("llama", **keys), "token_embd.weight", "rope_freqs.weight"))
+    (only,) = quietly(file).differences(plan_of(tmp_path, "llama", **keys))
+    assert only.what == "angles"
+    assert only.here == "they are in rope_freqs.weight, a tensor of the file"
+    file.write_bytes(with_tensors(header("llama", **keys), "token_embd.weight"))
+    assert quietly(file).differences(plan_of(tmp_path, "llama", **keys)) == ()
+    file.write_bytes(with_tensors(header("llama", **keys), "rope_freqs.weight")[:-20])
+    with pytest.raises(at.audit.ConfigError, match="the header is cut"):
+        at.audit.resolve(file)
+
+
+def test_a_file_and_the_config_that_it_was_made_from(tmp_path: Path) -> None:
+    keys = sizes(**_YARN, rope__freq_base=1e6, context_length=131072)
+    config = typed("qwen2", hidden_size=4096, num_attention_heads=32, num_hidden_layers=4, rope_theta=1e6)
+    config |= {"max_position_embeddings": 131072, "use_sliding_window": False}
+    scaling_ = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    plan = plan_of(tmp_path, "qwen2", **keys)
+    assert plan.differences(resolve({**config, "rope_scaling": scaling_})) == ()
+    found = plan.differences(resolve({**config, "rope_theta": 10000.0, "rope_scaling": scaling_}))
+    assert [each.what for each in found] == ["angles"]
+    assert found[0].keys_here[0] == "rope.freq_base = 1000000.0"
+
+
+def test_any_value_of_any_key_ends_in_a_plan_or_a_value_error(tmp_path: Path) -> None:
+    """A seeded sample of values of the wrong kind and size."""
+    random = np.random.default_rng(5)
+    strange = (0, 1, 2**31, 3.5, -1.0, 1e30, True, "yarn", "", [0, 0], [1.0], [True, False], 5, 64, 4096)
+    names = ["block_count", "embedding_length", "attention__head_count", *_EVERY]
+    plans = 0
+    for _ in range(120):
+        kind = str(random.choice(_NAMES.split()))
+        keys = {**sizes(), **{name: _EVERY[name] for name in random.choice(list(_EVERY), 5)}}
+        for name in random.choice(names, 3):
+            keys[str(name)] = strange[random.integers(len(strange))]
+        with contextlib.suppress(ValueError):
+            plan = plan_of(tmp_path, kind, **keys)
+            plan.differences(plan_of(tmp_path, "llama", **sizes()))
+            plans += 1
+    assert plans > 30
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

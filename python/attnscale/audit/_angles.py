@@ -53,9 +53,25 @@ class Rotation:
     keys: tuple[str, ...] = field(default=(), compare=False)
 
     def frequencies(self, length: int = 1) -> NDArray[np.float64] | None:
-        """Radians by which each pair of channels turns from a position to the next, in a text of this length.
+        """Radians by which each pair of channels turns from one position to the next.
 
-        None if the config does not say them.
+        Parameters
+        ----------
+        length : int
+            Tokens of the text; some types of scaling turn otherwise in long texts.
+
+        Returns
+        -------
+        ndarray, shape (rotated / 2,), or None
+            float64; None if the config does not say the frequencies.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> plan = at.audit.resolve({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8,
+        ...                          "num_hidden_layers": 1, "rope_theta": 10000.0})
+        >>> plan[0].rotation.frequencies().round(6).tolist()
+        [1.0, 0.1, 0.01, 0.001]
         """
         if self.unread or self.base is None or self.kind not in _SCALED:
             return None
@@ -214,14 +230,8 @@ def angle_difference(
     Where one of two layers has more pairs, the others are compared.
     """
     reach = limit if window is None else min(limit, window)
-    lengths = {0: 1}
-    for rotation in (mine, theirs):
-        given = dict(rotation.parameters)
-        lengths |= {
-            int(given[name]): int(given[name]) + 1 for name in ("original", "longest") if name in given
-        }
-    for beyond, length in sorted(lengths.items()):
-        at = limit if beyond else length
+    for beyond in sorted({0, *_switches(mine), *_switches(theirs)}):
+        at = limit if beyond else 1
         here, there = mine.frequencies(at), theirs.frequencies(at)
         if here is None or there is None or beyond >= limit:
             continue
@@ -233,3 +243,10 @@ def angle_difference(
             numbers = float(here[most]), float(there[most])
             return AngleDifference(int(differs.sum()), count, most, *numbers, beyond, reach, (here, there))
     return None
+
+
+def _switches(rotation: Rotation) -> list[int]:
+    """Lengths of texts above which the frequencies may be others."""
+    given = dict(rotation.parameters)
+    found = [given[name] for name in ("original", "longest") if isinstance(given.get(name), (int, float))]
+    return [int(each) for each in found if 0 < each < 2**63]

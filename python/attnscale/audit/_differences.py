@@ -43,6 +43,8 @@ class Difference:
         What the one plan says and what the other, at that position.
     keys_here, keys_there : tuple of str
         The keys of the configs that this comes from, with their values.
+    angles : AngleDifference or None
+        What differs in the angles, if their frequencies are known.
     """
 
     layers: tuple[int, ...]

@@ -44,7 +44,7 @@ from .llama_cpp_table import OTHER_KEYS, SCORE_KEYS, WITHOUT_EFFECT, Sliding
 
 
 def family_of(keys: Keys) -> Family:
-    """The rules of the architecture that a file names; those of most if it is not on record."""
+    """The rules of the architecture that a file names, or of a plain one if it is not on record."""
     return Family(
         types=(),
         head_dim=head_dim,

@@ -23,7 +23,7 @@ WINDOWS = ("sliding_attention", "chunked_attention")
 
 
 def row_of(keys: Keys) -> Architecture:
-    """The row of the architecture that a file names; that of most where there is none."""
+    """The row of the architecture that a file names, or the row of a plain one."""
     return ARCHITECTURES.get(keys.architecture, Architecture())
 
 
@@ -108,7 +108,7 @@ class Factors(NamedTuple):
     Attributes
     ----------
     own : float
-        That of YaRN with its weights; 1 without YaRN.
+        YaRN's factor, with its weights; 1 without YaRN.
     stated : float
         rope.scaling.attn_factor.
     growth : float

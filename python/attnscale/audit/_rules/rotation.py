@@ -8,12 +8,13 @@ from typing import Any
 
 from .._angles import Rotation
 from .family import Layer, Rope
+from .llama_cpp_rope import WINDOWS
 
 #: Bases of layers with a window, and of the others, where they stand beside the parameters.
 _OF_WINDOWS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _OF_ALL = ("rope_theta", "rotary_emb_base", "rotary_base", "global_rope_theta")
 
-#: Those that a config class reads, by its spelling of the parameters: of full layers, and of sliding ones.
+#: Keys that a config class reads, by its spelling of the parameters: for full layers, and for sliding ones.
 _BESIDE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "over full attention": (("rope_theta",), ("rope_local_base_freq",)),
     "over every kind": (("global_rope_theta",), ("local_rope_theta",)),
@@ -69,9 +70,22 @@ def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotati
     if layer.keys.architecture and layer.keys.get("tensors of frequencies"):
         unread = f"they are in {', '.join(layer.keys.get('tensors of frequencies'))}, a tensor of the file"
     if rotated < head_dim:
-        keys.append(f"{rotated} of {head_dim} channels turn")
+        keys.append(_share(layer, rope, f"{rotated} of {head_dim} channels turn"))
     ordered = tuple(sorted((name, _hashable(value)) for name, value in given.items()))
     return Rotation(rope.kind, base, rotated, head_dim, ordered, unread, tuple(keys))
+
+
+def _share(layer: Layer, rope: Rope, turned: str) -> str:
+    """How many channels turn, and the key that says so, if one does."""
+    keys, name = layer.keys, "partial_rotary_factor"
+    if rope.parameters.get(name) is not None and not keys.architecture:
+        return f"{rope.name}.{name} = {rope.parameters[name]} ({turned})"
+    names = [*keys.share_keys, "rotary_dim", "qk_rope_head_dim"]
+    if keys.architecture:
+        ending = "_swa" if keys.has("rope.dimension_count_swa") and layer.kind in WINDOWS else ""
+        names = [f"rope.dimension_count{ending}"]
+    found = next((each for each in names if keys.get(each) is not None), None)
+    return turned if found is None else f"{keys.origin(found)} ({turned})"
 
 
 def _parameters(layer: Layer, rope: Rope) -> tuple[dict[str, Any], list[str]]:
@@ -169,7 +183,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_hashable, value))
+    return str(value) if isinstance(value, dict) else value
 
 
 def _short(value: Any) -> str:

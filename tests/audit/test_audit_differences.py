@@ -35,7 +35,8 @@ def test_a_revision_of_a_config() -> None:
 def test_the_config_of_training_against_that_of_serving() -> None:
     """YaRN is put into the config to serve longer texts than the model was trained on."""
     trained = resolve({**QWEN25, "rope_scaling": None})
-    (only,) = trained.differences(resolve(QWEN25))
+    only, angles = trained.differences(resolve(QWEN25))
+    assert (only.what, angles.what) == ("rotated", "angles")
     assert only.ratio == pytest.approx(yarn(4) ** -2, rel=1e-12)
     assert only.keys_here == ()
     assert "rope_scaling" in only.keys_there[0]
@@ -66,8 +67,9 @@ def test_how_many_channels_are_rotated() -> None:
     """Both have channels of both kinds, and the same multipliers on them: only their number differs."""
     ropes = ({"rope_type": "default", "partial_rotary_factor": share} for share in (0.5, 0.25))
     half, quarter = (resolve({**LLAMA, "model_type": "glm", "rope_parameters": rope}) for rope in ropes)
-    (only,) = half.differences(quarter)
+    only, angles = half.differences(quarter)
     assert (only.what, only.here, only.there) == ("channels", "64 of 128 rotated", "32 of 128 rotated")
+    assert angles.keys_here[-1] == "rope_parameters.partial_rotary_factor = 0.5 (64 of 128 channels turn)"
 
 
 def test_kinds_of_layers_do_not_split_those_that_are_alike() -> None:
@@ -97,7 +99,8 @@ def test_compare_finds_the_first_position() -> None:
     assert difference.here / difference.there == pytest.approx(1.0693147180559945)
     assert at.audit.compare(other, plain, up_to=100_000) == other.differences(plain, up_to=100_000) == ()
     assert "differs from i = 100000 on" in str(difference)
-    (layers,) = at.audit.compare(plain, resolve(LLAMA))
+    (layers,) = at.audit.compare(plain, resolve({**LLAMA, "rope_theta": 1e6}))  # the base of Ministral 3
     assert (layers.what, layers.here, layers.there) == ("layers", 34, 4)
-    first, second = at.audit.compare(resolve({**LLAMA, "rope_scaling": YARN}), plain)
-    assert (first.what, second.layers, second.what) == ("layers", (0, 1, 2, 3), "rotated")
+    found = at.audit.compare(resolve({**LLAMA, "rope_scaling": YARN}), plain)
+    assert [each.what for each in found] == ["layers", "rotated", "angles"]
+    assert found[1].layers == (0, 1, 2, 3)

@@ -84,6 +84,14 @@ def test_the_page_gives_the_hook_that_there_is() -> None:
     assert (local["entry"], local["require_serial"]) == (hook["entry"], hook["require_serial"])
 
 
+def test_the_page_names_no_address_that_does_not_exist() -> None:
+    """The workflow installs what pip wheel makes of a clone."""
+    for file in (PAGE, WORKFLOW):
+        assert "OWNER" not in file.read_text(encoding="utf-8")
+    assert "wheels/attnscale-*.whl" in steps()["Install"]
+    assert "--wheel-dir wheels" in PAGE.read_text(encoding="utf-8")
+
+
 def steps() -> dict[str, str]:
     """What the steps of the workflow run, by their names."""
     workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
@@ -115,6 +123,10 @@ def test_the_workflow_compares_training_and_serving(place: Path) -> None:
     done = bash(place, script)
     assert done.returncode == 3
     assert "differs from i = 0 on" in done.stdout
+    write(place, "served", {**LLAMA, "rope_theta": 500000.0})
+    done = bash(place, script)
+    assert done.returncode == 3
+    assert "from rope_theta = 10000.0 (default of llama) here, rope_theta = 500000.0 there" in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -148,7 +160,13 @@ def test_the_table_of_the_page(tmp_path: Path) -> None:
 def test_what_the_page_of_one_checkpoint_shows(tmp_path: Path) -> None:
     file = write(tmp_path, "ministral", MINISTRAL)
     page = (PAGE.parent / "audit-a-checkpoint.md").read_text(encoding="utf-8")
-    plan, framework, learned = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    plan, angles, framework, learned = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8192
+    config = {**LLAMA, "num_hidden_layers": 32, "rope_theta": 500000.0, "rope_scaling": scaling}
+    one = write(tmp_path, "llama", config)
+    other = write(tmp_path, "other", {**config, "rope_theta": 10000.0, "rope_scaling": None})
+    assert angles == bash(tmp_path, f"attnscale audit {one} --against {other}").stdout
     assert plan in bash(tmp_path, f"attnscale audit {file}").stdout
     assert framework == bash(tmp_path, f"attnscale audit {file} --against-framework vllm").stdout
     assert f"  s: {RULES[0].meaning}" in learned  # its numbers are of a checkpoint that is not here

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attnscale as at
@@ -273,3 +274,22 @@ def test_layers_by_number() -> None:
     assert plan[np.int64(2)].index == 2
     with pytest.raises(IndexError, match="layer must be between 0 and 60, got 61"):
         plan[61]
+
+
+def test_layers_are_named_by_what_is_left_out_and_keys_by_the_file() -> None:
+    """Gemma 3: every sixth layer is full; the file has no entries by kind of layer, so none is named."""
+    config = typed(
+        "gemma3_text",
+        hidden_size=2560,
+        num_attention_heads=8,
+        num_hidden_layers=34,
+        head_dim=256,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    )
+    text = resolve(config).explain()
+    assert re.search(r"^all but 5, 11, 17, \.\.\., 29 +0\.0625 ", text, re.M)
+    assert re.search(r"^5, 11, 17, \.\.\., 29 +0\.0625 ", text, re.M)
+    assert "note: rope_scaling: type linear, factor = 8.0: it changes angles" in text
+    assert "full_attention" not in text
+    usual = resolve(typed("gemma4_text", num_hidden_layers=12)).explain()
+    assert "rope_parameters (default of gemma4_text): type proportional" in usual

@@ -11,6 +11,7 @@
 import sys
 from types import ModuleType
 
+from ._angles import AngleDifference, AngleGap, Rotation
 from ._differences import Difference, Differences
 from ._keys import TRANSFORMERS, ConfigError
 from ._layer import LayerPlan, PlanError, Term
@@ -24,6 +25,8 @@ __all__ = [
     "FRAMEWORKS",
     "SCHEMA",
     "TRANSFORMERS",
+    "AngleDifference",
+    "AngleGap",
     "AuditWarning",
     "ConfigError",
     "Defect",
@@ -34,6 +37,7 @@ __all__ = [
     "Learned",
     "LearnedScales",
     "PlanError",
+    "Rotation",
     "ScalePlan",
     "Term",
     "as_framework",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._tables.tabled import Labelled, Sheet, Tabled
 from .._tables.text import counted, grouped
+from ._angles import AngleDifference, AngleGap, Rotation, angle_difference
 from ._layer import Channels, LayerPlan
 from ._text import named, ranges
 
@@ -33,13 +34,17 @@ class Difference:
         "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (what
         multiplies it), "window" (the most keys of a query), "sink", "refusal",
         "padding counts" (in positions), "channels" (how many, and how many of them rotary positions turn),
-        "norm" (of q and k), "kind" (of the layer, as "sliding_attention") or "layers" (how many).
+        "norm" (of q and k), "kind" (of the layer, as "sliding_attention"), "layers" (how many), "angles"
+        (of rotary positions, in rad from one position to the next, of the pair of channels that differs
+        most) or "pairs" (which channels rotary positions turn together, and along which axis).
     first_position : int or None
         The first position with another multiplier; None for what does not depend on the position.
     here, there : float, bool, str, int or None
         What the one plan says and what the other, at that position.
     keys_here, keys_there : tuple of str
         The keys of the configs that this comes from, with their values.
+    angles : AngleDifference or None
+        What differs in the angles, if their frequencies are known.
     """
 
     layers: tuple[int, ...]
@@ -49,6 +54,49 @@ class Difference:
     there: Any
     keys_here: tuple[str, ...] = ()
     keys_there: tuple[str, ...] = ()
+    angles: AngleDifference | None = field(default=None, repr=False, compare=False)
+
+    def gaps(self, distances: Iterable[int] = ()) -> tuple[AngleGap, ...]:
+        """How far the angles of two positions of a head differ, by the distance of the positions.
+
+        Parameters
+        ----------
+        distances : iterable of int
+            In tokens; by default 1, 64 and 4096, as far as the layer sees.
+
+        Returns
+        -------
+        tuple of AngleGap
+            The distance, how many pairs of channels differ by 0.1 rad or more, the largest difference in
+            rad, and the mean cosine of the differences; empty for what is not in the angles.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+        ...           "num_hidden_layers": 32, "rope_theta": 500000.0}
+        >>> plans = [at.audit.resolve({**config, "rope_theta": theta}) for theta in (500000.0, 10000.0)]
+        >>> plans[0].differences(plans[1])[0].gaps([64])[0].pairs
+        44
+        """
+        return () if self.angles is None else self.angles.gaps(tuple(distances))
+
+    def to_dict(self, distances: Iterable[int] = ()) -> dict[str, Any]:
+        """The difference in types that JSON has, with the angles at some distances.
+
+        Parameters
+        ----------
+        distances : iterable of int
+            As for :meth:`gaps`.
+
+        Examples
+        --------
+        >>> Difference((0,), "sink", None, True, False).to_dict()["there"]
+        False
+        """
+        fields = {name: value for name, value in vars(self).items() if name != "angles"}
+        lists = {name: list(fields[name]) for name in ("layers", "keys_here", "keys_there")}
+        return {**fields, **lists, "angles": [gap._asdict() for gap in self.gaps(distances)]}
 
     @property
     def ratio(self) -> float | None:
@@ -68,6 +116,8 @@ class Difference:
 
     def __str__(self) -> str:
         where = f"layers {named(list(self.layers))}, " if self.layers else ""
+        if self.angles is not None:
+            return f"{where}angles: {self.angles}"
         if self.first_position is None:
             return f"{where}{self.what}: {_said(self.here)} here, {_said(self.there)} there"
         ratio = "" if self.ratio is None else f" ({self.ratio:.4f} times)"
@@ -124,13 +174,35 @@ class Differences(Tabled, tuple[Difference, ...]):
             )
             for each in self
         ]
-        notes = tuple(f"  layers {named(list(each.layers))}: {each.source}" for each in self if each.source)
+        notes = tuple(
+            f"  layers {named(list(each.layers))}: {line}"
+            for each in self
+            for line in (*filter(None, [str(each.angles or ""), each.source]), *gap_lines(each))
+        )
         return Sheet(
             counted(len(self), "difference"),
             ("layers", "what", "from i", "here", "there", "ratio"),
             rows,
             notes,
         )
+
+
+def gap_lines(each: Difference, distances: Iterable[int] = ()) -> list[str]:
+    """How far the angles differ, a line for each distance."""
+    pairs = 0 if each.angles is None else each.angles.pairs
+    return [
+        f"two positions {gap.distance} apart: {gap.pairs} of {pairs} pairs differ by 0.1 rad or more, "
+        f"one of them by {gap.largest:.3g} rad; mean cosine {gap.cosine:.3f}"
+        if gap.pairs
+        else f"two positions {gap.distance} apart: no pair differs by 0.1 rad; mean cosine {gap.cosine:.3f}"
+        for gap in each.gaps(distances)
+    ]
+
+
+def in_angles_alone(found: Iterable[Difference]) -> bool:
+    """Whether there are differences, and all of them are in the angles."""
+    kinds = {each.what for each in found}
+    return bool(kinds) and kinds <= {"angles", "pairs"}
 
 
 def _objects(values: list[Any]) -> Any:
@@ -166,7 +238,9 @@ def _without_what_is_alike(pair: tuple[LayerPlan, LayerPlan]) -> tuple[LayerPlan
     mine, theirs = pair
     without: dict[str, Any] = {"index": 0}
     without |= {"kind": ""} if mine.kind == theirs.kind else {}
-    without |= {"window": None, "window_key": ""} if mine.window == theirs.window else {}
+    turned_alike = mine.rotation == theirs.rotation  # else how far a layer sees is of interest
+    without |= {"rotation": None} if turned_alike else {}
+    without |= {"window": None, "window_key": ""} if turned_alike and mine.window == theirs.window else {}
     return replace(mine, **without), replace(theirs, **without)
 
 
@@ -174,8 +248,8 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
     def differing(what: str, field: str, *key: str) -> list[Difference]:
         """The difference in a field, with what another field says of the key that it comes from."""
         here, there = (getattr(each, field) for each in (mine, theirs))
-        keys = [tuple(filter(None, (getattr(each, name),))) for name in key for each in (mine, theirs)]
-        return [] if here == there else [Difference(layers, what, None, here, there, *keys)]
+        keys = [tuple(getattr(each, name) for name in key if getattr(each, name)) for each in (mine, theirs)]
+        return [] if here == there else [Difference(layers, what, None, here, there, keys[0], keys[1])]
 
     found = differing("kind", "kind")
     if mine.refusal is not None or theirs.refusal is not None:
@@ -188,6 +262,9 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
     for channels in mine.channel_kinds:
         if channels in theirs.channel_kinds:
             found += _multipliers(layers, mine, theirs, channels, limit)
+    if mine.rotation is not None and theirs.rotation is not None:
+        windows = [each for each in (mine.window, theirs.window) if each is not None]
+        found += _angles(layers, mine.rotation, theirs.rotation, limit, min(windows, default=None))
     found += differing("softcap", "softcap", "softcap_key")
     if mine.softcap is not None and theirs.softcap is not None:
         found += _behind_caps(layers, mine, theirs, limit)
@@ -204,13 +281,34 @@ def _multipliers(
     return [Difference(layers, channels, *each, *keys) for each in found]
 
 
+_PAIRING = ("mrope_interleaved", "mrope_section", "rope_interleave", "xdrope_section")
+
+
+def _angles(
+    layers: tuple[int, ...], mine: Rotation, theirs: Rotation, limit: int, window: int | None
+) -> list[Difference]:
+    """The differences of the angles, and of which channels turn together."""
+    from_keys = partial(Difference, layers, keys_here=mine.keys, keys_there=theirs.keys)
+    found = []
+    if mine != theirs and (mine.frequencies() is None or theirs.frequencies() is None):
+        here, there = (each.unread or "as its keys say" for each in (mine, theirs))
+        found.append(from_keys("angles", None, here, there))
+    elif (angles := angle_difference(mine, theirs, limit, window)) is not None:
+        found.append(from_keys("angles", None, angles.here, angles.there, angles=angles))
+    here, there = (
+        ", ".join(f"{name} = {value}" for name, value in each.parameters if name in _PAIRING) or "as usual"
+        for each in (mine, theirs)
+    )
+    return found if here == there else [*found, from_keys("pairs", None, here, there)]
+
+
 def _behind_caps(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
     """The difference of the temperatures behind the soft-cap, if there is one."""
     if not (mine.terms_behind_cap or theirs.terms_behind_cap):
         return []
-    keys = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
+    here, there = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
     found = _first(both_sides("capped score", mine, theirs), limit)
-    return [Difference(layers, "capped score", *each, *keys) for each in found]
+    return [Difference(layers, "capped score", *each, here, there) for each in found]
 
 
 _Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The metadata of a GGUF file as the keys of a config.json; tensors are not read.
+"""The metadata of a GGUF file; tensors are not read.
 
 The format: magic, version, numbers of tensors and of keys, then each key with the type of its value and the
-value (https://github.com/ggml-org/ggml, docs/gguf.md). Names of keys are those of llama.cpp's converter.
+value (https://github.com/ggml-org/ggml, docs/gguf.md). What the keys mean is in ``_rules/llama_cpp.py``.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .._checks import shown
 from .._io import InputError
@@ -21,114 +22,23 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _MOST_KEYS, _KEPT = 100_000, 4096  # keys of a file, and entries of an array that are kept
 
-#: Architectures whose metadata hold all that the scale comes from, and the model type with the same rule.
-_SAME = (
-    "llama",
-    "qwen2",
-    "qwen3",
-    "gemma",
-    "phi3",
-    "granite",
-    "granitemoe",
-    "starcoder2",
-    "olmo2",
-    "cohere2",
-)
-_TYPES = {
-    **dict(zip(_SAME, _SAME, strict=True)),
-    "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe",
-    "gpt-oss": "gpt_oss",
-    "command-r": "cohere",
-    "deepseek2": "deepseek_v3",
-    "mistral3": "ministral3",
-}
+#: The key that names the architecture, which begins the names of the keys of its own.
+ARCHITECTURE = "general.architecture"
 
-#: Keys of an architecture, and what a config.json calls them.
-_NAMES = {
-    "block_count": "num_hidden_layers",
-    "embedding_length": "hidden_size",
-    "context_length": "max_position_embeddings",
-    "attention.head_count": "num_attention_heads",
-    "attention.key_length": "head_dim",
-    "attention.sliding_window": "sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-}
+#: The name here for the names of tensors with frequencies of rotary positions.
+ROPE_TENSORS = "tensors of frequencies"
 
 
 def read_gguf(path: Path) -> dict[str, Any]:
-    """The config of the model in a file.
-
-    An architecture whose scale is not in the metadata (that of Gemma 2 depends on its size in llama.cpp) is
-    no model type that is known: the audit then reads the keys, and warns.
-    """
+    """Keys and values of a file, as they are written there; of an array no more than its first entries."""
     metadata = _metadata(path)
-    kind = metadata.get("general.architecture")
+    kind = metadata.get(ARCHITECTURE)
     if not isinstance(kind, str):
-        raise InputError(f"{path}: general.architecture must be a name, got {shown(kind)}")
-    own = {
-        key.removeprefix(f"{kind}."): value for key, value in metadata.items() if key.startswith(f"{kind}.")
-    }
-    found = {name: own[key] for key, name in _NAMES.items() if key in own}
-    heads = found.get("num_attention_heads")
-    if isinstance(heads, list):
-        found["num_attention_heads"] = max(heads, default=0)
-        if len(set(heads)) > 1 and "head_dim" not in found:
-            raise InputError(f"{path}: attention.head_count differs by layer, and there is no key_length")
-    scale = own.get("attention.scale")
-    if kind.startswith("granite"):
-        found["attention_multiplier"] = scale or None
-    elif scale is not None:
-        found["attention_scale"] = scale
-    if kind == "deepseek2":
-        found |= _latent(own)
-    elif all(isinstance(found.get(name), int) for name in ("hidden_size", "num_attention_heads")):
-        found.setdefault("head_dim", found["hidden_size"] // max(found["num_attention_heads"], 1))
-    rotated = own.get("rope.dimension_count")
-    if kind == "phi3" and isinstance(rotated, int) and found.get("head_dim"):
-        found["partial_rotary_factor"] = rotated / found["head_dim"]
-    rope = _rope(kind, own)
-    # What a file does not say is off in llama.cpp, where a model type of transformers may have it by default.
-    positions = {"rope_parameters": {"rope_type": "default", **rope}, "rope_scaling": None}
-    return {"model_type": _TYPES.get(kind, f"{kind} of GGUF"), **found, **positions}
-
-
-def _latent(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The channels of a latent head; older files have their number in the place of the latent's."""
-    rotated = own.get("rope.dimension_count", 0)
-    whole = own.get("attention.key_length_mla", own.get("attention.key_length", 0))
-    return {"qk_rope_head_dim": rotated, "qk_nope_head_dim": whole - rotated}
-
-
-def _rope(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of rotary positions, with what YaRN puts on the score."""
-    names = {
-        "type": "rope_type",
-        "factor": "factor",
-        "original_context_length": "original_max_position_embeddings",
-    }
-    found = {name: own[f"rope.scaling.{key}"] for key, name in names.items() if f"rope.scaling.{key}" in own}
-    if found.get("rope_type") == "none":
-        del found["rope_type"]
-    for key in ("attn_factor", "yarn_attn_factor"):
-        factor = own.get(f"rope.scaling.{key}", 1.0)
-        if factor != 1:  # of YaRN it was written with the rule's own factor in it, and without
-            found["attention_factor" if found.get("rope_type") == "longrope" else key] = factor
-    weight = own.get("rope.scaling.yarn_log_multiplier")
-    if weight:  # 0.1 mscale_all_dim for latent attention
-        found |= dict.fromkeys(
-            ("mscale", "mscale_all_dim"), round(10 * weight, 6) if kind == "deepseek2" else weight
-        )
-    if own.get("attention.temperature_scale"):
-        found["llama_4_scaling_beta"] = own["attention.temperature_scale"]
-        if "attention.temperature_length" in own:
-            found["original_max_position_embeddings"] = own["attention.temperature_length"]
-    return found
+        raise InputError(f"{path}: {ARCHITECTURE} must be a name, got {shown(kind)}")
+    return metadata
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """Keys and values; of an array no more than its first entries."""
     try:
         with path.open("rb") as stream:
             if stream.read(4) != b"GGUF":
@@ -151,10 +61,24 @@ class _Reader:
         version = self.number("I")
         if version not in (2, 3):
             raise InputError(f"{self.path}: the version of GGUF must be 2 or 3, little endian, got {version}")
-        _, count = self.number("Q"), self.number("Q")
+        tensors, count = self.number("Q"), self.number("Q")
         if count > _MOST_KEYS:
             raise InputError(f"{self.path}: the header must have at most {_MOST_KEYS} keys, got {count}")
-        return {self.string(): self.value(self.number("I")) for _ in range(count)}
+        found = {self.string(): self.value(self.number("I")) for _ in range(count)}
+        if (named := self.rope_tensors(tensors)) and isinstance(kind := found.get(ARCHITECTURE), str):
+            found[f"{kind}.{ROPE_TENSORS}"] = named
+        return found
+
+    def rope_tensors(self, count: int) -> list[str]:
+        """The names of the tensors that hold frequencies of rotary positions, up to the first few."""
+        self.check(24 * count)
+        found = []
+        for _ in range(count):
+            name = self.string()
+            self.skip(8 * self.number("I") + 12)  # sizes, type and place
+            if "rope_f" in name:
+                found.append(name)
+        return found[:3]
 
     def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
@@ -166,7 +90,8 @@ class _Reader:
             size = struct.calcsize(_SCALARS[inner])
             start = self.skip(count * size)
             kept = min(count, _KEPT)
-            return list(struct.unpack(f"<{kept}{_SCALARS[inner]}", self.content[start : start + kept * size]))
+            found = struct.unpack(f"<{kept}{_SCALARS[inner]}", self.content[start : start + kept * size])
+            return [_shortest(each) for each in found] if _SCALARS[inner] == "f" else list(found)
         if inner == _STRING:
             self.check(8 * count)
             self.skip_strings(count)
@@ -191,7 +116,7 @@ class _Reader:
     def number(self, code: str) -> Any:
         size = struct.calcsize(code)
         (found,) = struct.unpack_from(f"<{code}", self.content, self.skip(size))
-        return found
+        return _shortest(found) if code == "f" else found
 
     def string(self) -> str:
         length = self.number("Q")
@@ -211,3 +136,8 @@ class _Reader:
             raise InputError(
                 f"{self.path}: the header is cut: {size} bytes at {self.place} must follow, {left} do"
             )
+
+
+def _shortest(number: float) -> float:
+    """The shortest decimal number that is this one in single precision: 0.1 for 0.10000000149."""
+    return float(str(np.float32(number)))

@@ -16,7 +16,8 @@ import numpy as np
 
 from .._checks import refusal, shown
 from .._io import InputError
-from ._gguf import read_gguf
+from ._gguf import ARCHITECTURE, read_gguf
+from ._rules.llama_cpp_table import ARCHITECTURES
 
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.
 _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
@@ -157,6 +158,9 @@ class Facts:
     layers_block_type: bool = False  # likewise
 
 
+#: Names of GGUF for keys that rules of every model read.
+_GGUF_NAMES = {"num_hidden_layers": "block_count", "max_position_embeddings": "context_length"}
+
 #: A model type that is not known is taken to read what most do.
 _UNKNOWN = Facts(
     reads_head_dim=True, rotates_partly=True, reads_rope_types=True, layer_types=True, layers_block_type=True
@@ -186,10 +190,16 @@ class Keys:
         Model type.
     part : str
         Key of the composite config that ``given`` comes from; empty for the config itself.
+
+    Attributes
+    ----------
+    architecture : str
+        That of llama.cpp, where the keys are those of a GGUF file; else empty.
     """
 
     def __init__(self, given: Mapping[str, Any], kind: str, part: str = "") -> None:
         entry = _defaults()["models"].get(kind, {})
+        self.architecture = ""
         self.given = given
         self.kind = kind
         self.part = part
@@ -206,6 +216,24 @@ class Keys:
         self._renamed: dict[str, str] = entry.get("renamed", {})
         self._common = {own: name for name, own in self._renamed.items()}
         self._own: frozenset[str] = frozenset()  # names that one half of the model has a key of its own for
+
+    @classmethod
+    def of_gguf(cls, metadata: Mapping[str, Any]) -> Keys:
+        """The keys of a GGUF file, those of its architecture without its name before them."""
+        name = metadata[ARCHITECTURE]
+        if not isinstance(name, str):
+            raise ConfigError(f"{ARCHITECTURE} must be a name, got {shown(name)}")
+        row = ARCHITECTURES.get(name)
+        keys = cls({key.removeprefix(f"{name}."): value for key, value in metadata.items()}, "")
+        keys.architecture, keys.known = name, row is not None
+        keys.kind = (row and row.type) or name
+        facts = _defaults()["models"].get(keys.kind, {}).get("facts", ())
+        norms = ("norms_before_rotation", "norms_after_rotation")
+        keys.code = Facts(reads_rope_types=True, **{norm: norm in facts for norm in norms})
+        keys.kind_lists = ()
+        keys._renamed = dict(_GGUF_NAMES)
+        keys.seen.used.add(ARCHITECTURE)
+        return keys
 
     def has_two_halves(self) -> bool:
         """Whether the keys of an encoder and of a decoder are beside each other (BART, T5)."""
@@ -367,6 +395,8 @@ def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, 
     part : str, optional
         The part of a composite config to look at, as "encoder" or "text_config".
     """
+    if ARCHITECTURE in given and part is None:
+        return Keys.of_gguf(given), ()
     kind = _model_type(given, "")
     if part in ("encoder", "decoder") and part not in given and Keys(given, kind).has_two_halves():
         return Keys(given, kind).of_half(part), ()

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._spelling import as_number, spell
 from ..laws import Law
+from ._angles import Rotation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,6 +108,8 @@ class LayerPlan:
         What else is to be known about the layer.
     refusal : str or None
         Why the config does not say the scale, if it does not.
+    rotation : Rotation or None
+        How far rotary positions turn each pair of channels; None without rotary positions.
     """
 
     index: int
@@ -124,6 +127,7 @@ class LayerPlan:
     counts_padding: bool = False
     notes: tuple[str, ...] = ()
     refusal: str | None = None
+    rotation: Rotation | None = None
 
     def __repr__(self) -> str:
         """One line with the factors by their spelling; the plan's explain() says where each comes from."""

@@ -14,12 +14,14 @@ import numpy as np
 from .._checks import shown
 from .._options import hinted
 from ._keys import ConfigError, Keys, check_size, read_config, read_keys
-from ._layer import LayerPlan
+from ._layer import LayerPlan, Term
+from ._rules import llama_cpp
 from ._rules.bases import unscaled
 from ._rules.families import family_of, has_row
 from ._rules.family import Family, Layer
 from ._rules.kinds import NO_SOFTMAX, layer_kinds
 from ._rules.rope import SCALED, rope_of, rope_terms, spelling_of
+from ._rules.rotation import rotation_of
 from ._scale_plan import ScalePlan
 from ._unknown import not_understood
 
@@ -117,7 +119,7 @@ def _plan_of(content: dict[str, Any], part: str | None) -> ScalePlan:
 
 
 def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
-    family = family_of(keys)
+    family = llama_cpp.family_of(keys) if keys.architecture else family_of(keys)
     count = check_size("number of layers", family.count(keys), most=_MOST_LAYERS)
     kinds = layer_kinds(keys, count, family)
     places = [Layer(keys.of_layer(index), index, kind, kinds, family) for index, kind in enumerate(kinds)]
@@ -131,7 +133,12 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
         known=known,
         layers=layers,
         warnings=found,
-        remarks=(*remarks, *family.notes, *angles),
+        remarks=(
+            *remarks,
+            *family.notes,
+            *angles,
+            *(llama_cpp.remarks_of(keys) if keys.architecture else ()),
+        ),
         max_positions=longest if isinstance(longest, int) else None,
         learned_positions=keys.kind in _LEARNED_POSITIONS.split(),
     )
@@ -148,7 +155,10 @@ def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bo
         )
     if not known:
         named = f"model_type {keys.kind!r}" if keys.kind else "a config without model_type"
+        named = f"architecture {keys.architecture!r} of GGUF" if keys.architecture else named
         found.append(f"{named} is not known: the plan is what its keys say, read as in other models")
+    if keys.architecture:
+        return (*found, *llama_cpp.warnings_of(keys))
     reader = "transformers does not read it for this model type, and " if keys.known else ""
     found += [
         f"{name} = {shown(value)} is not understood: {reader}it could change the scale of attention"
@@ -186,14 +196,17 @@ def _layer(layer: Layer) -> LayerPlan:
         terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
         return replace(plan, terms=tuple(terms))
     rotated = family.rotated(layer, head_dim)
-    own = rope_terms(layer, rope)
-    if family.own_rope is not None:
+    plan = replace(plan, rotated=rotated, rotation=rotation_of(layer, rope, rotated, head_dim))
+    own: tuple[Term, ...]
+    if family.own_rope is None:
+        own = rope_terms(layer, rope)
+    else:
         own = () if (term := family.own_rope(layer, rope)) is None else (term,)
     terms += [term for rule in family.rope_extra if (term := rule(layer, rope)) is not None]
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
-        return replace(plan, rotated=rotated, terms=tuple(terms), notes=(note,))
-    return replace(plan, rotated=rotated, terms=(*own, *terms))
+        return replace(plan, terms=tuple(terms), notes=(note,))
+    return replace(plan, terms=(*own, *terms))
 
 
 def _angles_only(layer: Layer) -> str | None:
@@ -208,6 +221,8 @@ def _angles_only(layer: Layer) -> str | None:
 
 def _softcap(layer: Layer) -> tuple[float | None, str]:
     """The soft-cap and the key that it comes from."""
+    if layer.keys.architecture:
+        return llama_cpp.softcap_of(layer.keys)
     for name in layer.family.softcap:
         if layer.keys.get(name) is not None:
             return layer.keys.number(name, above=0), layer.keys.origin(name)

@@ -26,7 +26,9 @@ _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink
 def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
     """A table with a row for layers that are alike, then the keys, then what is to be known."""
     sources = (
-        f"\n  layer {named(numbers)}: {line}" for numbers, layer in groups(layers) for line in _sources(layer)
+        f"\n  layer {named(numbers, len(layers))}: {line}"
+        for numbers, layer in groups(layers)
+        for line in _sources(layer)
     )
     told = [f"\nnote: {text}" for text in remarks] + [f"\nwarning: {text}" for text in warnings]
     return "".join((head, "\n\n", to_text(*layer_table(layers)), "\n\nfrom", *sources, *told))
@@ -34,7 +36,7 @@ def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warn
 
 def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows: one for each factor of layers that are alike."""
-    rows = [row for numbers, layer in groups(layers) for row in _rows(named(numbers), layer)]
+    rows = [row for numbers, layer in groups(layers) for row in _rows(named(numbers, len(layers)), layer)]
     return _HEADER, rows
 
 
@@ -58,8 +60,8 @@ def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
 
 
 def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:
-    """(numbers, layer) of layers that differ in nothing but their number and the name of their kind."""
-    found = grouped(layers, lambda layer: replace(layer, index=0, kind=""))
+    """(numbers, layer) of layers that differ in nothing but number, name of kind and angles."""
+    found = grouped(layers, lambda layer: replace(layer, index=0, kind="", rotation=None))
     return [([each.index for each in alike], layer) for layer, alike in found.items()]
 
 
@@ -88,26 +90,37 @@ def _step(numbers: list[int]) -> int | None:
     return steps.pop() if len(steps) == 1 and len(numbers) > 2 and steps != {1} else None
 
 
-def named(numbers: list[int]) -> str:
-    """Short for increasing numbers, as tables have them for people to read.
+def named(numbers: list[int], total: int | None = None) -> str:
+    """Short for increasing numbers, as tables have them for people to read; `total` is that of all layers.
 
     Examples
     --------
-    >>> named([0, 1, 2, 5]), named([0, 2, 4, 6]), named([3, 7, 11])
-    ('0-2,5', 'even 0-6', 'one in 4: 3-11')
-    >>> named([number for number in range(30) if number % 6 != 5])
-    '0-28 but one in 6: 5-23'
+    >>> named([0, 1, 2, 5]), named([0, 2, 4, 6]), named([3, 7, 11]), named(list(range(3, 40, 4)))
+    ('0-2,5', 'even 0-6', '3, 7, 11', '3, 7, 11, ..., 39')
+    >>> sliding = [number for number in range(30) if number % 6 != 5]
+    >>> named(sliding, 30), named(sliding)
+    ('all but 5, 11, 17, ..., 29', '0-28 but 5, 11, 17, 23')
     """
-    if step := _step(numbers):
-        every = f"one in {step}:" if step > 2 else ("even", "odd")[numbers[0] % 2]
-        return f"{every} {numbers[0]}-{numbers[-1]}"
+    if _step(numbers) == 2:
+        return f"{('even', 'odd')[numbers[0] % 2]} {numbers[0]}-{numbers[-1]}"
+    if _step(numbers):
+        return _spaced(numbers)
     parts = ranges(numbers).split(",")
     if len(parts) < 5:
         return ",".join(parts)
+    if total is not None and _step(others := sorted({*range(total)} - {*numbers})):
+        return f"all but {_spaced(others)}"
     others = sorted({*range(numbers[0], numbers[-1])} - {*numbers})
     if _step(others):
-        return f"{numbers[0]}-{numbers[-1]} but {named(others)}"
+        return f"{numbers[0]}-{numbers[-1]} but {_spaced(others)}"
     return ",".join([*parts[:2], "...", parts[-1]])
+
+
+def _spaced(numbers: list[int]) -> str:
+    """Numbers with the same distance: all of a few, else the first three and the last."""
+    if len(numbers) < 5:
+        return ", ".join(map(str, numbers))
+    return ", ".join([*map(str, numbers[:3]), "...", str(numbers[-1])])
 
 
 def _law(term: Term) -> str:

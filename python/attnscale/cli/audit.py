@@ -20,7 +20,7 @@ from .. import audit
 from .._io import InputError
 from .._spelling import as_number
 from .._tables.text import counted, to_text
-from ..audit._differences import both_sides
+from ..audit._differences import both_sides, gap_lines, in_angles_alone
 from ..audit._layer import spelling
 from ..audit._records import framework_named
 from ..audit._text import groups, named, ranges
@@ -254,13 +254,14 @@ def _differences(
     """What differs between two plans."""
     chosen = set(_only(options, plan))
     found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
-    rows = [{**vars(each), "at": _at(plan, other, each, options)} for each in found]
-    lines: list[str] = []
+    rows = [{**each.to_dict(options.at or ()), "at": _at(plan, other, each, options)} for each in found]
+    lines = ["no difference in what multiplies the score; of the angles:"] if in_angles_alone(found) else []
     for each, row in zip(found, rows, strict=True):
         lines.append(str(each))
         lines += (
             [f"  {each.source}"] if each.source and not defects else []
         )  # a framework reads the same keys
+        lines += [f"  {line}" for line in gap_lines(each, options.at or ())]
         for i, (here, there) in row["at"].items():
             lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
     lines += [f"known: {defect}" for defect in defects]
@@ -283,7 +284,12 @@ def _differences(
 def _flat(each: audit.Difference) -> dict[str, Any]:
     """The difference as a row of CSV."""
     keys = {name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")}
-    return {**vars(each), "layers": ranges(list(each.layers)), **keys}
+    return {
+        **each.to_dict(),
+        "layers": ranges(list(each.layers)),
+        **keys,
+        "angles": "; ".join(gap_lines(each)),
+    }
 
 
 def _at(

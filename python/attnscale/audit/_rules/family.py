@@ -70,6 +70,7 @@ Spelling = Literal[
     "compressed",
     "listed layers",
     "of its own",
+    "of GGUF",
 ]
 
 

@@ -19,6 +19,7 @@ from ...laws import LongRoPE, YaRN
 from .._keys import ConfigError, Keys, check_number, check_size, check_table
 from .._layer import Term
 from .family import Family, Layer, Rope
+from .llama_cpp_rope import rope_parameters
 
 _RULES = "transformers modeling_rope_utils.py"
 _ORIGINAL = "original_max_position_embeddings"
@@ -48,12 +49,18 @@ def rope_of(layer: Layer) -> Rope | None:
     """The rotary positions of a layer; None if its entry in the config is null."""
     keys, family = layer.keys, layer.family
     found = spelling_of(keys, family)
-    name, given = found.of(family.rope_key(layer))
+    entry = family.rope_key(layer)
+    name, given = found.of(entry)
     if given is None:
         return None
-    by_kind = "." in name or (keys.known and family.spelling == "either")
+    by_kind = name != found.name or (keys.known and family.spelling == "either")
+    block = keys.given.get(found.name)
+    if name != found.name and not (isinstance(block, Mapping) and entry in block):
+        name = found.name  # the file has no entries by kind of layer
+    if name == found.name and block is None and not keys.architecture:
+        name = f"{name} (default of {keys.kind})"
     rope = _rope(keys, given, name, by_kind=by_kind)
-    if rope.kind == "default" and keys.has(name.partition(".")[0]) and not found.unread:
+    if rope.kind == "default" and keys.has(found.name) and not found.unread:
         _doubt_factors(keys, given, name)
     return rope
 
@@ -354,6 +361,11 @@ def _listed_layers(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) ->
     return read._replace(entries={"unscaled": _PLAIN})
 
 
+def _of_gguf(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
+    """GGUF: parameters of layers with a window and of the others, by keys of llama.cpp."""
+    return Spelled("rope.scaling", {}, rope_parameters(keys), ())
+
+
 _Reader = Callable[[Keys, dict[str, Any], dict[str, Any]], Spelled]
 _READERS: dict[str, _Reader] = {
     "flat": _flat,
@@ -366,6 +378,7 @@ _READERS: dict[str, _Reader] = {
     "compressed": _compressed,
     "listed layers": _listed_layers,
     "of its own": lambda keys, legacy, given: Spelled("rope_scaling", _PLAIN, {}, ()),
+    "of GGUF": _of_gguf,
 }
 
 

@@ -135,6 +135,8 @@ def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequen
     most = _MOST_COLUMNS if wanted_width() is None else max(int(figure_size()[0] / _NARROWEST), 1)
     columns = last if len(split) > 1 and last <= most else min(len(points), most)
     rows = -(-len(points) // columns)
+    # Labels look at the room that they have.
+    figure.set_size_inches(figure_size(_WIDTH * columns + 0.6, _HEIGHT * rows + 0.3))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     named: dict[str, Any] = {}
     for index, (panel, labels) in enumerate(zip(grid.flat, points, strict=False)):

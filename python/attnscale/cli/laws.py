@@ -27,7 +27,6 @@ from ._options import LAW_HELP, add_option, add_outputs, read_law, read_laws
 from ._output import Answer, Drawing, bad_input, left_out
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
-_MOST_LINES = 7  # laws of a panel
 
 
 def add(commands: Any) -> None:
@@ -298,15 +297,16 @@ def _cell(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
+_MOST_LINES = 7  # laws of a panel
+
+
 def _draw(setting: _Setting, chosen: Mapping[str, laws.Law], figure: Any) -> None:
     """Draw all laws, the largest first, in as many panels as leave each law its look and room."""
     from .. import plot  # needs matplotlib
 
     low, high = setting.lengths[0], max(setting.lengths[-1], setting.lengths[0] + 1)
     n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
-    curves = {
-        name: np.asarray(_multipliers(law, n.tolist(), setting.head_dim)) for name, law in chosen.items()
-    }
+    curves = {name: _multipliers(law, n.tolist(), setting.head_dim) for name, law in chosen.items()}
     known = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     alike: dict[bytes, list[str]] = {}  # equal laws are one line
     for name in sorted(known, key=lambda name: -float(known[name][np.isfinite(known[name])][-1])):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pictures of the cards on the start page, computed by the package, small and with large letters."""
+"""Pictures that the package computes: small ones of the start page, and the figure of the page on figures."""
 
 from __future__ import annotations
 
+import re
+from contextlib import chdir
 from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import attnscale as at
 import matplotlib.pyplot as plt
@@ -19,7 +23,20 @@ def pictures():
         *(entropy_of_heads, map_of_heads, sharper_weights),
         *(laws, weights_of_a_row, phases, sparse_weights, needle, errors),
     )
-    return {f"{draw.__name__.replace('_', '-')}.png": _png(draw) for draw in drawn}
+    cards = {f"{draw.__name__.replace('_', '-')}.png": _png(draw) for draw in drawn}
+    return {**cards, "figure-for-a-paper.png": figure_of_page()}
+
+
+def figure_of_page():
+    """The figure that the first example of the page on figures draws."""
+    page = Path(__file__).parent / "how-to" / "figures.md"
+    code = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)[1]
+    names = {}
+    with TemporaryDirectory() as folder, chdir(folder), BytesIO() as file:
+        exec(compile(code, page.name, "exec"), names)
+        names["figure"].savefig(file, format="png", dpi=DPI)
+        plt.close(names["figure"])
+        return file.getvalue()
 
 
 def _png(draw):

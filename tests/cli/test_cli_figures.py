@@ -57,3 +57,27 @@ def test_causal_rows_are_drawn_below_their_own_limit(drawn, heads, tmp_path, cap
     assert limit == pytest.approx(np.log(np.arange(1, 17)).mean())
     assert drawn["entropy_by_head"].get_title(loc="left") == "heads.npz"
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("given", [["--laws", "standard", "log_n", "qwen_log_n"], []], ids=["three", "all"])
+def test_laws_are_drawn_in_panels_of_few_lines(given, monkeypatch, tmp_path, capsys):
+    """Each law is in one panel, with its equals, and the panels go from the largest factor down."""
+    seen = []
+
+    def keep(curves, n, *, ax):
+        seen.append({name: values[-1] for name, values in curves.items()})
+        return draw(curves, n, ax=ax)
+
+    draw = plot.multiplier_vs_length
+    monkeypatch.setattr(plot, "multiplier_vs_length", keep)
+    main(["laws", "--n", "512", "4096", *given, "--plot", str(tmp_path / "a.png")])
+    capsys.readouterr()
+    names = [name for panel in seen for name in panel]
+    assert len(set(names)) == len(names) == (3 if given else len(names))
+    assert len(seen) == (1 if given else 3)
+    values = [value for panel in seen for value in panel.values()]
+    np.testing.assert_array_less(np.diff(values), 1e-9)
+    for panel in seen:
+        assert 2 <= len(set(np.round(list(panel.values()), 9))) <= 7
+    if not given:
+        assert {"standard", "log_n", "mup", "swin_v2"} <= set(names)

@@ -82,6 +82,34 @@ def test_a_file_beside_itself_differs_nowhere(heads: str, run: Run) -> None:
     assert said.splitlines()[0] == "No head differs, in its entropy at 64 or in its growth."
 
 
+def test_heads_that_the_page_cannot_measure_are_left_out(
+    heads: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A line says so, where the package has no kernels for pages, and of two inputs."""
+    monkeypatch.setattr(page, "_MODULE", tmp_path / "absent")
+    assert main(["report", heads, *SMALL]) == 0
+    capsys.readouterr()
+    size = Path("report.html").stat().st_size
+    for inputs, why in (([heads], page.NO_CORE), ([heads, heads], page.OF_TWO)):
+        assert main(["report", *inputs, *SMALL, "--with-heads"]) == 0
+        said = capsys.readouterr()
+        assert said.err.splitlines()[0] == f"attnscale: {why.replace('with_heads', '--with-heads')}"
+        assert '"kept":[' not in Path("report.html").read_text(encoding="utf-8")
+        if len(inputs) == 1:
+            assert abs(Path("report.html").stat().st_size - size) < 500
+
+
+def test_tokens_of_a_model_are_letters() -> None:
+    """A token may hold some bytes of a letter; the text goes on behind the tokens that are shown."""
+    from types import SimpleNamespace
+
+    from attnscale.cli._model import Reader
+
+    byte_level = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
+    reader = Reader(None, [list("a\u4f60".encode())], tokenizer=byte_level)
+    assert reader.words(3) == ["a", "\u4f60 [1/3]", "\u4f60 [2/3]"]
+
+
 def test_a_page_that_is_there_is_replaced_as_every_file(heads: str, run: Run) -> None:
     assert run("report", heads, *SMALL).endswith(" kB)\n")
     Path("report.html").write_text("older", encoding="utf-8")

@@ -133,7 +133,8 @@ def test_a_figure_of_an_experiment_has_the_exact_curve_of_each_label() -> None:
     beta = np.stack([laws.get(law).multiplier(dense[0], 16) for law in given], axis=-1)
     exact = at.theory.expected_entropy(dense[0][:, None], beta, head_dim=16)
     np.testing.assert_allclose(dense[1], exact, rtol=1e-9)
-    assert {text.get_text() for text in at.plot.experiment(result).texts} >= set(given)
+    ax = at.plot.experiment(result)
+    assert {text.get_text() for text in [*ax.texts, *ax.get_legend().get_texts()]} >= set(given)
 
 
 def test_sweeps_label_laws_by_spellings() -> None:

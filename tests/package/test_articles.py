@@ -69,3 +69,27 @@ def test_the_index_lists_the_pages():
     for index in (PAGES / "index.md", PAGES / "zh" / "index.md"):
         text = index.read_text(encoding="utf-8")
         assert re.findall(r"^\| \[(\d{3})\]\(\1\.md\)", text, flags=re.MULTILINE) == list(ARTICLES)
+
+
+CHINESE = sorted([*(PAGES / "zh").glob("*.md"), ROOT / "README.zh-CN.md"])
+
+
+def test_the_chinese_readme_has_what_the_english_one_has():
+    """Each link, example and command; only pictures and the other README have addresses of their own."""
+    ours, theirs = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
+    for pattern in (r"\]\(([^)]+)\)", r"^(?:>>>|\.\.\.) +(.+?)(?: +#.*)?$", r"^    ([a-z]+ .+?)(?: +#.*)?$"):
+        parts = set(re.findall(pattern, ours, flags=re.MULTILINE)) - {"README.zh-CN.md"}
+        assert len(parts) > 5
+        assert parts <= set(re.findall(pattern, theirs, flags=re.MULTILINE)), pattern
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_no_line_ends_between_two_chinese_letters(page):
+    """A browser would put a space there."""
+    assert not re.search(r"[\u4e00-\u9fff]\n[\u4e00-\u9fff]", page.read_text(encoding="utf-8"))
+
+
+def test_both_languages_put_the_correction_of_rotations():
+    """Rotations of one plane commute, which the notes deny."""
+    for page in pages("002"):
+        assert r"$R_m^\top R_n \ne R_n^\top R_m$" in page.read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from attnscale import laws, plot
 from attnscale.plot._exact import dense
-from attnscale.plot._names import plain
 from attnscale.plot._style import looks
+from attnscale.plot._text import plain
 
 
 def test_every_law_has_a_look_of_its_own():
@@ -50,7 +50,7 @@ def test_a_law_has_one_colour_in_every_figure():
 
 @pytest.mark.parametrize("at_right", [True, False])
 def test_names_lie_inside_the_figure_and_beside_their_lines(at_right):
-    long, ends = "a law whose name has many letters", ([3.0, 4.0], [3.001, 2.0])
+    long, ends = "a law of many letters", ([3.0, 4.0], [3.001, 2.0])
     values = [each if at_right else each[::-1] for each in ends]
     ax = plot.entropy_vs_length(dict(zip((long, "b"), values, strict=True)), [64, 4096])
     ax.figure.canvas.draw()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,7 +175,7 @@ def test_every_column_of_the_csv_belongs_to_its_multiple(
         "largest weight of a row": minilm.max_weight_curve[:, length, m],
         "most weight on one key": minilm.received_curve[:, length, m],
         "entropy less random keys\u2019 (nats)": (minilm.curve - minilm.random_curve)[:, length, m],
-        "multiple that keeps the entropy, at x 1": minilm.beta[:, length],
+        "scale factor that keeps the entropy, at x 1": minilm.beta[:, length],
         "best law misses by (nats), at x 1": minilm.best_misses,
     }
     assert list(rows[0])[4:] == [*expected, "best law, at x 1"]
@@ -195,7 +196,7 @@ def test_the_panel_of_a_head_belongs_to_the_multiple(browser: Any, folder: Path,
     entropy, weight = minilm.curve[i, 1, 15], minilm.max_weight_curve[i, 1, 15]
     assert texts["At 256 tokens, at 3.36 \u00d7 the scale"].startswith(f"{entropy:.3g} nats")
     assert float(texts["Largest weight of a row"].split()[0]) == pytest.approx(100 * weight, rel=5e-3)
-    random = float(texts["Random keys, likewise"].split()[0])
+    random = float(texts["Random keys, same length and scale"].split()[0])
     assert random == pytest.approx(minilm.random_curve[i, 1, 15], rel=5e-3)
     growth = float(texts["Growth"].split()[0].replace("\u2212", "-"))
     assert growth == pytest.approx((entropy - minilm.curve[i, 0, 15]) / 2, rel=0.05)
@@ -381,6 +382,62 @@ def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
         assert not frame.is_visible()
 
 
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pages of heads whose weights are nearly equal: on all keys, in a window, and beside nearly the same."""
+    folder = tmp_path_factory.mktemp("flat")
+    q, k = 0.02 * np.random.default_rng(0).standard_normal((2, 3, 128, 32))
+    found = at.report(q, k, lengths=[64, 128], laws=["log_n"])
+    found.save(folder / "all.html")
+    found.beside(at.report(1.0001 * q, k, lengths=[64, 128], laws=["log_n"])).save(folder / "pair.html")
+    options: dict[str, Any] = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
+    rows = {n: Length(q[:, :n], k[:, :n], {**options, "window": (7, 0)}) for n in (64, 96, 128)}
+    report_of([Group(rows, [(0, head) for head in range(3)])], ["log_n"], {}).save(folder / "window.html")
+    return folder
+
+
+def test_numbers_that_are_nearly_equal_look_so(browser: Any, flat: Path) -> None:
+    """Dots lie on one spot, ticks differ, and no law is judged."""
+    with opened(browser, flat / "all.html") as page:
+        for quantity in ("growth", "entropy", "keys", "received"):
+            page.locator("#scatter-x").select_option(quantity)
+            ticks = page.locator("#scatters svg text[text-anchor=middle]").all_text_contents()[:-2]
+            assert len(set(ticks)) == len(ticks) >= 2, quantity
+            x = [float(dot.get_attribute("cx")) for dot in page.locator("#scatters circle").all()]
+            assert max(x) - min(x) < 60, quantity
+        facts = page.locator("#head-facts").inner_text()
+        assert "weights nearly equal: no law is judged by them" in facts
+        assert "weights nearly equal: no scale is judged by them" in facts
+        assert {row["best law, at x 1"] for row in saved_rows(page)} == {""}
+
+
+def test_the_names_of_lengths_do_not_touch(browser: Any, flat: Path) -> None:
+    with opened(browser, flat / "window.html") as page:
+        svg = page.locator("#head-panels svg[role=img]").nth(1)
+        names = [svg.locator(f"text:text-is('{n}')").bounding_box() for n in (64, 96, 128)]
+        names.sort(key=lambda box: box["y"])
+        for above, below in itertools.pairwise(names):
+            assert below["y"] - above["y"] >= 11.5
+        assert "8 effective keys of 8" in page.locator("#head-facts").inner_text().replace("8.00", "8")
+
+
+def test_equal_reports_have_no_colours_between_them(browser: Any, flat: Path) -> None:
+    with opened(browser, flat / "pair.html") as page:
+        legend = page.locator("#legend svg").last
+        ticks = legend.locator("text").all_text_contents()[:-1]
+        assert (ticks[0], ticks[-1]) == ("\u22121", "1")  # keys, not thousandths of one
+        cells = page.locator("#maps svg").last.locator("rect.cell")
+        assert cells.evaluate_all(
+            "all => all.every(each => getComputedStyle(each).stroke !== 'rgb(255, 255, 255)')"
+        )
+        said = page.locator("#head-facts tbody").inner_text()
+        assert said.count("both: ") >= 6
+        page.locator("#colour").select_option("entropy")
+        ticks = legend.locator("text").all_text_contents()[:-1]
+        assert "\u22120" not in ticks
+    assert "-0.0" not in (flat / "pair.html").read_text(encoding="utf-8").split('"differences":')[1]
+
+
 def weights(page: Any, part: str) -> list[float]:
     return [float(text.split(" %")[0]) for text in page.locator(f".row-keys {part} li").all_inner_texts()]
 
@@ -400,6 +457,8 @@ def test_the_text_shows_what_each_row_attends_to(browser: Any, folder: Path, min
         assert said.startswith(f"Row 20 \u201c{text.tokens[20]}\u201d: ")
         assert nats == pytest.approx(text.entropy[3, 20], abs=0.06)
         np.testing.assert_allclose(weights(page, "ol"), 100 * text.top_weights[3, 20], atol=0.6)
+        rest = float(page.locator(".row-keys .rest").inner_text().split(" % on the rest")[0])
+        assert sum(weights(page, "ol")) + rest == pytest.approx(100, abs=3)  # each is rounded
         np.testing.assert_allclose(weights(page, "ul"), 100 * text.span_weights[3, 20], atol=0.6)
         marked = page.locator(".token.key").evaluate_all("all => all.map(each => Number(each.dataset.row))")
         assert sorted(marked) == sorted(text.top_keys[3, 20])

@@ -37,6 +37,21 @@ def test_the_numbers_of_the_page_are_those_of_the_report(found: at.Report) -> No
     assert data_of(pair.to_html()) == pair.to_dict()
 
 
+def test_heads_that_nothing_can_measure_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As after a build from source; the numbers that Python has keep them."""
+    monkeypatch.setattr(page, "_MODULE", tmp_path)
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 64, 8))
+    options: dict[str, Any] = {"lengths": [32, 64], "laws": ["log_n"]}
+    found = at.report(q, k, **options, with_heads=True)
+    with pytest.warns(UserWarning, match="this installation has no kernels for pages"):
+        text = found.to_html()
+    assert found.to_dict()["kept"] is not None
+    assert data_of(text) == at.report(q, k, **options).to_dict() | {"provenance": found.provenance.to_dict()}
+    with pytest.warns(UserWarning, match="a page of two reports cannot measure again"):
+        pair = data_of(found.beside(found).to_html())
+    assert [each["kept"] for each in pair["pair"]] == [None, None]
+
+
 def test_a_page_refers_to_nothing_outside_of_it(found: at.Report) -> None:
     text = found.to_html()
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))

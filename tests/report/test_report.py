@@ -16,7 +16,7 @@ from attnscale._calibrate.fit import Length
 from attnscale._report.kept import kept_heads
 from attnscale._report.make import Group, report_of
 from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
-from attnscale._report.text import text_rows
+from attnscale._report.text import readable, text_rows
 from attnscale.theory import expected_entropy
 
 LENGTHS = [32, 64, 128]
@@ -407,6 +407,81 @@ def test_two_reports_say_what_differs(found: at.Report, heads: Any) -> None:
     assert first.startswith("layer 0, head 2 differs most at 128: ")
     assert "0 of 4 heads are wider in after and 1 are sharper" in second
     assert "differs" in repr(pair)
+
+
+def with_queries(heads: Any, factor: float, **options: Any) -> at.Report:
+    """The heads with the queries of the third multiplied."""
+    q, k = heads
+    other = q.astype(np.float64)
+    other[2] *= factor
+    return at.report(other, k.astype(np.float64), lengths=LENGTHS, laws=LAWS, **options)
+
+
+@pytest.mark.parametrize("factor", [1.0001, 0.9999])
+def test_reports_that_differ_by_next_to_nothing(heads: Any, factor: float) -> None:
+    pair = with_queries(heads, 1.0).beside(with_queries(heads, factor))
+    change = np.abs(pair.second.entropy - pair.first.entropy)[..., 0]
+    assert 0 < change.max() < 0.005
+    assert pair.differences == [
+        "No head differs by 0.005 nat in its entropy at 128, or by 0.005 nat a doubling in its growth."
+    ]
+
+
+def test_numbers_that_differ_have_the_digits_that_tell_them_apart(found: at.Report) -> None:
+    def ending(first: float, last: float) -> at.Report:
+        entropy = found.entropy.copy()
+        entropy[1, [0, -1], 0] = first, last
+        return dataclasses.replace(found, entropy=entropy)
+
+    end = np.log(3.01)
+    start = ending(end - 0.1102, end)
+    keys, moved = start.beside(ending(end - 0.1102, np.log(3.03)), ("a", "b")).differences
+    assert keys == "layer 0, head 1 differs most at 128: 3.01 effective keys in a, 3.03 in b."
+    assert moved.endswith("by more than 0.005 nat; the mean entropy changes by +0.002 nat.")
+    moved, growth = start.beside(ending(end - 0.1220, end), ("a", "b")).differences
+    assert moved.endswith(
+        "0 of 4 heads are wider in b and 0 are sharper, by more than 0.005 nat; the mean entropy "
+        "changes by less than 0.001 nat."
+    )
+    assert growth == "The growth of layer 0, head 1 differs most: +0.055 nat a doubling in a, +0.061 in b."
+
+
+def test_a_head_is_named_once_for_the_first_key() -> None:
+    """Of MiniLM head 5 of layer 2 gives key 0 the most: the largest share that any key gets."""
+    data = at.datasets.minilm_qk()
+    found = at.report(data.query, data.key, lengths=[64, 512], laws=[])
+    i = int(found.first_key_weight[:, -1].argmax())
+    assert (i, found.received_by[i, -1]) == (int(found.received[:, -1].argmax()), 0)
+    said = [text for text in found.outliers if "key" in text and "effective" not in text]
+    assert said == [
+        f"layer 0, head {i} gives the first key the most: {found.received[i, -1]:.1%} of the weight at 512."
+    ]
+    other = dataclasses.replace(found, received_by_curve=found.received_by_curve + 3)
+    said = [text for text in other.outliers if "key" in text and "effective" not in text]
+    assert said[1].startswith(f"layer 0, head {i} has the key that gets the most: key 3, ")
+
+
+def test_no_law_is_judged_by_heads_of_equal_weights() -> None:
+    """As in a model that was not trained, whose constants would be 28 times a law."""
+    q, k = 0.3 * np.random.default_rng(0).standard_normal((2, 4, 128, 32))
+    growth, law = at.report(q, k, lengths=[32, 128], laws=["log_n"]).summary
+    assert growth.startswith("From 32 to 128 tokens")
+    assert law == "At 32 tokens the weights of every head are nearly equal: no law is judged by them."
+
+
+def test_tokens_that_share_the_bytes_of_a_letter_are_read_together() -> None:
+    text = "a\u4f60\u597d, \U0001f600!"
+    ids = list(text.encode())
+    found = readable(lambda part: bytes(part).decode(errors="replace"), ids)
+    parts = [("\u4f60", 3), ("\u597d", 3), (", ", 0), ("\U0001f600", 4)]
+    expected = [f"{each} [{i + 1}/{n}]" for each, n in parts for i in range(n)]
+    assert found == ["a", *expected[:6], ",", " ", *expected[6:], "!"]
+    # Tokens may end inside of one letter and hold the first byte of the next one.
+    pieces = [b"\xe4", b"\xbd\xa0\xe5", b"\xa5\xbd", b"!"]
+    joined = readable(lambda part: b"".join(pieces[i] for i in part).decode(errors="replace"), range(4))
+    assert joined == [*(f"\u4f60\u597d [{i}/3]" for i in (1, 2, 3)), "!"]
+    broken = [0xE4, 0x41, 0xFF]  # no letter
+    assert readable(lambda part: bytes(part).decode(errors="replace"), broken) == ["\ufffd", "A", "\ufffd"]
 
 
 def test_reports_of_other_heads_or_lengths_are_not_compared(found: at.Report, heads: Any) -> None:

@@ -17,6 +17,7 @@ from .._options import hinted
 from .._provenance import provenance
 from .kept import kept_heads, size_of
 from .measure import MULTIPLES, measure_heads
+from .page import has_core
 from .result import Report
 from .text import read_spans, read_tokens, text_rows
 
@@ -86,7 +87,8 @@ def report(
     with_heads : bool, default False
         Whether the page carries queries and keys at the longest length, in float16, from which it measures a
         head again at any scale, law and length: 5.4 bytes for each number of the queries, and no less for
-        keys that heads share. It then opens a reader's own file, too.
+        keys that heads share. It then opens a reader's own file, too. Where the installation has no kernels
+        for pages, a warning says so, and the page is without them.
 
     Returns
     -------
@@ -180,7 +182,7 @@ def report_of(
     lengths = sorted(listed[0].rows)
     longest = [group.rows[lengths[-1]] for group in listed]
     text = None if words is None else text_rows(longest, words, parts_of_text)
-    if with_heads:
+    if with_heads and has_core():
         tell(f"the page carries queries and keys, {size_of(longest) / 1e6:.1f} MB of it")
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))

@@ -7,6 +7,7 @@ import base64
 import html
 import json
 import os
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", 
 _CORE, _MEASURING = ("core",), ("measure", "file")
 _MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
+#: Why a page is without the heads that were asked for.
+NO_CORE = (
+    "with_heads: this installation has no kernels for pages, which a wheel brings and `make wasm` builds in "
+    "a clone; the page leaves the heads out, and cannot measure again"
+)
+OF_TWO = "with_heads: a page of two reports cannot measure again, and leaves the heads out"
 #: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
 #: stops at equal distances, between which the page mixes: cividis (Nuñez, Anderton & Renslow 2018,
 #: doi 10.1371/journal.pone.0199239) for numbers, and PuOr of ColorBrewer (Brewer 2003) for differences, from
@@ -50,7 +57,7 @@ class Page:
 
     def to_html(self) -> str:
         """The page as text: one HTML document that needs no other file and no network."""
-        content = self.to_dict()
+        content = self._content()
         core, measuring = (_CORE, _MEASURING) if self._computes else ((), ())
         parts = {
             "title": html.escape(str(content["title"])),
@@ -67,6 +74,16 @@ class Page:
         before, *pieces = _file("template.html").split("{{")
         filled = (parts[name.strip()] + text for name, text in (each.split("}}", 1) for each in pieces))
         return "".join([before, *filled])
+
+    def _content(self) -> dict[str, Any]:
+        """`to_dict`, without the heads of a page that has nothing to measure them with."""
+        content = self.to_dict()
+        reports = content.get("pair", [content])
+        if not self._computes and any(each["kept"] for each in reports):
+            warnings.warn(OF_TWO if len(reports) > 1 else NO_CORE, UserWarning, stacklevel=3)
+            for each in reports:
+                each["kept"] = None
+        return content
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the page into a file, whole or not at all.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -378,6 +378,10 @@ def _plain(values: Any) -> Any:
 #: in nats or nats a doubling; for weights, a multiple of what equal weights give and a share of all weight.
 _NATS = 0.1
 _TIMES, _SHARE = 4, 0.01
+#: Two reports whose numbers are nearer than this, in nats or nats a doubling, are not told apart.
+_SAME = 0.005
+#: Weights are nearly equal where the entropy is so near to its largest value, in nats; data.js has it, too.
+_NEARLY = 0.05
 
 
 def summary(found: Report) -> list[str]:
@@ -390,12 +394,17 @@ def summary(found: Report) -> list[str]:
     equal = np.mean(growth_per_doubling(found.lengths, found.uniform_entropy))
     said = [
         f"From {first} to {last} tokens entropy {_moves(growth.mean())} nat a doubling in the mean of "
-        f"{_heads(len(growth))} ({growth.min():.2f} to {growth.max():.2f}), "
+        f"{_heads(len(growth))} ({_two(growth.min())} to {_two(growth.max())}), "
         f"with equal weights by {equal:.2f}."
     ]
     known = found.best >= 0
     if not known.any():
         return said
+    if (found.uniform_entropy - found.entropy[..., 0] < _NEARLY)[:, 0].all():
+        return [
+            *said,
+            f"At {first} tokens the weights of every head are nearly equal: no law is judged by them.",
+        ]
     misses = np.sqrt((found.misses[known] ** 2).mean(0))
     best = int(np.nanargmin(misses))
     heads = "each head" if known.all() else f"each of the {known.sum()} heads where one is determined"
@@ -429,15 +438,7 @@ def outliers(found: Report) -> list[str]:
             said.append(f"{found.name(i)} spreads {word}: {ends}.")
     if (i := _largest((below - found.entropy[..., 0])[:, -1], _NATS)) is not None:
         said.append(f"{found.name(i)} is the sharpest at {last}: {_few(keys[i, -1])} effective keys.")
-    weight = _beyond(found.first_key_weight[:, -1], found.uniform_first_key[:, -1])
-    if (i := _largest(weight)) is not None:
-        said.append(f"{found.name(i)} gives the first key the most: {weight[i]:.1%} of the weight at {last}.")
-    share = _beyond(found.received[:, -1], found.uniform_received[:, -1])
-    if (i := _largest(share)) is not None:
-        key = int(found.received_by[i, -1])
-        said.append(
-            f"{found.name(i)} has the key that gets the most: key {key}, {share[i]:.1%} of all weight."
-        )
+    said += _strong_keys(found)
     entropy = found.entropy[..., 0]
     plain = ((entropy > below - _NATS) & (entropy < above + _NATS)).all(1)
     if (i := _largest(np.where(plain, np.nan, misses), _NATS)) is not None:
@@ -446,6 +447,26 @@ def outliers(found: Report) -> list[str]:
         if len(found.laws) == 1:
             keeps = f"The standard scale keeps {found.name(i)} least: it"
         said.append(f"{keeps} misses by {misses[i]:.2f} nat.")
+    return said
+
+
+def _strong_keys(found: Report) -> list[str]:
+    """Heads that give the first key, and any key, the most; one sentence where both are one head and key."""
+    last, said = int(found.lengths[-1]), []
+    weight = _beyond(found.first_key_weight[:, -1], found.uniform_first_key[:, -1])
+    share = _beyond(found.received[:, -1], found.uniform_received[:, -1])
+    first, most = _largest(weight), _largest(share)
+    key = -1 if most is None else int(found.received_by[most, -1])
+    one = first is not None and first == most and key == 0
+    if first is not None:
+        rows, every = f"{weight[first]:.1%}", f"{share[first]:.1%}"
+        also = f", {every} of all weight" if one and every != rows else ""
+        said.append(
+            f"{found.name(first)} gives the first key the most: {rows} of the weight at {last}{also}."
+        )
+    if most is not None and not one:
+        text = f"key {key}, {share[most]:.1%} of all weight"
+        said.append(f"{found.name(most)} has the key that gets the most: {text}.")
     return said
 
 
@@ -465,20 +486,40 @@ def differences(first: Report, second: Report, names: tuple[str, str]) -> list[s
     if (i := _largest(np.abs(change))) is None:
         return []
     growth = second.growth - first.growth
-    if not (np.nanmax(np.abs(change)) or np.nan_to_num(growth).any()):
+    most, faster = (float(np.abs(x).max(initial=0, where=np.isfinite(x))) for x in (change, growth))
+    if not (most or faster):
         return [f"No head differs, in its entropy at {n} or in its growth."]
-    keys = f"{_few(first.effective_keys[i, -1])} effective keys in {names[0]}, "
-    keys += f"{_few(second.effective_keys[i, -1])} in {names[1]}"
-    wider, sharper = int((change > 0.005).sum()), int((change < -0.005).sum())
-    said = [
-        f"{first.name(i)} differs most at {n}: {keys}.",
+    if max(most, faster) < _SAME:
+        return [
+            f"No head differs by {_SAME} nat in its entropy at {n}, "
+            f"or by {_SAME} nat a doubling in its growth."
+        ]
+    said = []
+    if most >= _SAME:
+        keys = _apart(first.effective_keys[i, -1], second.effective_keys[i, -1], _few)
+        each = f"{keys[0]} effective keys in {names[0]}, {keys[1]} in {names[1]}"
+        said.append(f"{first.name(i)} differs most at {n}: {each}.")
+    wider, sharper = int((change > _SAME).sum()), int((change < -_SAME).sum())
+    said.append(
         f"At {n}, {wider} of {len(change)} heads are wider in {names[1]} and {sharper} are sharper, "
-        f"by more than 0.005 nat; the mean entropy changes by {np.nanmean(change):+.3f} nat.",
-    ]
-    if (i := _largest(np.abs(growth))) is not None:
-        ends = f"{first.growth[i]:+.2f} nat a doubling in {names[0]}, {second.growth[i]:+.2f} in {names[1]}"
+        f"by more than {_SAME} nat; the mean entropy changes by {_change(float(np.nanmean(change)))}."
+    )
+    if (i := _largest(np.abs(growth), _SAME)) is not None:
+        rise = _apart(first.growth[i], second.growth[i], lambda x, digits: f"{x:+.{2 + digits}f}")
+        ends = f"{rise[0]} nat a doubling in {names[0]}, {rise[1]} in {names[1]}"
         said.append(f"The growth of {first.name(i)} differs most: {ends}.")
     return said
+
+
+def _apart(a: float, b: float, text: Callable[[float, int], str]) -> tuple[str, str]:
+    """The texts of two numbers, with as many more digits as tell them apart; `text` takes their number."""
+    pairs = ((text(a, digits), text(b, digits)) for digits in range(4))
+    return next((pair for pair in pairs if pair[0] != pair[1]), (text(a, 3), text(b, 3)))
+
+
+def _change(by: float) -> str:
+    """A change of nats, never of -0.000."""
+    return f"{by:+.3f} nat" if abs(by) >= 0.0005 else "less than 0.001 nat"
 
 
 def _largest(values: Array, least: float = -np.inf) -> int | None:
@@ -492,10 +533,15 @@ def _heads(number: int) -> str:
     return "1 head" if number == 1 else f"{number} heads"
 
 
+def _two(number: float) -> str:
+    """A number with two digits behind the point, never -0.00."""
+    return f"{round(float(number), 2) + 0.0:.2f}"
+
+
 def _moves(by: float) -> str:
-    return f"{'falls' if by < 0 else 'rises'} by {abs(by):.2f}"
+    return f"{'falls' if round(by, 2) < 0 else 'rises'} by {abs(by):.2f}"
 
 
-def _few(keys: float) -> str:
-    """A number of keys to two or three digits."""
-    return f"{keys:.1f}" if keys < 100 else f"{keys:.0f}"
+def _few(keys: float, more: int = 0) -> str:
+    """A number of keys to two or three digits, or some more."""
+    return f"{keys:.{more + (keys < 100)}f}"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TOP = 5
 # Rows of all heads together, which are about 0.7 MB of a page, and weights that are in memory at once.
 _MOST_ROWS, _FEWEST_TOKENS, _MOST_WEIGHTS = 1 << 15, 64, 1 << 26
+_MOST_PARTS = 8  # tokens that may share letters
 
 
 class Span(NamedTuple):
@@ -85,6 +86,29 @@ class TextRows:
             "spans": [span._asdict() for span in self.spans],
             "span_weights": each(_bytes_of(self.span_weights)),
         }
+
+
+def readable(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[str]:
+    """The text of each token, and of one that holds some of a letter's bytes the letter and its part.
+
+    `decode` gives the text of several tokens, with U+FFFD where bytes make no letter.
+
+    Examples
+    --------
+    >>> readable(lambda ids: bytes(ids).decode(errors="replace"), [72, 105, 228, 189, 160])
+    ['H', 'i', '你 [1/3]', '你 [2/3]', '你 [3/3]']
+    """
+    found: list[str] = []
+    while len(found) < len(ids):
+        start = len(found)
+        stops = range(start + 1, min(start + _MOST_PARTS, len(ids)) + 1)
+        texts = {stop: decode(ids[start:stop]) for stop in stops[:1]}
+        if "\ufffd" in texts[start + 1]:
+            texts |= {stop: decode(ids[start:stop]) for stop in stops[1:]}
+        stop = next((stop for stop, text in texts.items() if "\ufffd" not in text), start + 1)
+        parts = stop - start
+        found += [texts[stop] + f" [{part + 1}/{parts}]" * (parts > 1) for part in range(parts)]
+    return found
 
 
 def _bytes_of(shares: Array) -> NDArray[np.uint8]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import audit
 from .._io import InputError, check_is_file, read_text
+from .._report.text import readable
 from ._options import add_option
 from ._output import bad_input
 
@@ -94,8 +95,8 @@ class Reader:
         return min(limits)
 
     def words(self, n: int) -> list[str]:
-        """The first n tokens of the first text, as the tokenizer writes each."""
-        return [self.tokenizer.decode([token]) for token in self.texts[0][:n]] if self.texts else []
+        """The first n tokens of the first text, as the tokenizer writes each, with letters as a whole."""
+        return readable(self.tokenizer.decode, self.texts[0][: n + 8])[:n] if self.texts else []
 
     def run(self, n: int) -> None:
         """Run the model on the first n tokens of each text."""

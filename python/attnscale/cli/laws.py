@@ -176,7 +176,7 @@ def _compare(options: argparse.Namespace) -> Answer:
         compared, interrupted = finished(list(chosen), lambda name: _rows(name, chosen[name], setting))
     rows = [row for each in compared.values() for row in each]
     text = _text(rows, {name: chosen[name] for name in compared}, setting, every=not options.laws)
-    drawing = Drawing(lambda axes: _draw(setting, chosen, axes), (6.4, 4.4))
+    drawing = Drawing(lambda figure: _draw(setting, chosen, figure), panels=None)
     return Answer(text, rows, drawing=drawing, interrupted=interrupted)
 
 
@@ -299,11 +299,29 @@ def _cell(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
-def _draw(setting: _Setting, chosen: Mapping[str, laws.Law], axes: Any) -> None:
+_MOST_LINES = 7  # laws of a panel
+
+
+def _draw(setting: _Setting, chosen: Mapping[str, laws.Law], figure: Any) -> None:
+    """Draw all laws, the largest first, in as many panels as leave each law its look and room."""
     from .. import plot  # needs matplotlib
 
     low, high = setting.lengths[0], max(setting.lengths[-1], setting.lengths[0] + 1)
     n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
     curves = {name: _multipliers(law, n.tolist(), setting.head_dim) for name, law in chosen.items()}
-    plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
-    axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {setting.head_dim}$")
+    known = {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    alike: dict[bytes, list[str]] = {}  # equal laws are one line
+    for name in sorted(known, key=lambda name: -float(known[name][np.isfinite(known[name])][-1])):
+        alike.setdefault(np.round(known[name], 9).tobytes(), []).append(name)
+    lines = list(alike.values())
+    parts = -(-len(lines) // _MOST_LINES)
+    across = min(parts, 3)
+    down = -(-parts // across)
+    figure.set_size_inches((6.4, 4.4) if parts == 1 else (3.6 * across, 4.2 * down))
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes, part in zip(grid.flat, np.array_split(np.arange(len(lines)), parts), strict=False):
+        names = [name for line in part for name in lines[line]]
+        plot.multiplier_vs_length({name: known[name] for name in names}, n, ax=axes)
+    for axes in grid.flat[parts:]:
+        axes.set_visible(False)
+    grid[0, 0].set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {setting.head_dim}$")

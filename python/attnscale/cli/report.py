@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from .._checks import shown
 from .._grid.progress import progress_line
 from .._io import InputError, read_heads
 from .._report.make import report
-from .._report.page import check_free
+from .._report.page import NO_CORE, OF_TWO, check_free, has_core
 from .._report.result import Report, ReportPair
 from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
 from ._options import add_option, add_outputs, read_laws
@@ -62,6 +63,7 @@ def run(options: argparse.Namespace) -> Answer:
         raise InputError(f"give one INPUT or two, got {len(options.inputs)}")
     target = _target(options)
     _check_use(options)
+    options.with_heads = options.with_heads and _measures_again(options.inputs)
     with progress_line() as tell:
         reports = [_measure(each, options, tell) for each in options.inputs]
     found: Report | ReportPair = reports[0]
@@ -108,6 +110,15 @@ def _check_use(options: argparse.Namespace) -> None:
             raise InputError(f"--{option} {given}: only a model has one, got files of queries and keys")
     if options.causal and not any(files):
         raise InputError("--causal is for files of queries and keys; a model says itself what is causal")
+
+
+def _measures_again(inputs: list[str]) -> bool:
+    """Whether the page can measure the heads that ``--with-heads`` puts into it; else say why not."""
+    if len(inputs) == 1 and has_core():
+        return True
+    why = NO_CORE if len(inputs) == 1 else OF_TWO
+    print(f"attnscale: {why.replace('with_heads', '--with-heads')}", file=sys.stderr, flush=True)
+    return False
 
 
 def _is_file(source: str) -> bool:

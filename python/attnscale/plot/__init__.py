@@ -3,7 +3,7 @@
 
 Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The
 colours are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets
-fonts and sizes for print.
+fonts and the size of a figure for print, and :func:`shared_legend` names the lines of several panels once.
 """
 
 from ._experiments import experiment, jl_distortion, needle, saturation, sweep
@@ -11,6 +11,7 @@ from ._heads import entropy_by_head, head_map
 from ._length import entropy_vs_length
 from ._map import attention_map
 from ._multiples import calibrated_beta, law_comparison, multiplier_vs_length
+from ._shared import shared_legend
 from ._style import COLOURS, style
 from ._theory import jl_dimensions, phase_diagram
 
@@ -29,6 +30,7 @@ __all__ = [
     "needle",
     "phase_diagram",
     "saturation",
+    "shared_legend",
     "style",
     "sweep",
 ]

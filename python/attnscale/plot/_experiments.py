@@ -24,13 +24,16 @@ from ._curves import (
     x_values,
 )
 from ._length import entropy_vs_length
-from ._names import Named, key_below, length_ticks, log_ticks, name_lines, subtitle
+from ._names import Named, columns_of, key_below, label_axes, length_ticks, log_ticks, name_lines, subtitle
 from ._style import GREY, new_axes, style
 from ._tables import describe, read_table
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
+
+
+_MANY = 20  # times the least value, from which on a linear axis shows nothing of it
 
 
 def experiment(
@@ -141,6 +144,8 @@ def needle(
     Returns
     -------
     matplotlib Axes
+        The y axis is logarithmic if every value is positive and the largest more than 20 times the least:
+        else long contexts lie on the floor. Otherwise it goes from 0 to 1, or to the largest value below 1/2.
 
     Examples
     --------
@@ -149,7 +154,7 @@ def needle(
     >>> at.plot.needle(result).get_ylabel()
     'weight of the needle'
     """
-    return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0, unit=unit)
+    return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0, unit=unit, spread=True)
 
 
 def jl_distortion(
@@ -212,10 +217,14 @@ def _curves(
     low: float | None = None,
     high: float | None = None,
     log: bool = False,
+    spread: bool = False,
     more: Named | None = None,
     unit: Unit = "nats",
 ) -> Axes:
-    """Draw curves against `x`; y from at most `low` to at least `high`, or logarithmic; `more` is dashed."""
+    """Draw curves against `x`; y from at most `low` to at least `high`, or logarithmic; `more` is dashed.
+
+    Of a number that may `spread` the y axis fits the values, where they are small or many times each other.
+    """
     own, table = ax is None, read_table("result", result)
     quantity = quantity or table.names()[0]
     curves = read_curves(table, x, quantity, labels, unit=unit)
@@ -229,16 +238,19 @@ def _curves(
             length_ticks(ax, curves[0].x)
         else:  # heads, which are counted from 0
             ax.locator_params(axis="x", integer=True)
+        if spread:
+            values = np.concatenate([curve.value for curve in curves])
+            log = bool(values.min() > 0 and values.max() > _MANY * values.min())
+            low, high = None if log else low, high if values.max() > 0.5 else None
         if log:
             ax.set_yscale("log")
         if ax.get_yscale() == "log":
             log_ticks(ax.yaxis)
         bottom, top = ax.get_ylim()
         ax.set_ylim(bottom if low is None else min(low, bottom), top if high is None else max(high, top))
-        ax.set_xlabel(AXIS_LABELS.get(x, x))
-        ax.set_ylabel(quantity_label(quantity, unit_of(table, quantity, unit)))
-        name_lines(ax, lines, grow=own)
-        key_below(ax, key)
+        label_axes(ax, AXIS_LABELS.get(x, x), quantity_label(quantity, unit_of(table, quantity, unit)))
+        below = name_lines(ax, lines, grow=own)
+        key_below(ax, [*below, *key], columns=columns_of(below), grow=own)
     subtitle(ax, describe(table, unchanging(table, x, quantity)))
     return ax
 
@@ -301,11 +313,12 @@ def sweep(
             length_ticks(ax, along)
         # In an experiment n are keys, and points are random; in another function they may be anything.
         experiment = bool(read.experiment)
-        ax.set_xlabel(AXIS_LABELS.get(x, x) if experiment else x.replace("_", " "))
         text = (_function(table) if name == "value" else "") or name
-        ax.set_ylabel(quantity_label(text, unit_of(read, name, unit)))
-        name_lines(ax, lines, grow=own)
-        key_below(ax, points_key(curves) if experiment else points_key(curves, "with one standard error"))
+        named = AXIS_LABELS.get(x, x) if experiment else x.replace("_", " ")
+        label_axes(ax, named, quantity_label(text, unit_of(read, name, unit)))
+        below = name_lines(ax, lines, grow=own)
+        key = points_key(curves) if experiment else points_key(curves, "with one standard error")
+        key_below(ax, [*below, *key], columns=columns_of(below), grow=own)
     # The function, and what was the same everywhere; of an experiment, its parameters.
     about = _function(table), describe(read) or str(table.attrs.get("constants", ""))
     subtitle(ax, ": ".join(filter(None, about)))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from .._checks import boolean, positive_int
 from .._tables.tabled import Unit, nats_per
 from ._curves import quantity_label
 from ._inputs import named_numbers, numbers, text_list
-from ._names import key_below, subtitle
+from ._names import key_below, label_axes, subtitle
 from ._style import GREY, MARKERS, law_label, looks, new_axes, style
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _Array = NDArray[np.float64]
+_LINE, _AROUND = 8.6, 75.0  # points of a name of a head, and of what is above and below all of them
 
 
 def entropy_by_head(
@@ -82,24 +84,33 @@ def entropy_by_head(
     names = [*map(str, range(n_heads))] if names is None else text_list("names", names, n_heads, "heads")
     order = np.argsort(next(iter(series.values()))) if sort else np.arange(n_heads)
     rows = np.arange(n_heads)
+    own = ax is None
     with style():
         ax = new_axes(ax, height=max(0.7 + 0.17 * n_heads, 2.0))
         stacked = np.stack([values[order] for values in series.values()])
         ax.hlines(rows, stacked.min(0), stacked.max(0), color="#C9C9C9", linewidth=1.2, zorder=1)
         _draw_marks(ax, series, stacked, labels)
-        ax.set_yticks(rows, [names[head] for head in order])
+        step = max(math.ceil(_LINE * n_heads / (_panel_height(ax) - _AROUND)), 1)
+        ax.set_yticks(rows[::step], [names[head] for head in order[::step]])
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
         ax.grid(visible=True, axis="x")
         ax.set_xlim(left=min(0.0, float(stacked.min())))
-        ax.set_xlabel(quantity_label("entropy", unit))
+        label_axes(ax, quantity_label("entropy", unit))
         if n_keys is not None:
             _mark_uniform(ax, positive_int("n_keys", n_keys), unit, is_causal=boolean("is_causal", is_causal))
         _effective_keys_scale(ax, unit)
         if len(series) > 1:
             handles, texts = ax.get_legend_handles_labels()
-            key_below(ax, list(zip(handles, texts, strict=True)), columns=3)
+            key_below(ax, list(zip(handles, texts, strict=True)), columns=3, grow=own)
     return ax
+
+
+def _panel_height(ax: Axes) -> float:
+    """Points of the figure's height that belong to these axes with their labels, at least for one name."""
+    place = ax.get_subplotspec()
+    share = 1.0 if place is None else len(place.rowspan) / place.get_gridspec().nrows
+    return max(share * 72 * ax.figure.bbox.height / ax.figure.dpi, _AROUND + _LINE)
 
 
 def _draw_marks(
@@ -281,5 +292,6 @@ def _layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, lis
 
 
 def _colour_bar(figure: Any, image: AxesImage, axes: list[Axes], label: str) -> None:
-    bar = figure.colorbar(image, ax=axes, label=label)
+    bar = figure.colorbar(image, ax=axes)
+    label_axes(bar.ax, y=label)
     bar.formatter.set_useOffset(False)

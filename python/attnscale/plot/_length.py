@@ -13,7 +13,7 @@ from .._checks import boolean, shown
 from .._tables.tabled import Unit, nats_per
 from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
-from ._names import Named, key_below, length_ticks, name_lines, subtitle
+from ._names import Named, columns_of, key_below, label_axes, length_ticks, name_lines, subtitle
 from ._style import GREY, law_label, looks, new_axes, style
 from ._tables import describe, is_table, read_table
 
@@ -104,11 +104,12 @@ def entropy_vs_length(
         )
         length_ticks(ax, n)
         ax.set_ylim(bottom=0)
-        ax.set_xlabel("tokens, $n$ (query $i$ sees $i + 1$ keys)" if is_causal else AXIS_LABELS["n"])
-        ax.set_ylabel(quantity_label("entropy", unit))
-        name_lines(ax, lines, grow=own)
+        along = "tokens, $n$ (query $i$ sees $i + 1$ keys)" if is_causal else AXIS_LABELS["n"]
+        label_axes(ax, along, quantity_label("entropy", unit))
+        below = name_lines(ax, lines, grow=own)
         shaded = not curves and any(each.ndim == 2 for each in values.values())
-        key_below(ax, points_key(curves) if curves else _shade_key(n.size) if shaded else [])
+        key = points_key(curves) if curves else _shade_key(n.size) if shaded else []
+        key_below(ax, [*below, *key], columns=columns_of(below), grow=own)
     if curves:
         subtitle(ax, describe(table))
     return ax

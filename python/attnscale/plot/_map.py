@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._checks import number, shown
 from ._inputs import check_axes, numbers
-from ._style import style
+from ._names import label_axes
+from ._style import figure_size, style, wanted_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,24 +158,37 @@ def _draw(ax: Axes, weights: NDArray[np.float64], high: float) -> Any:
 
 
 def _colour_bar(image: Any, panels: Any, maps: NDArray[np.float64]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     beyond = "max" if np.nanmax(maps) > 1.02 * image.norm.vmax else "neither"
     figure = panels[0].figure
-    figure.colorbar(image, ax=panels, label=_COLOUR_BAR, shrink=0.8, aspect=30, extend=beyond)
+    # Few ticks: they are dense at the top, since colours go by the square root.
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30, extend=beyond, ticks=MaxNLocator(4))
+    label_axes(bar.ax, y=_COLOUR_BAR)
 
 
 def _label(ax: Axes, rows: list[str] | None, columns: list[str] | None, shape: tuple[int, ...]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     size = 8 if max(shape) <= 32 else 6.5
     if rows is not None:
         _name_ticks(ax.yaxis, rows, size)
     if columns is not None:
         _name_ticks(ax.xaxis, columns, size)
         ax.tick_params(axis="x", rotation=90)
+    for axis, names in ((ax.yaxis, rows), (ax.xaxis, columns)):
+        if names is None:  # queries and keys are counted in whole numbers
+            axis.set_major_locator(MaxNLocator("auto", integer=True))
     ax.set_ylabel("query")
     ax.set_xlabel("key")
 
 
 def _name_ticks(axis: Any, names: list[str], size: float) -> None:
-    places = range(0, len(names), math.ceil(len(names) / _MOST_LABELS))
+    box = axis.axes.get_window_extent()
+    extent = (box.width if axis.axis_name == "x" else box.height) * 72 / axis.axes.figure.dpi
+    # The layout takes a fifth of the axes for labels and the bar.
+    few = math.ceil(1.1 * size * len(names) / (0.8 * extent))
+    places = range(0, len(names), max(math.ceil(len(names) / _MOST_LABELS), few))
     # "$" is a dollar in a text; line breaks would spread one name over its neighbours.
     axis.set_ticks(places, [repr(names[i])[1:-1] if "\n" in names[i] else names[i] for i in places])
     for label in axis.get_ticklabels():
@@ -192,8 +206,10 @@ def _panels(
     width = max(least, _CELL * n_keys) if columns is not None else least
     beside, below = (0.08 * max(map(len, names or [""])) for names in (rows, columns))
     size = across * (width + 0.15) + beside + 1.6, down * (height + 0.35) + below + 0.6
+    if (wanted := wanted_width()) is not None:  # fields become smaller, letters do not
+        size = wanted, size[1] * min(wanted / size[0], 1.0)
     panels: NDArray[Any] = plt.subplots(
-        down, across, figsize=size, sharex=True, sharey=True, squeeze=False, layout="compressed"
+        down, across, figsize=figure_size(*size), sharex=True, sharey=True, squeeze=False, layout="compressed"
     )[1]
     return panels
 

@@ -14,7 +14,7 @@ from .._checks import positive_int, shown
 from ._curves import AXIS_LABELS
 from ._exact import dense
 from ._inputs import increasing, named_numbers, numbers
-from ._names import Named, key_below, length_ticks, log_ticks, name_lines, subtitle
+from ._names import Named, columns_of, key_below, label_axes, length_ticks, log_ticks, name_lines, subtitle
 from ._style import GREY, law_label, looks, new_axes, style
 
 if TYPE_CHECKING:
@@ -203,9 +203,9 @@ def _finish(ax: Axes, ticks: _Array, lines: Sequence[Named], *, grow: bool) -> N
         log_ticks(ax.yaxis)
     elif values.size and values.min() >= 0:
         ax.set_ylim(bottom=0)
-    ax.set_xlabel(AXIS_LABELS["n"])
-    ax.set_ylabel(BETA)
-    name_lines(ax, lines, grow=grow)
+    label_axes(ax, AXIS_LABELS["n"], BETA)
+    below = name_lines(ax, lines, grow=grow)
+    key_below(ax, below, columns=columns_of(below), grow=grow)
 
 
 def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axes:
@@ -238,7 +238,7 @@ def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axe
     """
     if not hasattr(found, "law_beta"):
         raise TypeError(f"found must be a Calibration, as attnscale.calibrate returns, got {shown(found)}")
-    n = found.lengths.astype(np.float64)
+    own, n = ax is None, found.lengths.astype(np.float64)
     heads = np.asarray(found.beta).reshape(-1, n.size)
     groups = found.groups[: positive_int("laws", laws)]
     spelled = [law.spelling for law in found.laws]
@@ -246,25 +246,31 @@ def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axe
         ax = new_axes(ax)
         ax.plot(n, heads.T, color=GREY, linewidth=0.6, alpha=0.45)
         lines = [Named(n, _median(heads), "measured, median", "#000000")]
-        ax.plot(n, lines[0].y, color="black", marker="o", linewidth=1.8)
+        ax.plot(n, lines[0].y, color="black", marker="o", linewidth=1.8, label=lines[0].name)
         each = zip(groups, looks([spelled[group[0]] for group in groups]), strict=True)
         for index, (group, look) in enumerate(each):
             values = _median(np.asarray(found.law_beta)[group[0]].reshape(-1, n.size))
             width = max(3.0 - index, 1.2)  # a law that lies on another leaves it visible on both sides
-            ax.plot(n, values, color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=width)
-            lines.append(Named(n, values, " =\n".join(spelled[i] for i in group), look.colour))
+            name = " =\n".join(spelled[i] for i in group)
+            drawn = {
+                "color": look.colour,
+                "linestyle": look.dashes,
+                "marker": look.marker,
+                "linewidth": width,
+            }
+            ax.plot(n, values, label=name, **drawn)
+            lines.append(Named(n, values, name, look.colour))
         known = heads[:, np.isfinite(heads).any(0)]
         middle = np.nanquantile(known, [0.1, 0.9], axis=0).ravel() if known.size else [1.0]
         shown_values = np.concatenate([*(np.ravel(line.y) for line in lines), middle])
         low, high = 0.95 * np.nanmin(shown_values), 1.05 * np.nanmax(shown_values)
         ax.set_ylim(low, high)
         length_ticks(ax, n)
-        ax.set_xlabel(AXIS_LABELS["n"])
-        ax.set_ylabel(rf"$\beta$ that keeps the entropy of $n = {found.n0}$")
-        name_lines(ax, lines)
+        label_axes(ax, AXIS_LABELS["n"], rf"$\beta$ that keeps the entropy of $n = {found.n0}$")
+        below = name_lines(ax, lines)
         with np.errstate(invalid="ignore"):
             outside = int(((heads < low) | (heads > high)).any(1).sum())
-        key_below(ax, _key(len(heads), outside))
+        key_below(ax, [*below, *_key(len(heads), outside)], columns=2, grow=own)
     subtitle(ax, "Each law times a constant of the head, median of the heads")
     return ax
 

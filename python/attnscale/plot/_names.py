@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words of a figure: names beside lines, plain numbers at ticks, a key below, a subtitle above."""
+"""The words of a figure: names of lines, plain numbers at ticks, labels, a key below, a subtitle above."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._style import GREY
+from ._style import GREY, may_grow, wanted_width
+from ._text import in_lines, printed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.legend import Legend
     from matplotlib.text import Annotation
 
 _MOST = 8  # lines with their names beside them; more get a legend
+_MOST_ROOM = 0.4  # of the width of the axes, which the names may take
+_BESIDE = 4.0  # inches of a panel that has room for a legend at its right
+_LEFT = 46.0  # points of a panel that labels of its y axis take
 _GAP = 8.0  # points between a line and its name
 _SIZE = 8
 _MOST_TICKS = 8
+_LETTER, _HANDLE = 4.6, 6  # points of a letter of a key; letters that a line or a mark takes before its text
+_OF_AXIS = 0.85  # of what an axis is long before titles and keys take their part
+_A_NAME = 24  # letters of a text that stays in one line, beside others
 
 
 class Named(NamedTuple):
@@ -32,16 +40,21 @@ class Named(NamedTuple):
     colour: str
 
 
-def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> None:
-    """Name each line at its end, at the side where the ends are further apart.
+#: A name of a line that stands beside it, and a legend below: a legend of the whole figure replaces both.
+_BESIDE_A_LINE, _BELOW = "attnscale: name of a line", "attnscale: key"
 
-    Names do not touch each other or leave the axes: the x axis gets longer for them. Where they do not
-    fit, or there are many lines, a legend outside of the axes has them, for which the figure may
-    `grow`. Call this last: the limits of y must be those of the finished figure.
+
+def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> list[tuple[Any, str]]:
+    """Name each line at its end, at the side where the ends are further apart; what is left to name below.
+
+    Names do not touch each other or leave the axes: the x axis gets longer for them. Where they do not fit,
+    the caller puts what is returned, (handle, name) of each line, into the key below. Many lines have a
+    legend at the right, for which the figure may `grow`, if it may be so wide. Call this last: the limits of
+    y must be those of the finished figure.
     """
     known = [line for line in lines if line.name and np.isfinite(np.asarray(line.y, np.float64)).any()]
     if not known:
-        return
+        return []
     right = _closest(ax, known, right=True) >= _closest(ax, known, right=False)
     ends = sorted(((*_end(line, right=right), line) for line in known), key=lambda end: end[1])
     texts = [_write(ax, x, y, line, right=right) for x, y, line in ends]
@@ -49,27 +62,38 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> None:
     frame = ax.get_window_extent()
     heights = np.array([1.15 * box.height / frame.height for box in boxes])
     # The layout makes the axes about a tenth wider than they are now.
-    room = 0.95 * max(box.width for box in boxes) / frame.width + 0.055
-    if len(known) > _MOST or heights.sum() > 1 or room > 0.62:
+    room = 0.95 * max(box.width for box in boxes) / frame.width
+    room += max(0.055, (_GAP + 6) * ax.get_figure(root=True).dpi / 72 / frame.width)  # type: ignore[union-attr]
+    if len(known) > _MOST or heights.sum() > 1 or room > _MOST_ROOM:
         for text in texts:
             text.remove()
-        legend_beside(ax, [line for _, _, line in reversed(ends)])
+        handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        below = [(handles[line.name], line.name) for _, _, line in reversed(ends) if line.name in handles]
+        if len(known) <= _MOST or wanted_width() or _panel_width(ax) < 72 * _BESIDE:
+            return below
+        legend_beside(ax, below)
         if grow:
             _grow(ax)
-        return
+        return []
     places = _apart(_heights(ax, [y for _, y, _ in ends]), heights)
     for text, (x, _, _), place in zip(texts, ends, places, strict=True):
         text.xy = (x, float(ax.transData.inverted().transform(ax.transAxes.transform((0, place)))[1]))
     _make_room(ax, known, room, right=right)
+    return []
 
 
-def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
-    """Draw a legend to the right of the axes, in this order, of lines that were drawn with these names."""
-    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    drawn = [line.name for line in lines if line.name in handles]
+def _panel_width(ax: Axes) -> float:
+    """Points of the figure's width that belong to a panel, with its labels."""
+    place = ax.get_subplotspec()
+    share = 1.0 if place is None else len(place.colspan) / place.get_gridspec().ncols
+    figure = ax.get_figure(root=True)
+    return share * 72 * figure.get_size_inches()[0] if figure is not None else 72 * _BESIDE
+
+
+def legend_beside(ax: Axes, entries: Sequence[tuple[Any, str]]) -> None:
+    """Draw a legend to the right of the axes: (handle, text) of each line."""
     ax.legend(
-        [handles[name] for name in drawn],
-        drawn,
+        *zip(*entries, strict=True),
         loc="center left",
         bbox_to_anchor=(1.0, 0.5),
         fontsize=7.5,
@@ -77,32 +101,103 @@ def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
     )
 
 
-def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1, ticks: int = 1) -> None:
+def key_below(
+    ax: Axes,
+    entries: Sequence[tuple[Any, str]],
+    *,
+    columns: int = 1,
+    ticks: int = 1,
+    grow: bool = False,
+    bar: float = 0.0,
+) -> None:
     """Draw what marks, lines and shades mean: (handle, text) of each, below the label of the x axis.
 
-    The labels of the x axis's ticks have `ticks` lines.
+    It is no wider than the panel, of which a colour bar takes `bar` points. The labels of the x axis's ticks
+    have `ticks` lines. The figure may `grow` by the height of a key of several lines.
     """
     from matplotlib.transforms import offset_copy
 
     if not entries:
         return
-    before = ax.get_legend()
-    below = offset_copy(ax.transAxes, ax.get_figure(root=True), y=-32 - 9.5 * (ticks - 1), units="points")
-    handles, texts = zip(*entries, strict=True)
-    ax.legend(
-        handles,
-        texts,
-        loc="upper left",
-        bbox_to_anchor=(0, 0),
-        bbox_transform=below,
-        ncols=min(columns, len(entries)),
-        borderpad=0,
-        borderaxespad=0,
-        fontsize=_SIZE,
-        labelcolor=GREY,
-    )
+    before, rows = ax.get_legend(), ax.get_xlabel().count("\n") + ticks - 1
+    below = offset_copy(ax.transAxes, ax.get_figure(root=True), y=-32 - 9.5 * rows, units="points")
+
+    def draw(texts: Sequence[str], across: int) -> Legend:
+        key = ax.legend(
+            [handle for handle, _ in entries],
+            texts,
+            loc="upper left",
+            bbox_to_anchor=(0, 0),
+            bbox_transform=below,
+            ncols=across,
+            borderpad=0,
+            borderaxespad=0,
+            columnspacing=1.2,
+            handlelength=1.8,
+            fontsize=_SIZE,
+            labelcolor=GREY,
+        )
+        key.set_gid(_BELOW)
+        return key
+
+    key = in_columns(draw, [text for _, text in entries], _panel_width(ax) - _LEFT - bar, columns)
     if before is not None:  # an axes has one legend; a second one is an artist among others
         ax.add_artist(before).set_clip_on(False)  # else the layout would leave the legend no room
+    if grow and may_grow():
+        more = (
+            key.get_window_extent().height / ax.figure.dpi - 2.5 * _SIZE / 72
+        )  # a key of two lines has room
+        width, height = ax.figure.get_size_inches()  # type: ignore[union-attr]
+        ax.figure.set_size_inches(width, height + max(more, 0.0))  # type: ignore[union-attr]
+
+
+def columns_of(below: Sequence[Any]) -> int:
+    """The most columns of a key: several where it names lines, which have short names."""
+    return 4 if below else 1
+
+
+def in_columns(
+    draw: Callable[[Sequence[str], int], Legend], texts: Sequence[str], room: float, columns: int
+) -> Legend:
+    """The legend that `draw` makes of texts and a number of columns, with the most that `room` points hold.
+
+    Sentences that are longer than a column go on in a second line, of one column in more.
+    """
+    for across in range(min(columns, len(texts)), 0, -1):
+        letters = int(room / across / _LETTER) - _HANDLE
+        longest = 2 * letters if across > 1 else math.inf
+        short = [
+            in_lines(text, letters) if _A_NAME < printed(text) <= longest or across == 1 else text
+            for text in texts
+        ]
+        legend = draw(short, across)
+        if legend.get_window_extent().width * 72 / legend.figure.dpi <= room:
+            break
+    return legend
+
+
+def fit_labels(ax: Axes) -> None:
+    """Break labels that are longer than their axes, as the layout made these."""
+    frame = ax.get_window_extent()
+    for axis, room in ((ax.xaxis, frame.width), (ax.yaxis, frame.height)):
+        _fit(axis, room)
+
+
+def _fit(axis: Axis, room: float) -> None:
+    """Break the label of an axis where it is longer than `room` pixels."""
+    box, text = axis.label.get_window_extent(), axis.label.get_text()
+    longest = max(box.width, box.height)
+    if text and longest > room:
+        axis.set_label_text(in_lines(text, int(printed(text) * room / longest)))
+
+
+def label_axes(ax: Axes, x: str | None = None, y: str | None = None) -> None:
+    """Label the axes, in two lines where one is longer than its axis."""
+    frame = ax.get_window_extent()
+    for axis, text, room in ((ax.xaxis, x, frame.width), (ax.yaxis, y, frame.height)):
+        if text is not None:
+            axis.set_label_text(text)
+            _fit(axis, _OF_AXIS * room)
 
 
 def _grow(ax: Axes) -> None:
@@ -120,10 +215,9 @@ def subtitle(ax: Axes, text: str) -> None:
     """Say what the figure shows, as a title in small letters that another title replaces."""
     if not text:
         return
-    width = ax.figure.bbox.width / ax.figure.dpi
-    columns = len({each.get_position().x0 for each in ax.figure.axes if each.get_subplotspec()}) or 1
-    lines = textwrap.wrap(text, max(int(14.5 * width / columns), 24), break_on_hyphens=False)
-    ax.set_title("\n".join(lines), fontsize=_SIZE)  # a colour would stay with a title that replaces it
+    letters = max(int(14.5 * (_panel_width(ax) - _LEFT) / 72), 24)
+    # A colour would stay with a title that replaces it.
+    ax.set_title(in_lines(text, letters), fontsize=_SIZE)
 
 
 def _end(line: Named, *, right: bool) -> tuple[float, float]:
@@ -157,6 +251,7 @@ def _write(ax: Axes, x: float, y: float, line: Named, *, right: bool) -> Annotat
         color=line.colour,
         fontsize=_SIZE,
         annotation_clip=False,
+        gid=_BESIDE_A_LINE,
     )
 
 
@@ -184,49 +279,38 @@ def _make_room(ax: Axes, lines: Sequence[Named], room: float, *, right: bool) ->
     ax.set_xlim(*(np.exp(limits) if log else limits))
 
 
-def plain(value: float) -> str:
-    """A number as a tick says it.
-
-    Examples
-    --------
-    >>> plain(65536), plain(2**20), plain(0.25), plain(1e6), plain(1234567)
-    ('65536', '$2^{20}$', '0.25', '$10^{6}$', '1.23e6')
-    """
-    if value < 1e6:
-        return f"{value:.6g}"
-    for base in (2, 10):
-        power = round(float(np.log(value) / np.log(base)))
-        if value == base**power:
-            return rf"${base}^{{{power}}}$"
-    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
-
-
 def length_ticks(ax: Axes, values: NDArray[np.float64] | Sequence[float]) -> None:
-    """A logarithmic x axis with ticks at these values, or at some of them where there are many.
+    """A logarithmic x axis with ticks at these values, or at some of them where they have no room.
 
-    More than 20 values, as a dense curve has them, get ticks at the powers of two among them.
+    More than 20 values, as a dense curve has them, and values of many digits, as `geomspace` makes them, get
+    ticks at the powers of two among them.
     """
+    from ._ticks import Plain, Roomy
+
     ax.set_xscale("log", base=2)
     wanted = np.unique(np.asarray(values, np.float64))
     powers = 2.0 ** np.arange(np.ceil(np.log2(wanted[0])), np.log2(wanted[-1]) + 1e-9)
-    if wanted.size > 20 and powers.size >= 3:
+    odd = wanted[0] >= 1 and (np.abs(wanted - np.round(wanted, 1)) > 1e-9 * wanted).any()
+    if (wanted.size > 20 or odd) and powers.size >= 3:
         wanted = powers
     least = np.ptp(np.log(wanted)) / _MOST_TICKS
     chosen = [wanted[-1]]
     for value in wanted[-2::-1]:
         if np.log(chosen[-1] / value) >= 0.999 * least:
             chosen.append(value)
-    ticks = [float(value) for value in reversed(chosen)]
-    ax.set_xticks(ticks, [plain(tick) for tick in ticks])
+    ax.xaxis.set_major_locator(Roomy(ax.xaxis, [float(value) for value in reversed(chosen)]))
+    ax.xaxis.set_major_formatter(Plain())
     ax.set_xticks([], minor=True)
 
 
 def log_ticks(axis: Axis) -> None:
     """Plain numbers on a logarithmic axis: 1, 2, 5, 10, ... or, over many decades, powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    from ._ticks import Plain
 
     low, high = sorted(axis.get_view_interval())
     steps: Any = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
     axis.set_major_locator(LogLocator(10, subs=steps))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    axis.set_major_formatter(Plain())
     axis.set_minor_locator(NullLocator())

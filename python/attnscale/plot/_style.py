@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._checks import shown
+from .._checks import number, refusal, shown
 from .._spelling import as_number
 from ..laws import Constant, Law, LogN, get
 from ._inputs import check_axes
@@ -56,9 +57,13 @@ LABELS = {
     "entropy_invariant": "entropy-invariant",
 }
 
-# 3.4 inches is one column of a two-column page; TrueType fonts keep text searchable in PDF and SVG.
+_USUAL = (4.6, 3.2)  # inches
+_LEAST = 1.5  # inches that a figure needs for its labels
+#: Width and height in inches that the user asked for, either of which may be left open.
+_SIZE: ContextVar[tuple[float | None, float | None]] = ContextVar("size of figures", default=(None, None))
+
+# TrueType fonts keep text searchable in PDF and SVG.
 _STYLE: Any = {
-    "figure.figsize": (4.6, 3.2),
     "figure.dpi": 120,
     "savefig.dpi": 200,
     "savefig.facecolor": "white",
@@ -86,20 +91,64 @@ _STYLE: Any = {
 
 
 @contextmanager
-def style() -> Iterator[None]:
+def style(*, width: float | None = None, height: float | None = None) -> Iterator[None]:
     """Matplotlib settings of this package's figures, for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    width : float, optional
+        Inches of the figures that are made in the block, by this package and by matplotlib: about 3.4 for a
+        column of a page with two, 5.5 or 6.5 for a page with one. They stay so wide: what has no room beside
+        the lines stands below them. By default 4.6, and figures of maps and panels are as wide as they need.
+    height : float, optional
+        Inches. By default 0.7 of the width, and figures with many rows are higher.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``width`` or ``height`` is no number, or less than 1.5.
 
     Examples
     --------
     >>> import matplotlib
+    >>> from attnscale.plot import entropy_vs_length
     >>> with style():
     ...     print(matplotlib.rcParams["axes.spines.top"])
     False
+    >>> with style(width=3.4):
+    ...     figure = entropy_vs_length({"standard": [3.0, 3.6]}, [128, 256]).figure
+    >>> figure.get_size_inches().round(2).tolist()
+    [3.4, 2.37]
     """
     import matplotlib as mpl
 
-    with mpl.rc_context(_STYLE):
-        yield
+    for name, given in (("width", width), ("height", height)):
+        if given is not None and not number(name, given) >= _LEAST:
+            raise refusal(ValueError, name, f"must be at least {_LEAST} inches, got {given}")
+    before = _SIZE.get()  # of a block around this one
+    token = _SIZE.set((width or before[0], height or (None if width else before[1])))
+    try:
+        with mpl.rc_context({**_STYLE, "figure.figsize": figure_size()}):
+            yield
+    finally:
+        _SIZE.reset(token)
+
+
+def wanted_width() -> float | None:
+    """The width in inches that the user asked for; None where a figure may be as wide as it needs."""
+    return _SIZE.get()[0]
+
+
+def figure_size(width: float | None = None, height: float | None = None) -> tuple[float, float]:
+    """Inches of a new figure that would best have this size: what the user asked for goes first."""
+    wide, high = _SIZE.get()
+    across = wide or width or _USUAL[0]
+    return across, high or height or (across * _USUAL[1] / _USUAL[0] if wide else _USUAL[1])
+
+
+def may_grow() -> bool:
+    """Whether a new figure may be higher than it was made."""
+    return _SIZE.get()[1] is None
 
 
 def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
@@ -128,8 +177,7 @@ def new_axes(ax: Axes | None, *, height: float | None = None, width: float | Non
         return ax
     import matplotlib.pyplot as plt
 
-    size = [given or usual for given, usual in zip((width, height), _STYLE["figure.figsize"], strict=True)]
-    axes: Axes = plt.subplots(figsize=size)[1]
+    axes: Axes = plt.subplots(figsize=figure_size(width, height))[1]
     return axes
 
 

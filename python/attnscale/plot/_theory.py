@@ -16,7 +16,7 @@ from .._spelling import as_number
 from ._exact import dense
 from ._inputs import increasing, numbers
 from ._multiples import BETA, law_sequence, multiple_at
-from ._names import Named, key_below, length_ticks, log_ticks, name_lines, subtitle
+from ._names import Named, columns_of, key_below, label_axes, length_ticks, log_ticks, name_lines, subtitle
 from ._style import COLOURS, GREY, law_label, looks, new_axes, style
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._style import Look
 
 _Array = NDArray[np.float64]
+_BAR = 60.0  # points of the colour bar with its label
 _SOLID = {"dash_offset": 0, "dash_list": None}
 
 
@@ -100,9 +101,8 @@ def phase_diagram(
             _draw_line(ax, x, y, look.colour, look.dashes, name)
         ax.set_xlim(np.log(lengths[0]), np.log(lengths[-1]))
         ax.set_ylim(betas[0], betas[-1])
-        ax.set_xlabel(r"$\ln n$")
-        ax.set_ylabel(BETA)
-        key_below(ax, list(zip(*ax.get_legend_handles_labels(), strict=True)), columns=2)
+        label_axes(ax, r"$\ln n$", BETA)
+        key_below(ax, list(zip(*ax.get_legend_handles_labels(), strict=True)), columns=2, bar=_BAR)
     if entropy is None:
         subtitle(ax, "Gaussian scores" if model == "gaussian" else f"Keys on a sphere, $d={head_dim}$")
     return ax
@@ -173,7 +173,7 @@ def jl_dimensions(
     ends = increasing("n", n, least=2)
     changes = numbers("eps", np.atleast_1d(numbers("eps", eps)), ndim=1)
     every = np.unique(np.geomspace(ends[0], ends[-1], 129).round())
-    lines = []
+    lines, own = [], ax is None
     with style():
         ax = new_axes(ax)
         for index, change in enumerate(changes):
@@ -188,9 +188,9 @@ def jl_dimensions(
         length_ticks(ax, ends)
         ax.set_yscale("log")
         log_ticks(ax.yaxis)
-        ax.set_xlabel("vectors, $n$")
-        ax.set_ylabel("dimensions")
-        name_lines(ax, lines)
+        label_axes(ax, "vectors, $n$", "dimensions")
+        below = name_lines(ax, lines)
+        key_below(ax, below, columns=columns_of(below), grow=own)
     chance = "" if failure_probability is None else f" with probability {1 - failure_probability:g}"
     subtitle(ax, f"Squared distances kept to a factor $1 \\pm \\varepsilon${chance}")
     return ax

@@ -15,8 +15,9 @@ import numpy as np
 
 from .._checks import shown
 from ._curves import AXIS_LABELS, Curve, curves_of, draw_curves, points_key
-from ._names import key_below, length_ticks, name_lines, plain
-from ._style import GREY, new_axes, style
+from ._names import columns_of, key_below, label_axes, length_ticks, name_lines
+from ._style import GREY, figure_size, new_axes, style, wanted_width
+from ._text import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ _ONE_PANEL = 8  # lines that are told apart without panels
 _MOST_LINES = 12
 _MOST_COLUMNS = 4
 _WIDTH, _HEIGHT, _LINE = 2.0, 1.75, 0.16  # inches of a panel, and of a line of the key
+_NARROWEST = 1.6  # inches of a panel in a figure of a given width
 _MARKUP = re.compile(r"\\[a-z]+|[${}_\\,]")  # of a formula, which takes no room
 _LETTERS_OF_KEY = 96  # of a line that is as wide as four panels
 
@@ -53,8 +55,9 @@ def training(name: str, column: Column, x: str | None, where: Axes | Figure | No
         ax = figure.subplots() if figure is not None else new_axes(where)  # type: ignore[arg-type]
         curves = _curves(column, along)
         lines, rows = draw_curves(ax, curves), _finish(ax, name, column, along)
-        name_lines(ax, lines, grow=where is None)
-        key_below(ax, points_key(curves, _POINTS), ticks=rows)
+        below = name_lines(ax, lines, grow=where is None)
+        key = [*below, *points_key(curves, _POINTS)]
+        key_below(ax, key, columns=columns_of(below), ticks=rows, grow=where is None)
     return ax
 
 
@@ -92,8 +95,8 @@ def _finish(ax: Axes, name: str, column: Column, along: str) -> int:
         length_ticks(ax, sorted(labels))
     elif len(labels) <= _MOST_TICKS:
         ax.set_xticks(sorted(labels), [plain(each) for each in sorted(labels)])
-    ax.set_xlabel(AXIS_LABELS.get(along, along.replace("_", " ")))
-    ax.set_ylabel(f"{name.replace('_', ' ')}{f' ({column.unit})' if column.unit else ''}")
+    text = f"{name.replace('_', ' ')}{f' ({column.unit})' if column.unit else ''}"
+    label_axes(ax, AXIS_LABELS.get(along, along.replace("_", " ")), text)
     return rows
 
 
@@ -129,8 +132,11 @@ def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequen
     every = itertools.product(*(column.axes[axis] for axis in split))
     points = [dict(zip(split, each, strict=True)) for each in every]
     last = len(column.axes[split[-1]])
-    columns = last if len(split) > 1 and last <= _MOST_COLUMNS else min(len(points), _MOST_COLUMNS)
+    most = _MOST_COLUMNS if wanted_width() is None else max(int(figure_size()[0] / _NARROWEST), 1)
+    columns = last if len(split) > 1 and last <= most else min(len(points), most)
     rows = -(-len(points) // columns)
+    # Labels look at the room that they have.
+    figure.set_size_inches(figure_size(_WIDTH * columns + 0.6, _HEIGHT * rows + 0.3))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     named: dict[str, Any] = {}
     for index, (panel, labels) in enumerate(zip(grid.flat, points, strict=False)):
@@ -152,7 +158,7 @@ def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequen
         for panel in above:
             panel.set_xlabel("")
     lines = _key(figure, named, columns)
-    figure.set_size_inches(_WIDTH * columns + 0.6, _HEIGHT * rows + _LINE * lines + 0.3)
+    figure.set_size_inches(figure_size(_WIDTH * columns + 0.6, _HEIGHT * rows + _LINE * lines + 0.3))
     first: Axes = grid[0, 0]
     return first
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide, padding
+from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, padding
 
 SCALE = HEAD_DIM**-0.5
 LONG = SIZES_OF_SEVERAL

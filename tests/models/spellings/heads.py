@@ -14,7 +14,7 @@ from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelli
 SCALE = HEAD_DIM**-0.5
 PAIRS = HEADS // 2
 #: More than one token, so that rows and channels have a product to compare.
-LONG = {name: (batch, n) for name, (batch, n) in SIZES.items() if n > 1}
+LONG = SIZES_OF_SEVERAL
 
 
 class Interpretable(Spelling):

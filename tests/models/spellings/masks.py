@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, SIZES, WIDTH, Right, Spelling, causal, hide, padding
+from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, padding
 
 SCALE = HEAD_DIM**-0.5
 #: A text of one token has none that is hidden.

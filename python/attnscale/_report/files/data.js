@@ -46,6 +46,10 @@ const at = (report, name, i, length, multiple) => number(report[name][i][length]
 const chosen = (name) => (report, i) => at(report, name, i, state.length, state.multiple);
 const entropy = chosen("curve");
 
+/** Whether a head's weights are nearly equal at the shortest length: then no law is judged by its entropy there. */
+const NEARLY = 0.05; // nats below equal weights: result.py has it, too
+const nearlyEqual = (report, i) => number(report.uniform_entropy[i][0]) - number(report.entropy[i][0][0]) < NEARLY;
+
 function growth(report, i) {
   const n = report.lengths;
   const last = n.length - 1;
@@ -55,26 +59,29 @@ function growth(report, i) {
 
 /**
  * What a head can be coloured, drawn, sorted and filtered by, at the chosen length and multiple; a label says
- * where it does not follow the multiple. `log`: the scale of axes and colours; `short`: for narrow windows.
+ * where it does not follow the multiple. `log`: the scale of axes and colours; `short`: for narrow windows;
+ * `least`: a difference that fills no scale of colours and no axis.
  */
 const QUANTITIES = {
-  keys: { label: "effective keys", short: "keys", value: (r, i) => Math.exp(entropy(r, i)), digits: 3, log: true },
-  entropy: { label: "entropy (nats)", short: "entropy", value: entropy, digits: 3 },
-  growth: { label: "growth (nats a doubling)", short: "growth", value: growth, digits: 2 },
-  first: { label: "weight of the first key", short: "first key", value: chosen("first_key_curve"), share: true },
-  max: { label: "largest weight of a row", short: "largest", value: chosen("max_weight_curve"), share: true },
-  received: { label: "most weight on one key", short: "one key", value: chosen("received_curve"), share: true },
+  keys: { label: "effective keys", short: "keys", value: (r, i) => Math.exp(entropy(r, i)), digits: 3, log: true, least: 1 },
+  entropy: { label: "entropy (nats)", short: "entropy", value: entropy, digits: 3, least: 0.05 },
+  growth: { label: "growth (nats a doubling)", short: "growth", value: growth, digits: 2, least: 0.05 },
+  first: { label: "weight of the first key", short: "first key", value: chosen("first_key_curve"), share: true, least: 0.01 },
+  max: { label: "largest weight of a row", short: "largest", value: chosen("max_weight_curve"), share: true, least: 0.01 },
+  received: { label: "most weight on one key", short: "one key", value: chosen("received_curve"), share: true, least: 0.01 },
   random: {
     label: "entropy less random keys\u2019 (nats)",
     short: "less random",
     value: (r, i) => entropy(r, i) - chosen("random_curve")(r, i),
     digits: 3,
+    least: 0.05,
   },
   beta: {
-    label: "multiple that keeps the entropy, at \u00d7 1",
+    label: "scale factor that keeps the entropy, at \u00d7 1",
     short: "keeps, \u00d7 1",
     value: (r, i) => number(r.beta[i][state.length]),
     digits: 3,
+    least: 0.05,
     log: true,
   },
   misses: {
@@ -82,6 +89,7 @@ const QUANTITIES = {
     short: "misses, \u00d7 1",
     value: (r, i) => number(r.best_misses[i]),
     digits: 3,
+    least: 0.05,
   },
 };
 

@@ -19,12 +19,12 @@ function linesAgainstLength(report, i) {
   const lines = [{ values: n.map((_, l) => number(report.uniform_entropy[i][l])), look: "equal", name: "equal weights" }];
   if (state.random)
     report.laws.forEach((each, k) => {
-      if (k) lines.push({ values: law(report.random_entropy, k), look: `curve random ${colourClass(k)}`, name: `random keys, times ${each.name}` });
+      if (k) lines.push({ values: law(report.random_entropy, k), look: `curve random ${colourClass(k)}`, name: `random keys under ${each.name}` });
     });
   const random = moved ? `random keys, at ${multipleName()}` : "random keys";
   lines.push({ values: curve("random_curve", state.multiple), look: "curve random c0", name: random });
   report.laws.forEach((each, k) => {
-    if (k) lines.push({ values: law(report.entropy, k), look: `curve ${colourClass(k)}`, name: `times ${each.name}${asMeasured()}` });
+    if (k) lines.push({ values: law(report.entropy, k), look: `curve ${colourClass(k)}`, name: `under ${each.name}${asMeasured()}` });
   });
   if (moved) lines.push({ values: curve("curve", OWN), look: "curve own", name: `the head${asMeasured()}` });
   lines.push({ values: curve("curve", state.multiple), look: "curve head c0", name: moved ? `the head, at ${multipleName()}` : "the head" });
@@ -52,13 +52,14 @@ function againstScale(report, i) {
   const x = { extent: [m[0], m[m.length - 1]], log: true, label: "multiple of the scale", ticks: [0.25, 0.5, 1, 2, 4] };
   const label = `Entropy of ${headName(i)} against the multiple of its scale, a curve for each length`;
   const { element, across, up, edge } = axes(plotWidth(), HIGH, x, upTo("entropy (nats)", (each) => each.curve[i]), label);
+  const starts = report.lengths.map((_, l) => up(at(report, "curve", i, l, 0)) - 4);
+  const names = apart(starts.map((y) => (Number.isFinite(y) ? y : HIGH)), 12, edge.top + 8, HIGH - edge.bottom - 2);
   report.lengths.forEach((n, l) => {
     const points = m.map((each, k) => [across(each), up(at(report, "curve", i, l, k))]);
     element.append(line(points, { class: "curve c1", opacity: l === state.length ? 1 : 0.35 }));
     if (l === state.length)
       for (const [cx, cy] of points) if (Number.isFinite(cy)) element.append(draw("circle", { class: "measured", cx, cy, r: 2 }));
-    const first = points[0];
-    if (Number.isFinite(first[1])) element.append(draw("text", { x: first[0] + 4, y: first[1] - 4 }, String(n)));
+    if (Number.isFinite(starts[l])) element.append(draw("text", { x: points[0][0] + 4, y: names[l] }, String(n)));
   });
   const there = across(m[state.multiple]);
   element.append(draw("line", { class: "mark", x1: there, x2: there, y1: edge.top, y2: HIGH - edge.bottom }));
@@ -99,14 +100,14 @@ function facts() {
   const l = state.length;
   const n = SHARED.lengths[l];
   const rise = (value) => (Number.isFinite(value) ? `${few(value, 2)} nats a doubling` : "one length only");
-  const kept = (report, i) => report.best[i] < 0
+  const kept = (report, i) => nearlyEqual(report, i) ? "weights nearly equal: no law is judged by them" : report.best[i] < 0
     ? "not determined: one length only, a soft-cap or a sink, or no multiple of the scale that keeps it"
     : `${few(report.best_constant[i], 3)} times ${report.laws[report.best[i]].name}; misses by ${few(report.best_misses[i], 2)} nat`;
-  const keys = (value) => few(value, 4).replace(/\.0+$/, "");
+  const keys = (value) => (value < 10 ? few(value, 2).replace(/\.0$/, "") : String(Math.round(value)));
   return [
     [`At ${n} tokens${atMultiple()}`, (r, i) =>
       `${few(entropy(r, i), 3)} nats, ${few(Math.exp(entropy(r, i)), 3)} effective keys of ${keys(Math.exp(r.uniform_entropy[i][l]))}`],
-    ["Random keys, likewise", (r, i) => {
+    ["Random keys, same length and scale", (r, i) => {
       const value = chosen("random_curve")(r, i);
       return `${few(value, 3)} nats, ${few(Math.exp(value), 3)} effective keys`;
     }],
@@ -116,7 +117,7 @@ function facts() {
       `${show("received", QUANTITIES.received.value(r, i))} of all, on key ${chosen("received_by_curve")(r, i)}`],
     ["Growth", (r, i) => rise(growth(r, i))],
     [`Keeps its entropy of ${SHARED.lengths[0]}${asMeasured()}`, (r, i) =>
-      r.beta[i][l] === null ? `at no multiple that is known at ${n}` : `at ${few(r.beta[i][l], 3)} times the scale at ${n}`],
+      nearlyEqual(r, i) ? "weights nearly equal: no scale is judged by them" : r.beta[i][l] === null ? `at no multiple that is known at ${n}` : `at ${few(r.beta[i][l], 3)} times the scale at ${n}`],
     [`Law that keeps it best${asMeasured()}`, kept],
   ];
 }
@@ -124,7 +125,7 @@ function facts() {
 /** Names and texts: a list for one report, a table for two, which says once what is the same in both. */
 function factList(rows) {
   if (!several) return make("dl", {}, ...rows.flatMap(([name, [text]]) => [make("dt", {}, name), make("dd", {}, text)]));
-  const cells = ([a, b]) => (a === b ? [make("td", { colspan: 2 }, a)] : [make("td", {}, a), make("td", {}, b)]);
+  const cells = ([a, b]) => (a === b ? [make("td", { colspan: 2 }, `both: ${a}`)] : [make("td", {}, a), make("td", {}, b)]);
   const header = make("tr", {}, make("td", {}), ...NAMES.map((name) => make("th", { scope: "col" }, name)));
   return make("table", { class: "facts" }, make("thead", {}, header),
     make("tbody", {}, ...rows.map(([name, texts]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells(texts)))));

@@ -16,6 +16,7 @@ const MAPS = REPORTS.map((report, k) => ({
 if (several)
   MAPS.push({
     name: `${NAMES[1]} less ${NAMES[0]}`,
+    look: "cell less", // an equal number is nearly as light as the page
     value: (i) => difference(i),
     colour: (value) => (Number.isFinite(value) ? mix(COLOURS.differences, 0.5 + value / (2 * mostDifference())) : null),
   });
@@ -26,7 +27,7 @@ function difference(i) {
 }
 function mostDifference() {
   const sizes = HEADS.map(({ index }) => Math.abs(difference(index))).filter(Number.isFinite);
-  return Math.max(...sizes, 1e-9);
+  return Math.max(...sizes, QUANTITIES[state.colour].least);
 }
 
 function buildMap(map) {
@@ -59,7 +60,7 @@ function buildMap(map) {
       const index = HEAD_AT.get(`${layer} ${head}`);
       if (index === undefined) return;
       const cell = draw("rect", {
-        class: "cell", role: "gridcell", x: left + side * k, y, width: side, height: side, tabindex: -1,
+        class: map.look || "cell", role: "gridcell", x: left + side * k, y, width: side, height: side, tabindex: -1,
         onclick: () => openHead(index, false),
         onkeydown: (event) => onKey(event, map, r, k),
         onfocus: () => {
@@ -136,6 +137,7 @@ function updateMap(map, there) {
     const cell = map.cells[index];
     const colour = map.colour(map.value(index));
     cell.setAttribute("fill", colour || "none");
+    cell.classList.toggle("known", Boolean(colour));
     cell.classList.toggle("out", !there.has(index));
     cell.setAttribute("aria-selected", index === state.head);
     cell.setAttribute("aria-label", say(map, index));
@@ -151,7 +153,7 @@ function startMaps() {
     const there = new Set(passing());
     for (const map of MAPS) updateMap(map, there);
     const { label, log, share } = QUANTITIES[state.colour];
-    const text = share ? (tick) => `${tickText(100 * tick)} %` : tickText;
+    const text = share ? percentText : tickText;
     const legends = [legend(COLOURS.numbers, scale(extentOf(state.colour), [0, 1], log), label, text)];
     if (several) {
       const most = mostDifference();

@@ -1,12 +1,12 @@
 // The scatter plot: a dot for each head that passes the filter.
 
 function padded(quantity, values) {
-  const { log } = QUANTITIES[quantity];
+  const { log, least } = QUANTITIES[quantity];
   const known = values.filter(Number.isFinite);
   if (!known.length) return log ? [1, 10] : [0, 1];
   const [low, high] = [Math.min(...known), Math.max(...known)];
   if (log) return [low / 1.15, high * 1.15];
-  const room = (high - low) * 0.05 || 0.05;
+  const room = Math.max((high - low) * 0.05, least - (high - low) / 2); // equal numbers look equal
   return [low - room, high + room];
 }
 
@@ -18,7 +18,7 @@ function scatter(report, name) {
     extent: padded(id, all(quantity)),
     log: quantity.log,
     label: quantity.label,
-    text: quantity.share ? (tick) => `${tickText(100 * tick)} %` : tickText,
+    text: quantity.share ? percentText : tickText,
   });
   const label = `Scatter plot of ${there.length} heads, ${qx.label} across, ${qy.label} up. The table has its numbers.`;
   const { element, across, up } = axes(plotWidth(), 340, axis(state.x, qx), axis(state.y, qy), label);

@@ -41,16 +41,37 @@ function logTicks(low, high) {
       const tick = each * 10 ** power;
       if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
     }
-  return ticks.length > 1 ? ticks : [low, high];
+  return ticks.length > 1 ? ticks : evenTicks(low, high);
 }
 /** A number to some digits, without an exponent. */
 function few(value, digits) {
   if (!Number.isFinite(value)) return "none";
   const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
-  return value.toFixed(Math.min(Math.max(digits - 1 - size, 0), 4)).replace("-", "\u2212");
+  const text = value.toFixed(Math.min(Math.max(digits - 1 - size, 0), 4));
+  return text.replace("-", Number(text) ? "\u2212" : ""); // no -0.000
 }
 
-const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212");
+const tickText = (value, digits = 4) => String(Number(value.toPrecision(digits))).replace("-", "\u2212");
+const percentText = (value, digits) => `${tickText(100 * value, digits)} %`;
+/** The texts of ticks, with as many digits as tell all of them apart. */
+function tickTexts(ticks, text = tickText) {
+  let found = [];
+  for (let digits = 4; digits <= 12; digits++) {
+    found = ticks.map((tick) => text(tick, digits));
+    if (new Set(found).size === found.length) break;
+  }
+  return found;
+}
+/** The heights nearest to these, from `low` to `high`, that are at least `gap` apart: labels do not touch. */
+function apart(heights, gap, low, high) {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
+  const found = [...heights];
+  let edge = low - gap;
+  for (const i of order) edge = found[i] = Math.max(found[i], edge + gap);
+  edge = high + gap;
+  for (const i of order.reverse()) edge = found[i] = Math.min(found[i], edge - gap);
+  return found;
+}
 
 /**
  * Axes of a figure of `width` times `height`; returns the element and both scales.
@@ -61,20 +82,22 @@ function axes(width, height, x, y, label) {
   const across = scale(x.extent, [edge.left, width - edge.right], x.log);
   const up = scale(y.extent, [height - edge.bottom, edge.top], y.log);
   const element = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
-  for (const tick of x.ticks || across.ticks) {
+  const [xTicks, yTicks] = [x.ticks || across.ticks, y.ticks || up.ticks];
+  const [xTexts, yTexts] = [tickTexts(xTicks, x.text), tickTexts(yTicks, y.text)];
+  xTicks.forEach((tick, k) => {
     const at = across(tick);
     element.append(
       draw("line", { class: "grid", x1: at, x2: at, y1: edge.top, y2: height - edge.bottom }),
-      draw("text", { x: at, y: height - edge.bottom + 15, "text-anchor": "middle" }, (x.text || tickText)(tick)),
+      draw("text", { x: at, y: height - edge.bottom + 15, "text-anchor": "middle" }, xTexts[k]),
     );
-  }
-  for (const tick of y.ticks || up.ticks) {
+  });
+  yTicks.forEach((tick, k) => {
     const at = up(tick);
     element.append(
       draw("line", { class: "grid", x1: edge.left, x2: width - edge.right, y1: at, y2: at }),
-      draw("text", { x: edge.left - 6, y: at + 4, "text-anchor": "end" }, (y.text || tickText)(tick)),
+      draw("text", { x: edge.left - 6, y: at + 4, "text-anchor": "end" }, yTexts[k]),
     );
-  }
+  });
   const middle = (edge.top + height - edge.bottom) / 2;
   element.append(
     draw("text", { x: (edge.left + width - edge.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label),
@@ -144,10 +167,10 @@ function legend(stops, place, label, text) {
       draw("rect", { x, y: 4, width: (width - left - right) / steps + 0.5, height: 12, fill: mix(stops, (k + 0.5) / steps) }),
     );
   }
-  for (const tick of place.ticks)
+  tickTexts(place.ticks, text).forEach((said, k) =>
     element.append(
-      draw("text", { x: left + place(tick) * (width - left - right), y: 30, "text-anchor": "middle" }, text(tick)),
-    );
+      draw("text", { x: left + place(place.ticks[k]) * (width - left - right), y: 30, "text-anchor": "middle" }, said),
+    ));
   element.append(draw("text", { x: width / 2, y: 45, "text-anchor": "middle" }, label));
   return element;
 }

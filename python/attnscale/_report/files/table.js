@@ -8,7 +8,7 @@ const COLUMNS_SHOWN = [
   { id: "law", label: "best law, at \u00d7 1", short: "law, \u00d7 1", value: bestLaw, text: bestLaw, word: true },
 ];
 function bestLaw(report, i) {
-  return report.best[i] < 0 ? "" : report.laws[report.best[i]].name;
+  return report.best[i] < 0 || nearlyEqual(report, i) ? "" : report.laws[report.best[i]].name;
 }
 
 /** What a head is sorted by: the number of one report, or the difference of both. */

@@ -85,11 +85,14 @@ function showRow(panel, t, keep) {
   const bar = (byte, look) => make("span", { class: look, style: `width: ${(6 * byte) / 255}rem`, "aria-hidden": "true" });
   const item = (byte, what, look = "weight") => make("li", {}, bar(byte, look), ` ${percent(byte)} on ${what}`);
   const keys = make("ol", {}, ...found.map(([key, byte]) => item(byte, `key ${quoted(text, key)}`)));
+  const rest = 255 - found.reduce((sum, [, byte]) => sum + byte, 0);
+  const unsaid = rest > found.length / 2; // more than rounding leaves
+  const others = make("p", { class: "rest" }, bar(rest, "weight"), ` ${percent(rest)} on the rest`);
   const spans = text.spans.map(({ name, start, stop }, s) =>
     item(rows.spans[t * text.spans.length + s], `${name}, tokens ${start} to ${stop - 1}`, `weight s${s % 4}`));
   panel.row.replaceChildren(
     make("p", {}, make("strong", {}, `Row ${quoted(text, t)}: `), `${few(nats, 2)} nats, ${few(Math.exp(nats), 2)} effective keys`),
-    found.length ? keys : make("p", {}, "No key has as much as 0.2 % of the weight."),
+    found.length ? make("div", {}, keys, unsaid ? others : "") : make("p", {}, "No key has as much as 0.2 % of the weight."),
     spans.length ? make("ul", { "aria-label": "Spans of the text" }, ...spans) : "");
 }
 

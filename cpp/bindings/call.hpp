@@ -26,9 +26,9 @@ class call {
 
   /// Writes `output` (None: no output wanted) and returns the named statistics, in their order.
   /// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries); weights are
-  /// those of softmax (None) or attnscale.normalizers.Rule.
+  /// those of softmax (None) or attnscale.normalizers.Rule; wide_rows: statistics are float64.
   py::tuple attend(const py::object& value, const py::object& output, const py::tuple& statistics,
-                   const py::object& scale, const py::object& weights);
+                   const py::object& scale, const py::object& weights, bool wide_rows);
 
   /// Whether the last call of attend gave rows that are NaN.
   bool has_lost_rows() const { return has_lost_rows_; }

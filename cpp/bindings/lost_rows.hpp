@@ -44,10 +44,11 @@ inline bool has_nan(element_type type, const void* data, std::int64_t count, std
 /// its weights are.
 inline bool has_lost_rows(const attention_problem& problem) {
   const auto rows = static_cast<std::int64_t>(problem.heads.size()) * problem.n_queries;
+  const element_type type = problem.statistics.type(problem.compute);
   for (std::size_t i = 0; i < statistic_names.size(); ++i) {
     const auto which = static_cast<statistic>(i);
     const void* const place = is_count(which) ? nullptr : problem.statistics[which];
-    if (place && has_nan(problem.compute, place, rows, 1)) return true;
+    if (place && has_nan(type, place, rows, 1)) return true;
   }
   const matrix_layout& output = problem.output;
   return problem.value_dim > 0 &&

@@ -26,8 +26,9 @@ py::tuple make_statistics(const py::tuple& names, const extents& shape,
   py::tuple arrays(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const statistic which = statistic_named(names[i].cast<std::string_view>());
-    py::array array = is_count(which) ? new_array<std::int64_t>(shape, {})
-                                      : new_array(shape, {}, problem.compute);
+    py::array array = is_count(which)
+                          ? new_array<std::int64_t>(shape, {})
+                          : new_array(shape, {}, problem.statistics.type(problem.compute));
     problem.statistics[which] = array.mutable_data();
     arrays[i] = std::move(array);
   }
@@ -97,9 +98,10 @@ struct call::weighted {
 
 py::tuple call::attend(const py::object& value, const py::object& output,
                        const py::tuple& statistics, const py::object& scale,
-                       const py::object& weights) {
+                       const py::object& weights, bool wide_rows) {
   const weighted given(*this, value, output, scale, weights);
   attention_problem problem;
+  problem.statistics.wide = wide_rows;
   problem.compute = given.arrays.compute;
   // Before the walk over the heads: a result that is too large fails at once.
   py::tuple arrays = make_statistics(statistics, given.arrays.rows(), problem);
@@ -251,7 +253,8 @@ void register_call(py::module_& module) {
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())
-      .def("attend", &call::attend)
+      .def("attend", &call::attend, py::arg(), py::arg(), py::arg(), py::arg(), py::arg(),
+           py::arg() = false)
       .def_property_readonly("has_lost_rows", &call::has_lost_rows)
       .def("show_leading", &call::show_leading)
       .def("gradients", &call::gradients)

@@ -62,11 +62,14 @@ class weights_of_call {
     write(weights, unit.data(), n_keys());
   }
 
-  /// A softmax over the keys of a tile at a time; lse says what a tile has of the row.
+  /// A softmax over the keys of a tile at a time; lse, to all digits, says what a tile has of the
+  /// row.
   void by_tiles(T* weights) {
     const std::int64_t n_tiles = (n_keys() + weights_tile - 1) / weights_tile;
     const std::size_t rows = problem_.heads.size() * static_cast<std::size_t>(call_.n_queries());
-    std::vector<std::vector<T>> lse(static_cast<std::size_t>(n_tiles), std::vector<T>(rows));
+    std::vector<std::vector<double>> lse(static_cast<std::size_t>(n_tiles),
+                                         std::vector<double>(rows));
+    problem_.statistics.wide = true;
     // Rows n_keys - a ... are unit vectors for the keys a, a + 1, ... and zero for all others.
     std::vector<T> unit(static_cast<std::size_t>(2 * n_keys() * weights_tile));
     for (std::int64_t j = 0; j < weights_tile; ++j)
@@ -107,7 +110,7 @@ class weights_of_call {
 
   /// Multiplies what each tile has of a row by its weight in the whole row. A part that is further
   /// below than the type reaches has none.
-  void share(T* row_weights, std::size_t row, const std::vector<std::vector<T>>& lse,
+  void share(T* row_weights, std::size_t row, const std::vector<std::vector<double>>& lse,
              const std::vector<attention_head>& whole) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const auto n = static_cast<std::size_t>(call_.n_queries());

@@ -151,7 +151,7 @@ void for_rows(const attention_problem& problem, const query_block& rows, F&& wri
   if (!problem.statistics.any()) return;
   const std::int64_t first = rows.head * problem.n_queries + rows.first;
   for (int r = 0; r < rows.count; ++r) {
-    if (problem.compute == element_type::float64)
+    if (problem.statistics.type(problem.compute) == element_type::float64)
       write(row_writer<double>{problem.statistics, first + r}, r);
     else
       write(row_writer<float>{problem.statistics, first + r}, r);

@@ -264,6 +264,50 @@ TEST_CASE("a state without keys changes nothing; NaN and infinity survive a merg
   });
 }
 
+TEST_CASE("a row without keys may hold anything, and changes nothing") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(4, 30, 8, 5);
+    const auto whole = attention_state(in.query, in.key, in.value);
+    auto none = attention_state(in.query, in.key, in.value, {.key_lengths = 0});
+    for (const T left : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
+      none.output.fill(left);
+      none.mean_score.fill(left);
+      CHECK(xt::all(xt::equal(none.entropy(), T(0))));
+      const auto merged = merge_states<T>({none, whole, none});
+      CHECK(identical(merged.output, whole.output));
+      CHECK(identical(merged.lse, whole.lse));
+      CHECK(identical(merged.mean_score, whole.mean_score));
+      CHECK(identical(merged.entropy(), whole.entropy()));
+      const auto empty = merge_states<T>({none, none});
+      CHECK(xt::all(xt::equal(empty.output, T(0))));
+      CHECK(xt::all(xt::equal(empty.mean_score, T(0))));
+      CHECK(xt::all(xt::equal(empty.lse, -std::numeric_limits<T>::infinity())));
+    }
+  });
+}
+
+TEST_CASE("the entropy of a state keeps its digits where scores are large, merged, too") {
+  // Exact scores around 8192, where two neighbouring numbers of float are 2^-10 apart.
+  constexpr std::size_t n = 3000;
+  xt::xarray<float> q = xt::ones<float>({std::size_t{4}, std::size_t{2}});
+  xt::xarray<float> k = 8192 * xt::ones<float>({n, std::size_t{2}});
+  for (std::size_t i = 0; i < 4; ++i) q(i, 1) = static_cast<float>(i + 1) / 64;
+  for (std::size_t j = 0; j < n; ++j)
+    k(j, 1) = static_cast<float>((j * 7919) % 61) / 16 - (j < 700 ? 0.f : 64.f);
+  const xt::xarray<double> wide_q = xt::cast<double>(q), wide_k = xt::cast<double>(k);
+  const auto want = attnscale::attention_entropy(wide_q, wide_k, {.scale = 1.0});
+  const auto part = [&](std::size_t first, std::size_t last) {
+    const xt::xarray<float> keys = xt::view(k, xt::range(first, last));
+    return attention_state(q, keys, keys, {.scale = 1.0});
+  };
+  const auto merged = merge_states<float>({part(0, 700), part(700, 1900), part(1900, n)});
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(part(0, n).entropy()(i) == doctest::Approx(want(i)).epsilon(1e-6));
+    CHECK(merged.entropy()(i) == doctest::Approx(want(i)).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("states that do not belong together are refused") {
   const inputs<float> a(4, 30, 8, 5), b(3, 30, 8, 5);
   using states = std::vector<attention_state_result<float>>;

@@ -85,6 +85,24 @@ TEST_CASE("weights: every head, rows without keys, sinks and other normalizers")
   }
 }
 
+TEST_CASE("weights: tiles have their shares where scores are large") {
+  // Exact scores around 8192, where two neighbouring numbers of float are 2^-10 apart.
+  constexpr std::size_t n = 640;
+  xt::xarray<float> q = xt::ones<float>({std::size_t{4}, std::size_t{2}});
+  xt::xarray<float> k = 8192 * xt::ones<float>({n, std::size_t{2}});
+  for (std::size_t i = 0; i < 4; ++i) q(i, 1) = static_cast<float>(i + 1) / 64;
+  for (std::size_t j = 0; j < n; ++j)
+    k(j, 1) = static_cast<float>((j * 7919) % 61) / 16 - 16 * static_cast<float>(j / 128 % 3);
+  const auto seen = attention_weights(q, k, {.scale = 1.0});
+  const auto want = attention_weights(numbers(q), numbers(k), {.scale = 1.0});
+  for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t j = 0; j < n; j += 128) {
+      double has = 0, should = 0;
+      for (std::size_t c = j; c < j + 128; ++c) has += seen(i, c), should += want(i, c);
+      CHECK(std::abs(has / should - 1) < 1.5e-4);
+    }
+}
+
 TEST_CASE("weights: a matrix that is larger than allowed is refused before it is made") {
   const auto q = normal<float>({2, 5, 4}, 1);
   CHECK(attention_weights(q, q, {}, 200).size() == 50);

@@ -147,10 +147,15 @@ def generator(rng: Any) -> np.random.Generator:
         raise refusal(type(error), "rng", f"must be {kinds}, got {shown(rng)}") from None
 
 
+def refuse_masked(name: str, value: Any, instead: str) -> None:
+    """Raise for a masked array; `instead` says what to pass."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise refusal(TypeError, name, f"is a masked array, whose mask would be lost; {instead}")
+
+
 def as_array(name: str, value: Any) -> NDArray[Any]:
     """`value` as an ndarray, without a copy where its memory is on the CPU."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass its data and attn_mask=")
+    refuse_masked(name, value, "pass its data and attn_mask=")
     try:
         if is_on_device(value):
             raise ValueError(f"it is on {getattr(value, 'device', 'a device')}")

@@ -102,6 +102,7 @@ class Call:
         statistics: tuple[str, ...],
         scale: float | NDArray[np.float64],
         weights: Rule | None,
+        wide_rows: bool = False,
         /,
     ) -> tuple[NDArray[Any], ...]: ...
     @property

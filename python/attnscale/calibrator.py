@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import meant, shown
+from ._checks import as_array, meant, shown
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class LawCalibrator:
         self._check_fitted()
         if self.law_.meaning.measures_the_row:
             raise ValueError(f"law {self.law_.name!r} measures the row, and no length says what it gives")
-        counts = np.atleast_1d(np.asarray(lengths))
+        counts = np.atleast_1d(as_array("lengths", lengths))
         multiplier = np.asarray(self.law_.multiplier(counts, self.head_dim_), np.float64)
         return np.asarray(self.amplitude_[..., None] * np.broadcast_to(multiplier, counts.shape))
 

@@ -44,7 +44,8 @@ class LseConvention:
     negated : bool
         True: the number has the other sign.
     empty : float or None
-        What a row without keys and without a sink holds. None: not known.
+        What a row without keys and without a sink holds, as float64, float32, float16 or bfloat16 rounds it.
+        None: not known.
 
     Examples
     --------
@@ -94,7 +95,36 @@ class LseConvention:
     def _is_empty(self, written: NDArray[np.float64]) -> NDArray[np.bool_]:
         if self.empty is None:
             return np.zeros(written.shape, bool)
-        return np.isnan(written) if math.isnan(self.empty) else written == self.empty
+        return np.isnan(written) if math.isnan(self.empty) else np.isin(written, _roundings(self.empty))
+
+
+def _in_bfloat16(numbers: Any) -> NDArray[np.float64]:
+    """Numbers as bfloat16 rounds them, to the nearest and to even."""
+    with np.errstate(over="ignore"):
+        bits = np.asarray(numbers, np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(numbers), np.nan, rounded.view(np.float32)).astype(np.float64)
+
+
+def _in_float16(numbers: Any) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers).astype(np.float16).astype(np.float64)
+
+
+#: Half of the step from 1 to the next number of a type, and rounding to it; the coarsest type first.
+_NARROW = ((2.0**-8, _in_bfloat16), (2.0**-11, _in_float16))
+
+
+def _roundings(number: float) -> list[float]:
+    """A number as each type of an lse holds it."""
+    with np.errstate(over="ignore"):
+        return [number, float(np.float32(number)), *(float(to(number)) for _, to in _NARROW)]
+
+
+def _rounding_of(numbers: NDArray[np.float64]) -> float:
+    """How far rounding to 16 bits moved numbers, over their size; 0 if they are of no such type."""
+    finite = numbers[np.isfinite(numbers)]
+    return next((half for half, to in _NARROW if np.array_equal(to(finite), finite)), 0.0)
 
 
 class _Known(NamedTuple):
@@ -258,7 +288,7 @@ class LseIdentity:
     axes : {"heads, queries", "queries, heads"}
         Order of the last axes of the lse that was given.
     tolerance : float
-        What ``error`` may be.
+        What ``error`` may be, the rounding of a 16-bit lse included.
     """
 
     convention: LseConvention | None
@@ -306,7 +336,8 @@ def identify_lse(
         1 may follow.
     tolerance : float, default 2e-3
         How far a row may be from a convention, over max(1, abs(lse)). The default serves engines that add up
-        in float32 or TF32. Less tells conventions apart that are close; products in 8 bits need more.
+        in float32 or TF32. Less tells conventions apart that are close; products in 8 bits need more. Where
+        float16 or bfloat16 holds all numbers of lse, half of that type's step at 1 comes on top.
     {names}
         As for :func:`attention`; the normalizer is softmax, SoftmaxN or Sink.
 
@@ -344,9 +375,11 @@ def identify_lse(
         raise ValueError("some row of query must see a key, got none that does")
     has_sink = read_sink(options, call.row_shape, "identify_lse", "others have no log-sum-exp") is not None
     candidates = list(_candidates(query, key, dict(options), has_sink))
+    numbers = _read_numbers("lse", lse)
+    allowed += _rounding_of(numbers.astype(np.float64))
     found = [
         _identified(given, axes, candidates, seen, has_sink, allowed)
-        for axes, given in _in_order(_read_numbers("lse", lse), call.row_shape)
+        for axes, given in _in_order(numbers, call.row_shape)
     ]
     return min(found, key=lambda each: each.error.max())
 
@@ -428,7 +461,7 @@ def _identified(
         return LseIdentity(None, (), (), per_head, error, named(nearest), axes, allowed)
     best = next((at for at in common if close[at].all()), int(worst.argmin()))
     convention = named(int(best))
-    engines = tuple(name for name, known in LSE_CONVENTIONS.items() if _agree(convention, known))
+    engines = engines_of(convention)
     also = tuple(named(int(at)) for at in common if at != best)
     heads = tuple(convention for _ in per_head)
     return LseIdentity(convention, engines, also, heads, errors[best], convention, axes, allowed)
@@ -447,10 +480,16 @@ def _errors(
     return np.asarray(error.max(axis=(*range(error.ndim - 2), -1)))
 
 
+def engines_of(convention: LseConvention) -> tuple[str, ...]:
+    """The engines that write an lse by this convention, which was found."""
+    return tuple(name for name, known in LSE_CONVENTIONS.items() if _agree(convention, known))
+
+
 def _agree(found: LseConvention, known: LseConvention) -> bool:
     """Whether an engine's convention is the one that was found; ``empty`` counts where both are known."""
     if found.empty is not None and known.empty is not None:
-        alike = found.empty == known.empty or (math.isnan(found.empty) and math.isnan(known.empty))
-        if not alike:
+        # A number that is too large for float16 does not make its engine one of those that write -inf.
+        alike = math.isinf(found.empty) == math.isinf(known.empty)
+        if not (alike and known._is_empty(np.array(found.empty))):
             return False
     return replace(found, empty=None) == replace(known, empty=None)

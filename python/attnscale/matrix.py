@@ -123,7 +123,9 @@ def _by_tiles(call: Call, sink: Any, weights: NDArray[Any]) -> None:
     for a, total in zip(starts, lse, strict=True):
         b = min(a + _TILE, n_keys)
         value = unit[n_keys - a : 2 * n_keys - a, : b - a]
-        (total[...],) = _tile_core(call, a, b).attend(value, weights[..., a:b], ("lse",), call.scale, None)
+        (total[...],) = _tile_core(call, a, b).attend(
+            value, weights[..., a:b], ("lse",), call.scale, None, True
+        )
     with np.errstate(all="ignore"):  # a part that is further below than the type reaches has no weight
         for a, share in zip(starts, _shares(lse, sink), strict=True):
             weights[..., a : a + _TILE] *= share[..., None].astype(weights.dtype)

@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ._call.arrays import LAYOUTS, laid_out
-from ._call.call import Call
+from ._call.call import Call, split_rows
 from ._call.options import takes
 from ._call.scale import read_law
 from ._call.types import StateOptions
 from ._call.weights import require_softmax
-from ._checks import as_array, choose, shown
-from ._homes import apply_at_home, home_of
+from ._checks import as_array, choose, refuse_masked, shown
+from ._homes import home_of
 from ._options import hinted
-from ._results import coordinates_of
+from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 from .lse import convert_lse
 
@@ -37,6 +37,9 @@ _INSTEAD = (
 )
 
 
+_FILL = "fill it: rows without keys have the lse -inf"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionState(Tabled):
     """Attention of queries to some of their keys: all that it takes to merge it with the rest.
@@ -52,21 +55,34 @@ class AttentionState(Tabled):
         engines that return output and lse alone.
     layout : {"bhsd", "bshd"}
         Order of the output's axes.
+    lse_rest, mean_rest : ndarray of float64, shape (..., heads, n_queries), or None
+        What rounding to float32 took from lse and mean_score, which entropy and merge_states add again. None:
+        nothing, or it is not known.
     """
 
     output: NDArray[Any]
     lse: NDArray[Any]
     mean_score: NDArray[Any] | None = None
     layout: Layout = "bhsd"
+    lse_rest: NDArray[Any] | None = None
+    mean_rest: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            refuse_masked(f"{each.name} of a state", getattr(self, each.name), _FILL)
 
     @property
     def entropy(self) -> NDArray[Any]:
-        """lse - mean_score, in nats; 0 where there are no keys."""
+        """lse - mean_score, in nats, with what rounding took from both; 0 where there are no keys."""
         if self.mean_score is None:
             raise AttributeError("entropy is lse - mean_score, and this state was made without mean_score")
-        # The difference of two large numbers may be just below 0; without keys it is -inf.
-        entropy: NDArray[Any] = apply_at_home(lambda x: np.maximum(x, 0), self.lse - self.mean_score)
-        return entropy
+        home, rows = home_of(self.lse), _on_arrays(self)
+        with np.errstate(invalid="ignore"):
+            difference = _wide(rows.lse, rows.lse_rest) - _wide(rows.mean_score, rows.mean_rest)
+            # The difference of two large numbers may be just below 0.
+            found = np.where(np.isneginf(rows.lse), 0, np.maximum(difference, 0))
+        entropy = labelled_as(rows.lse, found.astype(rows.lse.dtype), "entropy", "nat")
+        return entropy if home is None else home(entropy)
 
     def _variables(self) -> dict[str, Labelled]:
         dims = getattr(self.lse, "dims", row_dims(self.lse.ndim))
@@ -127,7 +143,8 @@ def attention_state(
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
     call = Call(query, key, value, {**options, "scale": options.get("scale") if law is None else law}).read()
-    output, rows = call.attend(None, ("lse", "mean_score"), order="rows")
+    rests = {"lse": "lse_rest", "mean_score": "mean_rest"}
+    output, rows = call.attend(None, tuple(rests), order="rows", rests=rests)
     assert output is not None
     return AttentionState(output, **rows, layout=call.layout)
 
@@ -162,7 +179,7 @@ def merge_states(
     -----
     With w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
     parts: the merge is associative and commutative up to rounding, and a state without keys (lse =
-    -inf) changes nothing. Arithmetic is float64.
+    -inf) changes nothing, whatever its output and mean_score hold. Arithmetic is float64.
 
     Examples
     --------
@@ -180,41 +197,67 @@ def merge_states(
         raise TypeError(f"states must be AttentionState objects, got {shown(states)}") from None
     _check_states(parts)
     home, parts = home_of(parts[0].output), [_on_arrays(part) for part in parts]
+    lse = np.stack([_wide(part.lse, part.lse_rest) for part in parts])
     if convention is not None:
-        parts = [replace(part, lse=convert_lse(part.lse, from_=convention)) for part in parts]
-    lse = np.stack([part.lse.astype(np.float64) for part in parts])
+        lse = convert_lse(lse, from_=convention)
+    layout, row_type = parts[0].layout, np.result_type(*(part.lse for part in parts))
+    with np.errstate(all="ignore"):
+        weights, merged_lse = _shares(lse)
+        # 0 * inf = NaN: a visible infinity shows, however small the weight of its part.
+        output = _sum(weights, [laid_out(part.output, layout) for part in parts], np.isneginf(lse))
+        output = laid_out(output.astype(np.result_type(*(part.output for part in parts))), layout)
+        found = {"output": output, **_row(merged_lse, row_type, "lse", "lse_rest")}
+        means = [_wide(part.mean_score, part.mean_rest) for part in parts if part.mean_score is not None]
+        if means:
+            mean = _sum(weights, means, np.isneginf(lse))
+            found |= _row(mean, row_type, "mean_score", "mean_rest")
+    at_home = {name: x if home is None else home(x) for name, x in found.items()}
+    return AttentionState(**at_home, layout=layout)
+
+
+def _shares(lse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weight of each part, and the lse of all of them; parts go by the first axis."""
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
     top = lse.max(axis=0)
     top = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(all="ignore"):  # a part that is further below than the type reaches has no weight
-        weights = np.exp(lse - top)
+    weights = np.exp(lse - top)  # a part that is further below than the type reaches has no weight
     total = weights.sum(axis=0)
-    weights /= np.where(total == 0, 1.0, total)
-    layout = parts[0].layout
-    # ln 0 = -inf: no keys at all. 0 * inf = NaN: a visible infinity shows, however small its weight.
-    with np.errstate(all="ignore"):
-        merged_lse = np.log(total) + top
-        output = sum(
-            w[..., None] * laid_out(part.output, layout).astype(np.float64)
-            for w, part in zip(weights, parts, strict=True)
-        )
-        means = [part.mean_score for part in parts if part.mean_score is not None]
-        mean = sum(w * each for w, each in zip(weights, means, strict=True)) if means else None
-        output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
-    row_type = np.result_type(*(part.lse for part in parts))
-    found = [laid_out(output, layout), merged_lse.astype(row_type)]
-    found += [] if mean is None else [np.asarray(mean).astype(row_type)]
-    output, lse, *mean_score = found if home is None else map(home, found)
-    return AttentionState(output, lse, mean_score[0] if mean_score else None, layout)
+    return weights / np.where(total == 0, 1.0, total), np.log(total) + top  # ln 0 = -inf: no keys at all
+
+
+def _sum(
+    weights: NDArray[np.float64], parts: list[NDArray[Any]], empty: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """The weighted sum of outputs or of mean scores; what rows without keys hold is not read."""
+    inner = (None,) * (parts[0].ndim - empty.ndim + 1)
+    total = np.zeros(parts[0].shape)
+    for share, part, none in zip(weights, parts, empty, strict=True):
+        at = (..., *inner)
+        total += np.where(none[at], 0, share[at] * np.asarray(part, np.float64))
+    return total
+
+
+def _wide(rows: Any, rest: Any) -> Any:
+    """Rows in float64, with what rounding took from them."""
+    wide = rows.astype(np.float64)
+    return wide if rest is None else wide + rest
+
+
+def _row(wide: NDArray[np.float64], dtype: Any, name: str, rest: str) -> dict[str, NDArray[Any]]:
+    """Merged rows in their type and what rounding takes from them, by the names of a state."""
+    if dtype == np.float64:
+        return {name: wide}
+    return dict(zip((name, rest), split_rows(wide, dtype), strict=True))
 
 
 def _on_arrays(state: AttentionState) -> AttentionState:
     """The state with arrays of NumPy or of xarray in the place of another library's."""
     if home_of(state.output) is None:
         return state
-    mean = None if state.mean_score is None else as_array("mean_score", state.mean_score)
-    output, lse = as_array("output", state.output), as_array("lse", state.lse)
-    return AttentionState(output, lse, mean, state.layout)
+    names = [each.name for each in fields(state) if each.name != "layout"]
+    given = {name: getattr(state, name) for name in names}
+    arrays: dict[str, Any] = {name: None if x is None else as_array(name, x) for name, x in given.items()}
+    return AttentionState(**arrays, layout=state.layout)
 
 
 def _check_states(states: list[AttentionState]) -> None:

@@ -34,6 +34,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call([[1.0], [1.0, 2.0]]), TypeError, "query cannot be read as an array on the CPU, got list: its rows have different lengths"),
     (lambda: call(Unreadable()), TypeError, "query cannot be read as an array on the CPU, got Unreadable: on a device"),
     (lambda: call(np.ma.masked_array(Q)), TypeError, "query is a masked array, whose mask would be lost"),
+    (lambda: call(causal=np.ma.masked_array(1)), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got masked_array"),
     # options
     (lambda: call(layout=np.array(["bhsd", "bshd"])), ValueError, "layout must be one of 'bhsd', 'bshd', got an array of shape (2,) and type <U4"),
     (lambda: at.merge_states(3), TypeError, "states must be AttentionState objects, got 3"),

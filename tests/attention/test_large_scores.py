@@ -278,3 +278,19 @@ def test_a_mask_that_loses_rows_is_told(verb: str, bad: float) -> None:
     with pytest.warns(UserWarning, match=r"attn_mask holds NaN or \+inf") as told:
         assert np.isnan(_VERBS[verb](q, k, v, attn_mask=mask)).any()
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("size", [8192.0, -8192.0, -110200.0])
+def test_a_constant_in_all_scores_costs_a_weight_what_rounding_them_does(size: float) -> None:
+    """The scores are exact, and their multiples by log2(e) are not; the weights sum up to 1 all the same."""
+    steps = np.round(np.random.default_rng(0).standard_normal(64) * 8) / 8
+    q, k = np.ones((1, 2)), np.stack([np.full(64, size), steps], axis=-1)
+    want = np.exp(steps - steps.max()) / np.exp(steps - steps.max()).sum()
+    found = at.attention_weights(q.astype(np.float32), k.astype(np.float32), scale=1.0)[0].astype(np.float64)
+    error = np.abs(found / want - 1).max()
+    assert error <= np.finfo(np.float32).eps * abs(size)
+    assert abs(size) != 8192 or error <= 4e-4
+    np.testing.assert_allclose(found.sum(), 1, rtol=2e-7)
+    np.testing.assert_allclose(at.attention_weights(q, k, scale=1.0)[0], want, rtol=3e-10)
+    shifted = at.attention_weights(q[:, 1:].astype(np.float32), k[:, 1:].astype(np.float32), scale=1.0)[0]
+    np.testing.assert_allclose(shifted, want, rtol=1e-6)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import attnscale as at
+import ml_dtypes
 import numpy as np
 import pytest
 from attnscale.lse import _ENGINES, LSE_CONVENTIONS, LseConvention
@@ -73,6 +74,64 @@ def test_what_rows_without_keys_hold_is_read(empty: float) -> None:
     assert found.convention.empty is not None
     np.testing.assert_equal(found.convention.empty, empty)
     assert ("flash_attention_2" in found.engines) == (empty == math.inf)
+
+
+def in_bfloat16(rows: Any) -> np.ndarray[Any, Any]:
+    """Rounded to bfloat16, in float32."""
+    return np.asarray(rows).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@pytest.mark.parametrize("base", ["e", "2"])
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("to", [in_bfloat16, lambda x: in_bfloat16(x).astype(ml_dtypes.bfloat16), np.float16])
+def test_an_lse_of_16_bits_is_told(base: Any, negated: bool, to: Any) -> None:
+    query, key = heads()
+    convention = LseConvention(base, negated=negated)
+    found = at.identify_lse(query, key, to(written(convention)), attn_mask=MASK)
+    assert found.convention == convention
+    assert found.error.max() < found.tolerance < 6e-3
+    assert at.identify_lse(query, key, to(1.02 * written(convention)), attn_mask=MASK).convention is None
+
+
+def test_an_lse_of_32_bits_may_be_no_further_than_the_tolerance() -> None:
+    query, key = heads()
+    rows = written(LseConvention()) * 1.003
+    assert at.identify_lse(query, key, rows, attn_mask=MASK).convention is None
+
+
+#: What engines write for rows without keys, by type.
+LOWEST = {
+    "jax": {"float64": -2.381976325057654e38, "float32": -2.381976325057654e38, "bfloat16": -2.3793181e38},
+    "flashinfer": {"float64": -5e4, "float32": -5e4, "bfloat16": -49920.0, "float16": -49984.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "dtype"), [(engine, dtype) for engine, of in LOWEST.items() for dtype in of]
+)
+def test_a_number_for_no_keys_is_known_in_each_type(engine: str, dtype: str) -> None:
+    query, key = heads()
+    lowest = LOWEST[engine][dtype]
+    base: Any = "2" if engine == "flashinfer" else "e"
+    rows = written(LseConvention(base, empty=lowest)).astype(dtype)
+    assert set(at.identify_lse(query, key, rows, attn_mask=MASK).engines) == {engine}
+    nothing = np.full((3, 24), lowest).astype(dtype)
+    assert np.isneginf(at.convert_lse(nothing, from_=engine).astype(np.float64)).all()
+    states = [at.AttentionState(np.full((3, 24, 2), np.float32(7)), nothing)] * 2
+    merged = at.merge_states(states, convention=engine)
+    np.testing.assert_array_equal(merged.output, 0)
+    assert np.isneginf(merged.lse.astype(np.float64)).all()
+
+
+@pytest.mark.jax
+def test_the_lowest_number_of_jax_is_that_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    for dtype, lowest in LOWEST["jax"].items():
+        if dtype != "float64":
+            one = jax.numpy.ones((1, 1, 1, 1), dtype)
+            hidden = jax.numpy.zeros((1, 1, 1, 1), bool)
+            _, lse = jax.nn.dot_product_attention(one, one, one, mask=hidden, return_residual=True)
+            np.testing.assert_allclose(float(lse[0, 0, 0]), lowest, rtol=1e-7)
 
 
 def test_axes_may_be_swapped_and_one_may_follow() -> None:

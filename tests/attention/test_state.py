@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import attnscale as at
@@ -75,6 +76,95 @@ def test_no_keys_are_the_identity(layout: str) -> None:
     assert np.isneginf(empty.lse).all()
     np.testing.assert_array_equal(empty.output, 0)
     np.testing.assert_array_equal(empty.mean_score, 0)
+
+
+@pytest.mark.parametrize("fill", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("merge", [at.merge_states, reference.merge_states])
+def test_rows_without_keys_may_hold_anything(fill: float, layout: Any, merge: Any) -> None:
+    q, k, v = random_inputs(4)
+    full = at.attention_state(q, k, v)
+    without = np.zeros(full.lse.shape, bool)
+    without[:, ::3] = True
+    lse, mean = (np.where(without, x, y) for x, y in ((-np.inf, full.lse), (fill, full.mean_score)))
+    output = np.where(without[..., None], np.float32(fill), full.output)
+    part = at.AttentionState(output, lse, mean)
+    np.testing.assert_array_equal(part.entropy[without], 0)
+    if layout == "bshd" and merge is at.merge_states:
+        part, full = (
+            replace(each, output=each.output.swapaxes(0, 1), layout=layout) for each in (part, full)
+        )
+    for states in ([part, full], [full, part]):
+        merged = merge(states)
+        for name in ("output", "lse", "mean_score", "entropy"):
+            assert np.isfinite(getattr(merged, name)).all(), name
+        np.testing.assert_allclose(merged.lse[without], full.lse[without], rtol=1e-6)
+    of_none = merge([part, part])
+    assert np.isneginf(of_none.lse[without]).all()
+    np.testing.assert_array_equal(of_none.mean_score[without], 0)
+    np.testing.assert_array_equal(of_none.entropy[without], 0)
+
+
+@pytest.mark.parametrize("name", ["attnscale", "flash_attention_2", "flashinfer", "jax"])
+def test_rows_that_an_engine_left_as_they_were_merge(name: str) -> None:
+    q, k, v = random_inputs(11, dtype="float64")
+    full = at.attention_state(q, k, v)
+    empty = at.convert_lse(np.full(full.lse.shape, -np.inf), from_="attnscale", to=name)
+    nothing = at.AttentionState(np.full_like(full.output, np.nan), empty)
+    theirs = at.AttentionState(full.output, at.convert_lse(full.lse, from_="attnscale", to=name))
+    merged = at.merge_states([nothing, theirs, nothing], convention=name)
+    np.testing.assert_allclose(merged.output, full.output, rtol=1e-13)
+    of_none = at.merge_states([nothing, nothing], convention=name)
+    np.testing.assert_array_equal(of_none.output, 0)
+    assert np.isneginf(of_none.lse).all()
+
+
+def large_scores(offset: float) -> tuple[Any, Any, Any]:
+    """Exact scores around an offset, of keys in three parts whose means differ."""
+    rng = np.random.default_rng(12)
+    steps = np.round(rng.standard_normal(4096) * 16) / 16 + np.repeat([0, 16, -32], [96, 1000, 3000])
+    q = np.stack([np.ones(5), np.arange(1, 6) / 64], axis=-1)
+    k = np.stack([np.full(4096, offset), steps], axis=-1)
+    return q, k, rng.standard_normal((4096, 3)) + np.repeat([0, 1, -2], [96, 1000, 3000])[:, None]
+
+
+def numpy_rows(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Output and entropy in float64, from the matrix of scores."""
+    scores = q @ k.T
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return weights @ v, -(weights * np.log(weights)).sum(-1)
+
+
+@pytest.mark.parametrize("offset", [0.0, 8192.0, -8192.0])
+def test_the_entropy_has_its_digits_where_scores_are_large(offset: float) -> None:
+    def in_parts(*arrays: Any) -> Any:
+        return zip(*(np.split(x, [96, 1096]) for x in arrays), strict=True)
+
+    q, k, v = large_scores(offset)
+    output, entropy = numpy_rows(q, k, v)
+    narrow = [x.astype(np.float32) for x in (q, k, v)]
+    whole = at.attention_state(*narrow, scale=1.0)
+    np.testing.assert_array_equal(whole.entropy, at.attention_entropy(*narrow[:2], scale=1.0))
+    parts = [at.attention_state(narrow[0], *part, scale=1.0) for part in in_parts(*narrow[1:])]
+    for found in (whole, at.merge_states(parts), at.merge_states([at.merge_states(parts[:2]), parts[2]])):
+        assert found.entropy.dtype == np.float32
+        np.testing.assert_allclose(found.entropy, entropy, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(found.output, output, rtol=0, atol=1e-4)
+        np.testing.assert_array_equal(np.float32(found.lse + found.lse_rest), found.lse)
+
+
+def test_what_rounding_took_goes_with_the_rows() -> None:
+    q, k, v = random_inputs(13)
+    state = at.attention_state(q, k, v)
+    wide = at.attention_state(*(x.astype(np.float64) for x in (q, k, v)))
+    np.testing.assert_allclose(state.lse + state.lse_rest, wide.lse, rtol=0, atol=1e-6)
+    assert np.abs(state.mean_rest).max() > 0
+    assert wide.lse_rest is None is wide.mean_rest
+    without = at.AttentionState(state.output, state.lse, state.mean_score)
+    np.testing.assert_allclose(
+        at.merge_states([without, without]).entropy, state.entropy + np.log(2), atol=1e-5
+    )
 
 
 def test_layout_bshd_merges_along_its_own_axes() -> None:
@@ -158,3 +248,13 @@ def test_parts_further_apart_than_the_type_reaches_merge() -> None:
     for merged in (at.merge_states([low, high]), at.merge_states([high, low])):
         np.testing.assert_array_equal(merged.output, output)
         np.testing.assert_array_equal(merged.lse, high.lse)
+
+
+@pytest.mark.parametrize("name", ["output", "lse", "mean_score", "lse_rest", "mean_rest"])
+def test_the_mask_of_an_array_is_not_dropped(name: str) -> None:
+    state = at.attention_state(*random_inputs(14))
+    masked = np.ma.masked_array(getattr(state, name), getattr(state, name) > 0)
+    with pytest.raises(
+        TypeError, match=f"^{name} of a state is a masked array, whose mask would be lost; fill"
+    ):
+        replace(state, **{name: masked})

@@ -118,3 +118,18 @@ def test_the_result_does_not_depend_on_threads() -> None:
     q, k, _ = random_inputs(9, batch=(3,), n_keys=N_KEYS)
     one, four = (at.attention_weights(q, k, num_threads=threads) for threads in (1, 4))
     np.testing.assert_array_equal(one, four)
+
+
+def test_tiles_have_their_shares_where_scores_are_large() -> None:
+    """Exact scores around 8192, where two neighbouring numbers of float32 are 2^-10 apart."""
+    steps = np.round(np.random.default_rng(0).standard_normal(N_KEYS) * 16) / 16
+    steps += np.repeat([0, -16, 8], [_TILE, _TILE, N_KEYS - 2 * _TILE])
+    q = np.stack([np.ones(8), np.arange(1, 9) / 64], axis=-1)
+    k = np.stack([np.full(N_KEYS, 8192.0), steps], axis=-1)
+    scores = q @ k.T
+    want = np.exp(scores - scores.max(-1, keepdims=True))
+    want /= want.sum(-1, keepdims=True)
+    found = at.attention_weights(q.astype(np.float32), k.astype(np.float32), scale=1.0)
+    edges = [0, _TILE, 2 * _TILE]
+    shares = [np.add.reduceat(x, edges, axis=-1, dtype=np.float64) for x in (found, want)]
+    np.testing.assert_allclose(*shares, rtol=1.5e-4)

@@ -122,6 +122,25 @@ def test_the_convention_of_an_lse_is_found(name: str) -> None:
     assert name in str(report)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "bfloat16") for name in ("attnscale", "jax", "flashinfer")),
+        *((name, "float16") for name in ("attnscale", "flashinfer")),  # jax has no number of its own there
+    ],
+)
+def test_the_convention_of_an_lse_of_16_bits_is_found(name: str, dtype: str) -> None:
+    def attend(query: Any, *arrays: Any, **options: Any) -> Any:
+        output, lse = ours(query, *arrays, **options)
+        written = at.convert_lse(lse, from_="attnscale", to=name)
+        return output, written.astype(query.dtype).astype(np.float32)
+
+    report = at.conformance.check(attend, dtype=dtype)
+    assert report.lse is not None
+    assert report.lse.base == LSE_CONVENTIONS[name].base
+    assert name in str(report)
+
+
 def test_an_lse_without_the_sink_is_told_from_the_output() -> None:
     def attend(*arrays: Any, **options: Any) -> Any:
         return ours(*arrays, **options)[0], ours(*arrays, **without("normalizer")(options))[1]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import attnscale as at
+import numpy as np
 import pytest
 from attnscale import laws
 
@@ -126,3 +128,33 @@ def test_mistakes_are_explained(make: Any, message: str, error: type[Exception])
     with pytest.raises(error) as raised:
         make()
     assert str(raised.value).startswith(message)
+
+
+MASKED = np.ma.masked_array([3.0, 5.0], [False, True])
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("n", lambda: laws.LogN().multiplier(MASKED, 64)),
+        ("n", lambda: laws.LogN().scale(MASKED, 64)),
+        ("n", lambda: laws.SSMax().derivatives(MASKED, 64)),
+        ("n_keys", lambda: laws.LogN().multiplier_at(MASKED, 64)),
+        ("position", lambda: laws.LogN().n_of_position(MASKED)),
+        ("position", lambda: laws.Llama4Temperature().multiplier(1, 64, position=MASKED)),
+        ("distance", lambda: laws.get("scale_invariant").bias(MASKED)),
+        ("distance", lambda: laws.get("scale_invariant").factor(MASKED)),
+        ("scores", lambda: laws.CriticalScale.measure(MASKED)),
+        ("scores", lambda: laws.NormSoftmax.measure(MASKED)),
+    ],
+)
+def test_the_mask_of_an_array_is_not_dropped(name: str, call: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{name} is a masked array, whose mask would be lost; "):
+        call()
+
+
+def test_a_calibrator_drops_no_mask() -> None:
+    query, key = np.random.default_rng(0).standard_normal((2, 2, 16, 4))
+    model = at.LawCalibrator(n0=8, lengths=[8, 16], laws=["log_n"]).fit(query, key)
+    with pytest.raises(TypeError, match="lengths is a masked array"):
+        model.predict(MASKED)

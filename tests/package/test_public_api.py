@@ -125,7 +125,7 @@ FIELDS = {
     "AttentionGradients": "query key value scale law sink attn_mask distance_scale distance_bias bias alpha",
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support renyi2 min_score",
-    "AttentionState": "output lse mean_score layout",
+    "AttentionState": "output lse mean_score layout lse_rest mean_rest",
     "LseConvention": "base scaled sink less_max negated empty",
     "LseIdentity": "convention engines also per_head error nearest axes tolerance",
     "HeadKinds": "previous itself first induction distance",

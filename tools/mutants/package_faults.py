@@ -34,9 +34,23 @@ _CALLS = (
     Fault(
         "states of an engine merge as if their lse were natural",
         f"{_PACKAGE}/state.py",
-        "convert_lse(part.lse, from_=convention)",
-        'convert_lse(part.lse, from_="attnscale")',
+        "convert_lse(lse, from_=convention)",
+        'convert_lse(lse, from_="attnscale")',
         pytest("tests/attention/test_lse.py", k="merge"),
+    ),
+    Fault(
+        "states merge without what rounding took from their lse",
+        f"{_PACKAGE}/state.py",
+        "_wide(part.lse, part.lse_rest) for part",
+        "_wide(part.lse, None) for part",
+        pytest("tests/attention/test_state.py", k="digits"),
+    ),
+    Fault(
+        "plain operations of PyTorch add up a long row key after key",
+        f"{_PACKAGE}/torch/_block_rows.py",
+        "        weights = softmax(scores)\n",
+        "        weights = scores.softmax(-1)\n",
+        pytest("tests/tensors/test_torch_sums.py", k="digits"),
     ),
     Fault(
         "an lse without the sink passes for one that counts it",

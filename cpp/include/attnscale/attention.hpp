@@ -152,10 +152,19 @@ auto attention_state(const Q& query, const K& key, const V& value,
   detail::require_attention_arrays<Q, K, V>();
   require_softmax(options, "attention_state");
   require_whole_sequence(options);
-  auto all =
-      attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});
-  return attention_state_result<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>{
-      std::move(*all.output), std::move(*all.lse), std::move(*all.mean_score)};
+  using Output = detail::output_t<Q, K, V>;
+  attention_state_result<detail::compute_t<Q, K, V>, Output> state;
+  call_description call({query, 2}, {key, 2}, {value, 2}, options);
+  state.output = detail::new_array<Output>(call.rows(), {call.value_dim()});
+  call.set_output({state.output, 2});
+  auto lse = detail::new_array<double>(call.rows(), {}), mean = lse;
+  row_outputs rows;
+  rows.wide = true;
+  rows[statistic::lse] = lse.data();
+  rows[statistic::mean_score] = mean.data();
+  call.attend(rows, {statistic::lse, statistic::mean_score});
+  state.set_rows(lse, mean);
+  return state;
 }
 
 }  // namespace attnscale

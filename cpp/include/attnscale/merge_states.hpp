@@ -2,7 +2,8 @@
 //
 // States over parts of the keys merge into the state over all of them. With
 // w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
-// parts: associative and commutative up to rounding; a state without keys changes nothing.
+// parts: associative and commutative up to rounding; a state without keys changes nothing, whatever
+// its output and mean_score hold.
 #pragma once
 
 #include <cmath>
@@ -32,6 +33,8 @@ void check_states(const std::vector<attention_state_result<T, Output>>& states) 
     check("output", state.output, states[0].output);
     check("lse", state.lse, states[0].lse);
     check("mean_score", state.mean_score, states[0].lse);
+    if (state.lse_rest.dimension()) check("lse_rest", state.lse_rest, states[0].lse);
+    if (state.mean_rest.dimension()) check("mean_rest", state.mean_rest, states[0].lse);
   }
   extents rows = shape_of(states[0].output);
   if (!rows.empty()) rows.pop_back();
@@ -40,31 +43,38 @@ void check_states(const std::vector<attention_state_result<T, Output>>& states) 
            text_of(shape_of(states[0].output)) + " and " + text_of(shape_of(states[0].lse)));
 }
 
-/// Row r of every state becomes row r of `merged`. Arithmetic is double. The product with a
+/// lse and mean_score of a merged row.
+struct merged_row {
+  double lse, mean;
+};
+
+/// Row r of every state becomes row r of `output`. Arithmetic is double. The product with a
 /// weight that is 0 by underflow is formed too: 0 * inf = NaN, a visible infinity shows.
 template <class T, class Output>
-void merge_row(const std::vector<attention_state_result<T, Output>>& states, std::size_t r,
-               std::size_t value_dim, attention_state_result<T, Output>& merged) {
+merged_row merge_row(const std::vector<attention_state_result<T, Output>>& states, std::size_t r,
+                     std::size_t value_dim, dense_array<Output>& output) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double top = -infinity, total = 0, mean = 0;
-  for (const auto& state : states) top = std::fmax(top, state.lse.flat(r));
-  if (top == -infinity) top = 0;  // no keys, or NaN: exp(lse) is 0 or NaN as it should be
+  std::vector<const attention_state_result<T, Output>*> parts;
+  for (const auto& state : states)
+    if (state.has_keys(r)) parts.push_back(&state);
+  for (const auto* part : parts) top = std::fmax(top, part->wide_lse(r));
+  if (top == -infinity) top = 0;  // no keys, or NaN: exp(lse) is NaN as it should be
   std::vector<double> weight;
-  for (const auto& state : states) {
-    weight.push_back(std::exp(state.lse.flat(r) - top));
+  for (const auto* part : parts) {
+    weight.push_back(std::exp(part->wide_lse(r) - top));
     total += weight.back();
   }
-  for (std::size_t k = 0; k < states.size(); ++k) {
-    weight[k] /= total == 0 ? 1 : total;
-    mean += weight[k] * states[k].mean_score.flat(r);
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    weight[k] /= total;
+    mean += weight[k] * parts[k]->wide_mean(r);
   }
-  merged.lse.flat(r) = static_cast<T>(std::log(total) + top);
-  merged.mean_score.flat(r) = static_cast<T>(mean);
   for (std::size_t c = r * value_dim; c < (r + 1) * value_dim; ++c) {
     double sum = 0;
-    for (std::size_t k = 0; k < states.size(); ++k) sum += weight[k] * states[k].output.flat(c);
-    merged.output.flat(c) = static_cast<Output>(static_cast<T>(sum));
+    for (std::size_t k = 0; k < parts.size(); ++k) sum += weight[k] * parts[k]->output.flat(c);
+    output.flat(c) = static_cast<Output>(static_cast<T>(sum));
   }
+  return {std::log(total) + top, mean};
 }
 
 }  // namespace detail
@@ -76,9 +86,15 @@ attention_state_result<T, Output> merge_states(
     const std::vector<attention_state_result<T, Output>>& states) {
   detail::check_states(states);
   attention_state_result<T, Output> merged = states[0];
-  const std::size_t rows = merged.lse.size();
+  dense_array<double> lse = xt::cast<double>(merged.lse), mean = lse;
+  const std::size_t rows = lse.size();
   const std::size_t value_dim = rows ? merged.output.size() / rows : 0;
-  for (std::size_t r = 0; r < rows; ++r) detail::merge_row(states, r, value_dim, merged);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto row = detail::merge_row(states, r, value_dim, merged.output);
+    lse.flat(r) = row.lse;
+    mean.flat(r) = row.mean;
+  }
+  merged.set_rows(lse, mean);
   return merged;
 }
 

@@ -36,9 +36,11 @@ struct attention_head {
 };
 
 /// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else of the
-/// compute type. Null = not asked for.
+/// compute type, or double if `wide`. Null = not asked for.
 class row_outputs {
  public:
+  bool wide = false;  ///< results alone: a backward pass reads rows of the compute type
+
   void*& operator[](statistic which) { return places_[detail::place_of(which)]; }
   void* operator[](statistic which) const { return places_[detail::place_of(which)]; }
 
@@ -47,6 +49,7 @@ class row_outputs {
       if (place) return true;
     return false;
   }
+  element_type type(element_type compute) const { return wide ? element_type::float64 : compute; }
 
  private:
   void* places_[statistic_names.size()] = {};

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "attnscale/dense_array.hpp"
@@ -59,16 +62,46 @@ struct attention_state_result {
   dense_array<Output> output;  ///< (..., heads, n_queries, value_dim)
   dense_array<T> lse;          ///< (..., heads, n_queries)
   dense_array<T> mean_score;   ///< (..., heads, n_queries)
+  /// What rounding to T took from lse and mean_score; without axes where that is not known.
+  dense_array<double> lse_rest{}, mean_rest{};
 
-  /// lse - mean_score, in nats; 0 for a row without keys.
+  /// lse - mean_score, in nats, with what rounding took from both; 0 for a row without keys.
   dense_array<T> entropy() const {
     dense_array<T> result = lse;
-    auto mean = mean_score.begin();
-    for (T& h : result) {
-      const T difference = h - *mean++;
-      h = std::isinf(h) && h < 0 ? T(0) : difference < 0 ? T(0) : difference;  // NaN stays
+    for (std::size_t row = 0; row < lse.size(); ++row) {
+      const double difference = wide_lse(row) - wide_mean(row);
+      T& h = result.flat(row);
+      h = has_keys(row) ? static_cast<T>(difference < 0 ? 0 : difference) : T(0);  // NaN stays
     }
     return result;
+  }
+
+  /// Row `row` in row-major order.
+  bool has_keys(std::size_t row) const {
+    return lse.flat(row) != -std::numeric_limits<T>::infinity();
+  }
+  double wide_lse(std::size_t row) const { return sum(lse, lse_rest, row); }
+  double wide_mean(std::size_t row) const { return sum(mean_score, mean_rest, row); }
+
+  /// Takes rows in double, of one shape.
+  void set_rows(const dense_array<double>& of_lse, const dense_array<double>& of_mean) {
+    split(of_lse, lse, lse_rest);
+    split(of_mean, mean_score, mean_rest);
+  }
+
+ private:
+  static void split(const dense_array<double>& wide, dense_array<T>& rows,
+                    dense_array<double>& rest) {
+    rows = xt::cast<T>(wide);
+    if constexpr (std::is_same_v<T, double>) return;
+    rest = wide;
+    for (std::size_t row = 0; row < wide.size(); ++row) {
+      const T rounded = rows.flat(row);
+      rest.flat(row) = std::isfinite(rounded) ? wide.flat(row) - static_cast<double>(rounded) : 0;
+    }
+  }
+  static double sum(const dense_array<T>& rows, const dense_array<double>& rest, std::size_t row) {
+    return static_cast<double>(rows.flat(row)) + (rest.dimension() ? rest.flat(row) : 0);
   }
 };
 

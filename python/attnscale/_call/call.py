@@ -185,10 +185,12 @@ class Call:
         statistics: tuple[str, ...],
         out: Any = None,
         order: Literal["query", "rows"] = "query",
+        rests: Mapping[str, str] | None = None,
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
         """The output if there is a value, and those statistics by name; None: softmax.
 
-        Axes with names: those of the output are in the order of the query's axes or of the rows'.
+        Axes with names: those of the output are in the order of the query's axes or of the rows'. With
+        `rests` what rounding took from a statistic comes by the name that it has there.
         """
         rule = None if normalizer is None else normalizer._rule(self)
         value, names = self.inputs.value, self.names
@@ -196,7 +198,9 @@ class Call:
         if value is not None:
             given = out if names is None else names.place_out(out)
             output, view = make_output(self.inputs, value.shape[-1], self.layout, given)
-        rows = self.core.attend(value, view, statistics, self.scale, rule)
+        rows = self.core.attend(value, view, statistics, self.scale, rule, rests is not None)
+        if rests is not None:
+            statistics, rows = _with_rests(statistics, rows, rests, self.inputs.dtype)
         if self.core.has_lost_rows:
             self._warn_of_lost_rows()
         if names is None:
@@ -244,6 +248,24 @@ class Call:
         found = {name: getattr(result, name) for name in axes}
         changes = {name: names.label_rows(found[name], name, own, labels) for name, own in axes.items()}
         return replace(result, **changes)  # type: ignore[type-var]
+
+
+def _with_rests(
+    statistics: tuple[str, ...], rows: tuple[NDArray[Any], ...], rests: Mapping[str, str], dtype: Any
+) -> tuple[tuple[str, ...], tuple[NDArray[Any], ...]]:
+    """Rows of float64 in the type of the arithmetic, and what rounding took from each."""
+    if dtype == FLOAT64:
+        return statistics, rows
+    found = [split_rows(each, FLOAT32) for each in rows]
+    names = (*statistics, *(rests[name] for name in statistics))
+    return names, (*(narrow for narrow, _ in found), *(rest for _, rest in found))
+
+
+def split_rows(wide: NDArray[np.float64], dtype: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Numbers in a smaller type, and what rounding took from them; 0 where they are not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = wide.astype(dtype)
+        return narrow, np.where(np.isfinite(narrow), wide - narrow, 0)
 
 
 def _read_softcap(softcap: Any) -> float:

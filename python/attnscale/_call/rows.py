@@ -100,7 +100,7 @@ def read_causal(is_causal: Any, causal: Any) -> str | int | None:
     if isinstance(causal, str):
         if causal in ("top_left", "bottom_right"):
             return causal
-    elif not isinstance(causal, (bool, np.bool_)):
+    elif not isinstance(causal, (bool, np.bool_, np.ma.MaskedArray)):
         try:
             offset = operator.index(causal)
         except TypeError:

@@ -14,7 +14,7 @@ import numpy as np
 from .._checks import as_array, choose, number, shown
 from ..attention import attention_statistics
 from ..laws import Law
-from ..lse import LSE_CONVENTIONS, LseConvention, departures, identify_lse
+from ..lse import LseConvention, departures, engines_of, identify_lse
 from ._cases import CASES, Case
 from ._explain import has_sink, slips
 
@@ -126,7 +126,7 @@ class Conformance:
         if not given:
             return ["  lse: none returned"]
         if self.lse is not None:
-            known = ", ".join(name for name, of in LSE_CONVENTIONS.items() if of == self.lse)
+            known = "" if self.lse.empty is None else ", ".join(engines_of(self.lse))
             return [f"  lse: {self.lse}{f' ({known})' if known else ''}"]
         wrong = [name for name, each in given.items() if each.lse_is_wrong]
         if wrong:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from .._checks import refusal, shown
+from .._checks import refusal, refuse_masked, shown
 from .._core import law_parameters, law_values
 from .._spelling import Spelled, spell
 from .._tables.text import Text, to_html
@@ -53,6 +53,7 @@ def facts(law: Any) -> list[tuple[str, str]]:
 
 
 Channels = Literal["all", "rotated", "latent"]
+USE_DATA = "pass its data, or what compressed() leaves"
 
 
 class Law(Spelled, ABC):
@@ -208,6 +209,7 @@ class Law(Spelled, ABC):
         meaning = self.meaning
         if meaning.at_position is None:
             raise ValueError(f"law {self.name!r} has no n at a position: its n is {meaning.description}")
+        refuse_masked("position", position, USE_DATA)
         where = np.asarray(position, np.float64)
         if not (where >= 0).all():
             raise ValueError(f"position must be at least 0, got {where.min()}")
@@ -246,6 +248,7 @@ class Law(Spelled, ABC):
         >>> at.laws.get("log_n").multiplier_at([512, 512**2], 64)
         array([1., 2.])
         """
+        refuse_masked("n_keys", n_keys, USE_DATA)
         keys = np.asarray(n_keys, np.float64)
         if not (keys >= 1).all():
             raise ValueError(f"n_keys must be at least 1, got {keys.min()}")
@@ -313,6 +316,7 @@ class Law(Spelled, ABC):
         meaning = self.meaning
         if position is not None and meaning.is_position:
             n = self.n_of_position(position)
+        refuse_masked("n", n, USE_DATA)
         try:
             counts = np.asarray(n, np.float64)
         except (TypeError, ValueError):

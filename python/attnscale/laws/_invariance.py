@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import choose
+from .._checks import choose, refuse_masked
 from .._spelling import as_number
-from ._base import ClosedForm, Law, head_parameter
+from ._base import USE_DATA, ClosedForm, Law, head_parameter
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, finite, greater_than, one_or_per_head
 from ._registry import built_in
@@ -397,6 +397,7 @@ class ScaleInvariant(ClosedForm):
 
 
 def _distances(distance: ArrayLike) -> NDArray[np.float64]:
+    refuse_masked("distance", distance, USE_DATA)
     t = np.asarray(distance, np.float64)
     if not (t >= 0).all():
         raise ValueError(f"distance must be at least 0, got {t.min()}")

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._checks import refuse_masked
 from ._base import ClosedForm, Law
 from ._meaning import NMeans
 from ._parameters import finite, greater_than, several
 from ._registry import built_in
+
+_HIDE = "fill it: a key that is hidden has the score -inf"
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -107,6 +110,7 @@ class CriticalScale(ClosedForm):
         float or ndarray, shape (...)
             inf where two keys tie for the top; NaN where a score is NaN or +inf.
         """
+        refuse_masked("scores", scores, _HIDE)
         s = -np.sort(-np.asarray(scores, np.float64), axis=-1)
         if s.shape[-1] < 2:
             return np.zeros(s.shape[:-1])[()]
@@ -168,6 +172,7 @@ class NormSoftmax(ClosedForm):
         float or ndarray, shape (...)
             0 for a row without keys; NaN where a score is NaN or +inf.
         """
+        refuse_masked("scores", scores, _HIDE)
         s = np.asarray(scores, np.float64)
         seen = ~np.isneginf(s)
         count = np.maximum(seen.sum(axis=-1, keepdims=True), 1)

@@ -270,9 +270,13 @@ def attention_state(query: Array, key: Array, value: Array, **options: Any) -> S
 def merge_states(states: list[Any]) -> SimpleNamespace:
     """Weighted means of the outputs and mean scores, weights exp(lse)."""
     lse = np.logaddexp.reduce([state.lse.astype(np.float64) for state in states])
-    shares = [np.where(np.isneginf(state.lse), 0, np.exp(state.lse - lse)) for state in states]
-    output = sum(w[..., None] * state.output for w, state in zip(shares, states, strict=True))
-    mean_score = sum(w * state.mean_score for w, state in zip(shares, states, strict=True))
+    empty = [np.isneginf(state.lse) for state in states]  # such rows may hold anything
+    with np.errstate(invalid="ignore"):
+        shares = [np.where(none, 0, np.exp(x.lse - lse)) for none, x in zip(empty, states, strict=True)]
+    outputs = [np.where(none[..., None], 0, state.output) for none, state in zip(empty, states, strict=True)]
+    means = [np.where(none, 0, state.mean_score) for none, state in zip(empty, states, strict=True)]
+    output = sum(w[..., None] * each for w, each in zip(shares, outputs, strict=True))
+    mean_score = sum(w * each for w, each in zip(shares, means, strict=True))
     entropy = np.where(np.isneginf(lse), 0, lse - mean_score)
     return SimpleNamespace(output=output, lse=lse, mean_score=mean_score, entropy=entropy)
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .._call.options import AXES
 from ._arguments import Arguments
-from ._private import is_transformed
+from ._private import has_forward_derivatives, is_transformed
 
 _ARRAYS = ("query", "key", "value")
 #: Tensors of heads: if each sample has its own, one call has no axis for them.
@@ -159,6 +159,35 @@ def compute_again(function: Callable[..., Any], *arguments: Any, enabled: bool) 
     if not enabled or is_transformed() or not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+
+
+class _Zeroed(torch.autograd.Function):
+    """Numbers with 0 in the place of some, and the gradient of all of them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, bad: Tensor) -> Tensor:
+        return x.masked_fill(bad, 0)
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+def zeroed(x: Tensor, bad: Tensor) -> Tensor:
+    """The numbers with 0 where they are `bad`, whose gradient is that of any number there.
+
+    For NaN and infinities that are brought in later: what a product makes of them goes to its other factor.
+    """
+    if has_forward_derivatives():
+        return x.masked_fill(bad, 0)
+    found: Tensor = _Zeroed.apply(x, bad)
+    return found
 
 
 def refuse_second_derivative(*_: Any) -> None:

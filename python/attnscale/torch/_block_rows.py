@@ -13,9 +13,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .. import normalizers
 from ..normalizers import Normalizer
+from ._autograd import zeroed
 from ._device import without_autocast
 from ._private import has_forward_derivatives
 from ._scores import Scores
+from ._sums import loses_digits, softmax, softmax_entropy, weighted_sum
 from ._tensors import joined
 
 
@@ -34,6 +36,7 @@ class Weights(NamedTuple):
     counted: Tensor | None  # True where a key counts for lse and support; None: every key
     scores: Tensor  # of all outcomes; -inf: of none that counts
     of_all: Tensor
+    is_softmax: bool = False  # whether they are exp(score) over the sum of these
 
 
 def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
@@ -43,8 +46,8 @@ def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt)
         logit = scores.new_full((), math.log(rule.n))
     if logit is not None:
         outcomes = torch.cat((scores, logit.to(scores.dtype).expand(*scores.shape[:-1], 1)), -1)
-        weights = outcomes.softmax(-1)
-        return Weights(weights[..., :-1], seen, outcomes, weights)
+        weights = softmax(outcomes)
+        return Weights(weights[..., :-1], seen, outcomes, weights, is_softmax=True)
     if isinstance(rule, (normalizers.Sigmoid, normalizers.ReLU, normalizers.Softpick)):
         return _of_single_scores(rule, scores, seen, learnt)
     counted, outcomes = seen, scores
@@ -61,9 +64,9 @@ def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt)
         weights = entmax(scores, fixed if learnt.alpha is None else learnt.alpha)
     else:
         assert isinstance(rule, (normalizers.Softmax, normalizers.TopK))
-        weights = scores.softmax(-1)
+        weights = softmax(scores)
     weights = weights if seen is None else weights.masked_fill(empty, 0.0)
-    return Weights(weights, weights > 0 if is_sparse else counted, outcomes, weights)
+    return Weights(weights, weights > 0 if is_sparse else counted, outcomes, weights, not is_sparse)
 
 
 def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
@@ -226,10 +229,13 @@ class BlockCall(NamedTuple):
         """The output by PyTorch's own attention, where that has the same meaning; else None.
 
         PyTorch's attention reads hidden keys, and gives NaN for rows without keys in some of its programs.
+        Those for the CPU lose digits of long rows.
         """
         scores, value = self.scores, self.value
         is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
         if self.asked or value is None or not (is_softmax and self.of_one_type and scores.finite):
+            return None
+        if loses_digits(scores.key):
             return None
         if has_forward_derivatives():  # PyTorch's fused programs have no forward-mode derivative
             return None
@@ -314,24 +320,24 @@ class _BlockRows(NamedTuple):
         """The weighted values. One that is not finite reaches the rows that see it, and no other."""
         weights = self.weights.of_keys
         if finite or self.seen is None:
-            return weights @ value
+            return weighted_sum(weights, value)
         bad, weights = ~torch.isfinite(value), weights.masked_fill(~self.seen, 0.0)
-        output = weights @ value.masked_fill(bad, 0.0)
+        output = weighted_sum(weights, zeroed(value, bad))
         # What is seen adds up to an infinity where all of it has a weight and one sign, and else to NaN.
         count = self.seen.to(value.dtype) @ bad.to(value.dtype)
         signs = (weights > 0).to(value.dtype) @ value.sign().masked_fill(~torch.isinf(value), 0.0)
         found = torch.where(signs.abs() == count, signs * math.inf, math.nan)
-        reached = count > 0
-        # It comes in as a factor of 1, so that the gradient is not finite where the output is not.
-        output = torch.where(reached, output - output.detach() + 1, output)
-        return output * torch.where(reached, found, 1.0)
+        # It comes in as a factor of the weights, whose gradient reads the value; that of the value does not.
+        return output + weights.sum(-1, keepdim=True) * torch.where(count > 0, found, 0.0)
 
     def lse(self) -> Tensor:
         return self.weights.scores.logsumexp(-1)
 
     def entropy(self) -> Tensor:
-        # Without the terms p = 0, where the derivative of -p ln p is infinite.
         weights = self.weights.of_all
+        if self.weights.is_softmax:
+            return softmax_entropy(self.weights.scores, weights)
+        # Without the terms p = 0, where the derivative of -p ln p is infinite.
         return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
 
     def max_score(self) -> Tensor:

@@ -21,6 +21,7 @@ from ._functional import attention, attention_statistics
 from ._learned import Learned
 from ._private import is_traced
 from ._scores import Scores
+from ._sums import log_softmax
 from ._tensors import autocast, check_tensors, common_type, joined, row_extents, shows, swap_heads, wide_type
 
 
@@ -309,6 +310,6 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
 def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:
     """-inf at keys that are not seen."""
     if seen is None:
-        return scores.log_softmax(-1)
+        return log_softmax(scores)
     empty = ~seen.any(-1, keepdim=True)
-    return scores.masked_fill(empty, 0.0).log_softmax(-1).masked_fill(~seen, -math.inf)
+    return log_softmax(scores.masked_fill(empty, 0.0)).masked_fill(~seen, -math.inf)

@@ -6,6 +6,7 @@ The reader gets stand-ins of query, key, value and mask: arrays of their shape a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from ._arguments import SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._private import is_traced
 from ._scores import Scores, key_count, visible_of, wide_rows
+from ._sums import softmax, softmax_entropy
 from ._tensors import array, stand_in, wide_type
 
 
@@ -84,8 +86,9 @@ class _Rows(Call):
         """Entropy of each row at the standard scale."""
 
         def entropies(scores: Tensor, seen: Tensor) -> Any:
-            weights = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1)
-            return torch.special.entr(weights.masked_fill(~seen, 0.0)).sum(-1).cpu().numpy()
+            scores = scores.masked_fill(~seen, -math.inf)
+            weights = softmax(scores.masked_fill(~seen.any(-1, keepdim=True), 0.0))
+            return softmax_entropy(scores, weights).cpu().numpy()
 
         return self._measured(entropies, Call.row_entropies)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._call.arrays import shape_in
 from .._checks import fit_to
 from ._arguments import Arguments
-from ._autograd import compute_again
+from ._autograd import compute_again, zeroed
 from ._tensors import repeat_heads, shows, swap_heads, wide_type
 
 #: Largest number of scores of a block, over all heads: 128 MiB of float32.
@@ -145,7 +145,7 @@ class Scores(NamedTuple):
             return query @ self.key.transpose(-1, -2)
         # A hidden NaN would reach the gradient of other entries as 0 * NaN.
         of_query, of_key = (~torch.isfinite(x).all(-1) for x in (query, self.key))
-        clean = [x.masked_fill(bad[..., None], 0) for x, bad in ((query, of_query), (self.key, of_key))]
+        clean = [zeroed(x, bad[..., None]) for x, bad in ((query, of_query), (self.key, of_key))]
         products = clean[0] @ clean[1].transpose(-1, -2)
         # NaN comes in as a factor, so that the gradient is NaN where the product is.
         bad = (of_query[..., None] | of_key[..., None, :]) & seen

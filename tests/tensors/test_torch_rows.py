@@ -409,19 +409,19 @@ class Told(nn.Module):
 def test_a_mask_of_numbers_hides_or_is_added(hidden: float, shown: float) -> None:
     mask = torch.where(MASK == 0, torch.tensor(hidden), torch.tensor(shown))
     x, rows = torch.randn(2, 12, 32), (2, 12, 12)
-    context = context_of([Running(Told(), "", (x, mask), {})], rows, lambda x: False, None)
+    context = context_of([Running(Told(), "", (x, mask), {})], rows, lambda x: False, lambda: None)
     assert context.real is not None
     assert torch.equal(context.real, MASK.bool())
     whole = torch.full((2, 12), shown)
-    assert context_of([Running(Told(), "", (x, whole), {})], rows, lambda x: False, None).real is None
+    assert context_of([Running(Told(), "", (x, whole), {})], rows, lambda x: False, lambda: None).real is None
 
 
 def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last() -> None:
     x, pooled = torch.randn(2, 12, 32), torch.randn(2, 6, 32)
     stack = [Running(Told(), "", (x, MASK), {}), Running(nn.Identity(), "pooled", (pooled,), {})]
-    assert context_of(stack, (2, 6, 12), lambda x: False, None).real is None
+    assert context_of(stack, (2, 6, 12), lambda x: False, lambda: None).real is None
     step = [Running(Told(), "", (pooled, MASK), {})]
-    real = context_of(step, (2, 6, 12), lambda x: False, None).real
+    real = context_of(step, (2, 6, 12), lambda x: False, lambda: None).real
     assert real is not None
     assert torch.equal(real, MASK[:, -6:].bool())
 
@@ -429,11 +429,11 @@ def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last
 def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
     assert (
-        context_of([Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, None).kind
+        context_of([Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, lambda: None).kind
         == "cross"
     )
     assert (
-        context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), lambda x: False, None).kind
+        context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), lambda x: False, lambda: None).kind
         == "self"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import takewhile
 from math import prod
 from typing import Any, NamedTuple
@@ -71,7 +72,7 @@ class Reading(NamedTuple):
     product: Product | None
     key_of: tuple[int, ...]  # the key head of each head
     channels: frozenset[int] = frozenset()  # kin of the axes of channels of query and key
-    shown: Tensor | None = None  # the keys that no mask hides from a row, with or without weight; None: all
+    shown: Callable[[], Tensor] | None = None  # the keys that no mask hides from a row; None: all
     asks_learned: bool = False  # whether its queries are parameters, which ask keys that are none
     has_known_axes: bool = True  # whether batch and heads are told apart
     hides_by_sum: bool = False  # whether a key is hidden by a number that was added
@@ -124,7 +125,7 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     rows = tuple(piece for piece in axes[-2] if not piece.kin & channels)
     asks = _asks_learned(rows, notes(given["key"]).axes[-2])
     mask = options["attn_mask"]
-    shown = mask if mask is None or mask.dtype == torch.bool else mask > FAR
+    shown = None if mask is None else partial(_shown, mask)
     return Reading(
         "scaled_dot_product_attention", product, product, key_of, channels, shown, asks, lead.is_known, added
     )
@@ -221,17 +222,27 @@ def of_weights(weights: Weights) -> Reading:
         whole, done = groups.of(numbers, axes), carried_out(scores, groups, _lowest(numbers.dtype))
         behind = None
         if sink is not None:
-            behind = groups._replace(columns=[]).of(_as_one(logits)[..., None], axes) - done.shift
+            behind = _less(groups._replace(columns=[]).of(_as_one(logits)[..., None], axes), done.shift)
     except (LookupError, RuntimeError):
         return _of_rows_alone(numbers.movedim(dim, -1), logits, scores)
-    whole, hidden, added = _without_hidden(whole - done.shift, done)
+    whole, hidden, added = _without_hidden(_less(whole, done.shift), done)
     measured = of_scores(whole, None if behind is None else behind[..., 0])
     product = _product_of(scores, groups, done, hidden, whole, measured)
     heads = measured.query.shape[1]
     key_of = tuple(range(heads)) if product is None else key_of_heads(product.key, heads)
     asks = _asks_learned(tuple(groups.rows), tuple(groups.columns))
-    shown = shows(measured.options["attn_mask"]) if done.bias is None else done.bias > FAR
+    hides = done.bias if done.bias is not None or scores.is_product else whole
+    shown = None if hides is None else partial(_shown, hides)
     return Reading("softmax", measured, product, key_of, scores.kin, shown, asks, groups.is_known, added)
+
+
+def _less(x: Tensor, shift: Tensor | float) -> Tensor:
+    return x if isinstance(shift, float) and shift == 0 else x - shift
+
+
+def _shown(mask: Tensor) -> Tensor:
+    """Where a mask, or scores, hide no key, though it may have no weight."""
+    return mask if mask.dtype == torch.bool else mask > FAR
 
 
 def _asks_learned(rows: Axis, columns: Axis) -> bool:

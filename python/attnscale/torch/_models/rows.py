@@ -89,7 +89,7 @@ def context_of(
 
     `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from what they
     are made of. Where no module was given a mask of padding, keys that no row of a text may see are padding:
-    `seen` is True at keys that one sees, (batch, n_keys), or None.
+    `seen` gives True at keys that one sees, (batch, n_keys), or None.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]
@@ -97,7 +97,7 @@ def context_of(
     if place is None:
         mask = _padding(given, extent, is_cross=False)
         if mask is None and extent.n_queries == extent.n_keys and not any(map(_masks_given, given)):
-            mask = seen
+            mask = seen()
         documents = _documents(given, extent, mask)
     else:  # The mask of the module itself is that of the keys, which are of another text.
         mask, documents = _padding(given[:place], extent, is_cross=True), None

@@ -181,7 +181,7 @@ class Watch:
             return bool(kin_of(*one.following.note(x).axes) & found.channels)
 
         rows = batch, n_queries, n_keys
-        context = context_of(one.running, rows, is_projected, _seen_keys(found))
+        context = context_of(one.running, rows, is_projected, partial(_seen_keys, found))
         if found.asks_learned and context.kind == "self":
             context = Context("cross", None, None, is_cut=False)
         self._show(Call(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict()))
@@ -360,6 +360,11 @@ class _Operators(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: PyTorch would load its compiler, which takes seconds, to keep it from this class."""
+        return False
+
     def __init__(self, one: _Pass) -> None:
         super().__init__()
         self._one = one
@@ -413,9 +418,12 @@ def _seen_keys(found: Reading) -> Tensor | None:
 
     None where nothing hides a key from all rows, or where it is not padding that does.
     """
-    if found.shown is None or found.shown.shape[-1] != found.measured.query.shape[2]:
+    if found.shown is None:
         return None
-    shown = found.shown[(None,) * (4 - found.shown.ndim)]
+    shown = found.shown()
+    if shown.shape[-1] != found.measured.query.shape[2]:
+        return None
+    shown = shown[(None,) * (4 - shown.ndim)]
     keys = shown.flatten(1, 2).any(1)
     if shown.shape[-2] > 1 and bool((keys & ~shown.diagonal(dim1=-2, dim2=-1).any(1)).any()):
         return None

@@ -103,7 +103,10 @@ def differences(log: Any, wanted: dict[str, Seen], inputs: dict[str, Any]) -> tu
         if right is None:
             words.append(f"shape: {got.shape} of weights {tuple(seen.weights.shape)}")
         else:
+            right = np.where(np.isneginf(log["lse"][name]), 0, right)  # uniform weights where all keys are hidden
             real = _real(inputs, got.shape, seen.mask)
+            if not seen.cross:
+                real &= _used(seen.weights.nan_to_num(0), got.shape)
             if not np.array_equal(log.rows[name], real):
                 words.append(
                     f"rows: {int(log.rows[name].sum())} real of {got.shape}, right {int(real.sum())}"
@@ -140,6 +143,8 @@ def _as(rows: Any, shape: tuple[int, ...]) -> Any:
         return rows.numpy()
     if rows.ndim == 3 and (rows.shape[0], rows.shape[2], rows.shape[1]) == shape:
         return rows.transpose(1, 2).numpy()
+    if rows.ndim == 4 and (rows.shape[0] * rows.shape[2], rows.shape[1], rows.shape[3]) == shape:  # windows
+        return rows.transpose(1, 2).reshape(shape).numpy()
     if rows.numel() == int(np.prod(shape)) and rows.shape[-1] == shape[-1]:
         return rows.reshape(shape).numpy()
     return None
@@ -155,6 +160,20 @@ def _real(inputs: dict[str, Any], shape: tuple[int, ...], given: Any) -> Any:
     if given is not None and n and shape[2] > n and shape[0] == len(given):
         return given.numpy()
     return np.ones((shape[0], shape[2]), bool)
+
+
+def _used(weights: Any, shape: tuple[int, ...]) -> Any:
+    """Places whose key has a weight in some row of its text, where every real row has one for its own."""
+    used = np.ones((shape[0], shape[2]), bool)
+    n = weights.shape[-1]
+    if weights.shape[-2] != n or n != shape[2] or weights[..., 0, 0].numel() != shape[0] * shape[1]:
+        return used
+    own = _as(weights.diagonal(dim1=-2, dim2=-1), shape)
+    all_rows = _as(weights.amax(-2), shape)
+    if own is None or all_rows is None:
+        return used
+    found = (all_rows > 0).any(1)
+    return found if ((own > 0).any(1) | ~found).all() else used
 
 
 def _largest(got: Any, right: Any, real: Any) -> float:

@@ -297,9 +297,8 @@ class Following:
                     if not other.is_parameter:
                         self.use(note.what)
                     return Note(left)
-                return Note(
-                    left, note.what if any(note.what.counts_keys(each) for each in left if each) else None
-                )
+                is_mixed = other.is_parameter and any(note.what.counts_keys(each) for each in left if each)
+                return Note(left, note.what if is_mixed else None)
             if isinstance(what := note.what, Scores):
                 is_apart = not (marks(axis, what.columns) or marks(axis, what.rows))
                 is_mixed = is_apart and (what.counted_by(left) or not what.counted_by(note.axes))

@@ -115,15 +115,17 @@ def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
     channels = scores.kin | of_parameters(
         _kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns)
     )
-    for piece in (each for i, axis in enumerate(axes) if i != dim for each in axis):
-        if scores.rows in piece.kin and not piece.kin & scores.kin:
-            groups.rows.append(piece)
-        elif piece.kin & channels:
-            groups.heads.append(piece)
-        elif piece.is_spread or piece.kin & scores.batch or scores.columns in piece.kin:
-            groups.batch.append(piece)
-        else:
-            groups.heads.append(piece)
+    for axis in (each for i, each in enumerate(axes) if i != dim):
+        rest = groups.rows if marks(axis, scores.rows) else groups.heads
+        for piece in axis:
+            if scores.rows in piece.kin and not piece.kin & scores.kin:
+                groups.rows.append(piece)
+            elif piece.kin & channels:
+                groups.heads.append(piece)
+            elif piece.is_spread or piece.kin & scores.batch or scores.columns in piece.kin:
+                groups.batch.append(piece)
+            else:
+                rest.append(piece)
     return groups
 
 

@@ -343,3 +343,62 @@ def test_a_copy_that_was_made_of_the_model_is_none_of_it() -> None:
         other(x)
         model(x)
     assert len(log) == 1
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
+@pytest.mark.parametrize("kind", ["encoder", "layer"])
+def test_nested_tensors_of_pytorchs_own_layers_pass_through(kind: str, layout: Any) -> None:
+    """They are taken only where nobody looks, and the module is listed."""
+    if (kind, layout) == ("encoder", torch.jagged):
+        pytest.skip("the encoder takes strided ones alone")
+    one = layer()
+    model = nn.TransformerEncoder(one, 2).eval() if kind == "encoder" else one
+    both = nn.ModuleDict({"nested": model, "dense": nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)})
+    texts = torch.nested.nested_tensor([torch.randn(n, WIDTH) for n in (3, 5)], layout=layout)
+    x = torch.randn(BATCH, N, WIDTH)
+    with torch.no_grad():
+        try:
+            plain = model(texts)
+        except Exception as error:
+            pytest.skip(f"PyTorch does not take them: {error}")
+        with at.torch.record(both) as log:
+            output = model(texts)
+            both["dense"](x, x, x)
+    for one_text, other in zip(output.unbind(), plain.unbind(), strict=True):
+        torch.testing.assert_close(one_text, other, rtol=0, atol=0)
+    assert "dense" in log.modules
+    assert any(name.startswith("nested") and "nested" in why for name, why in log.unmeasured.items())
+
+
+SAMPLED = [
+    *(("nearest", 1.1), ("bilinear", 1.3), ("bicubic", 0.7), ("area", 0.6), ("nearest-exact", 2.5)),
+]
+
+
+@pytest.mark.parametrize(("mode", "scale"), SAMPLED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_operators_made_of_others_keep_every_bit_in_inference_mode(
+    mode: str, scale: float, dtype: Any
+) -> None:
+    """A decomposition in Python may round otherwise, or choose another pixel."""
+
+    class Resized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend, self.run = Written(), nn.GRU(9, 4, batch_first=True)
+
+        def forward(self, x: Any, image: Any) -> Any:
+            image = functional.interpolate(image, scale_factor=scale, mode=mode)
+            return self.attend(x), image, self.run(image[:, 0, :, :9])[0] if dtype is torch.float32 else image
+
+    model = Resized().to(dtype)
+    x, image = torch.randn(N, WIDTH, dtype=dtype), torch.randn(1, 2, 13, 16, dtype=dtype)
+    with torch.inference_mode():
+        plain = model(x, image)
+        with at.torch.record(model) as log:
+            output = model(x, image)
+    assert log.modules == ("attend",)
+    for one, other in zip(output[:2], plain[:2], strict=True):
+        assert torch.equal(one, other)
+    # PyTorch's own kernel of a GRU adds in another order where any mode of dispatch is active.
+    torch.testing.assert_close(output[2], plain[2], rtol=0, atol=1e-6)

@@ -429,7 +429,9 @@ def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last
 def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
     assert (
-        context_of([Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, lambda: None).kind
+        context_of(
+            [Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, lambda: None
+        ).kind
         == "cross"
     )
     assert (

@@ -103,7 +103,9 @@ def differences(log: Any, wanted: dict[str, Seen], inputs: dict[str, Any]) -> tu
         if right is None:
             words.append(f"shape: {got.shape} of weights {tuple(seen.weights.shape)}")
         else:
-            right = np.where(np.isneginf(log["lse"][name]), 0, right)  # uniform weights where all keys are hidden
+            right = np.where(
+                np.isneginf(log["lse"][name]), 0, right
+            )  # uniform weights where all keys are hidden
             real = _real(inputs, got.shape, seen.mask)
             if not seen.cross:
                 real &= _used(seen.weights.nan_to_num(0), got.shape)

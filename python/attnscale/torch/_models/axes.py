@@ -82,7 +82,7 @@ def resized(size: int, *axes: Axis) -> Axis:
 
 
 def regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """Pieces in their order dealt out to axes of another shape; None where an axis is no whole number of them."""
+    """Pieces in their order as axes of another shape; None where an axis is no whole number of them."""
     rest = [piece for axis in axes for piece in axis if piece.size != 1][::-1]
     found = []
     for size in shape:
@@ -106,7 +106,7 @@ def regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
 
 
 def refine(one: Axis, other: Axis) -> Axis | None:
-    """One axis as pieces that both can be cut into, named by those that are not spread; None: there are none."""
+    """One axis as pieces of both, named by those that are not spread; None where there are no such pieces."""
     rests, found = (list(one)[::-1], list(other)[::-1]), []
     while all(rests):
         pair = [rest.pop() for rest in rests]

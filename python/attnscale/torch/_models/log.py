@@ -316,8 +316,8 @@ class AttentionLog(Tabled):
             found.append(f"measured at: {', '.join(parts)}")
         if layers := sum(each.hides_by_sum for each in last):
             found.append(
-                f"numbers that were added to scores leave keys without weight in {counted(layers, 'module')}, "
-                "which count as hidden"
+                "numbers that were added to scores leave keys without weight, which count as hidden, in "
+                f"{counted(layers, 'module')}"
             )
         if layers := sum(not each.has_known_axes for each in last):
             found.append(

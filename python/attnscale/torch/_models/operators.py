@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of PyTorch below autograd, followed from products of queries and keys to weights that multiply values.
+"""Operators below autograd, followed from products of queries and keys to weights that multiply values.
 
-Every tensor of a pass has a note. It says which pieces of earlier axes each axis is made of, so that folds, views
-and permutations need no list of the ways in which libraries write them. A product of two tensors that no layer's
-weight is part of makes scores; what is done to them is kept as steps. Only weights that multiply values are of
-attention: a router's softmax is over no such product, and a loss over one multiplies nothing.
+Every tensor of a pass has a note. It says which pieces of earlier axes each axis is made of, so that folds,
+views and permutations need no list of the ways in which libraries write them. A product of two tensors that
+no layer's weight is part of makes scores; what is done to them is kept as steps. Only weights that multiply
+values are of attention: a router's softmax is over no such product, and a loss over one multiplies nothing.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .axes import (
-    UNKNOWN,
     Axes,
     Axis,
-    Piece,
     fresh,
     kin_of,
     marked,
@@ -32,94 +27,24 @@ from .axes import (
     new_number,
     new_parameter,
     refine,
-    regroup,
     renamed,
     resized,
 )
-from .scores import (
-    FAR,
-    Exponentials,
-    LogWeights,
-    Note,
-    Outcome,
-    Outer,
-    Part,
-    Scores,
-    Totals,
-    Weights,
+from .moves import MOVES, guessed
+from .operation import (
+    JOINT,
+    PARTS,
+    SAME,
+    Operation,
+    as_wide,
+    broadcasts,
+    joint_axes,
+    known,
+    leaves,
+    resized_axes,
 )
-
-
-def _named(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-#: Operators whose result has the entries of one tensor as they are, but for their type.
-_SAME = _named(
-    "clone detach alias contiguous _to_copy lift_fresh lift_fresh_copy nan_to_num to positive _conj"
-)
-_FACTORS, _SUMS = _named("mul div neg"), _named("add sub rsub")
-_LIMITS = _named("clamp clamp_min maximum")
-_PARTS = _named("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind")
-#: Operators that compute attention inside, of whose rows nothing comes out.
-_INSIDE = {
-    "_native_multi_head_attention": "PyTorch's fused operator of a whole layer",
-    "_transformer_encoder_layer_fwd": "PyTorch's fused operator of a whole layer",
-    "_flash_attention_forward": "a kernel of flash attention",
-    "_efficient_attention_forward": "a kernel of memory-efficient attention",
-    "_nested_tensor_softmax_with_shape": "a softmax of nested tensors",
-    "_masked_softmax": "a masked softmax of PyTorch's fused layers",
-}
-#: Names of operators of other libraries that are attention.
-_OF_OTHERS = re.compile(r"attn|attention|(^|_)mha|sdpa")
-
-
-def attends_inside(function: Any) -> str:
-    """What an operator is that computes attention of whose rows nothing comes out; "" of any other."""
-    schema = function._schema.name
-    namespace, _, name = schema.partition("::")
-    if namespace in ("aten", "attnscale"):
-        return _INSIDE.get(name, "")
-    return f"the operator {schema}" if _OF_OTHERS.search(name) else ""
-
-
-class Operation(NamedTuple):
-    """One call of an operator: what it was given, the tensors among that with their notes, and its result."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    given: list[Tensor]
-    notes: list[Note]
-    out: Tensor
-    writes: bool = False  # into its first argument
-
-    def argument(self, place: int, name: str, default: Any) -> Any:
-        return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
-
-    @property
-    def first(self) -> Note:
-        return self.notes[0]
-
-
-class Known(NamedTuple):
-    """What the schema of an operator says."""
-
-    name: str  # without the underscore of operators that write into their first argument
-    writes: bool
-    is_view: bool
-    hides: str  # what it is if it computes attention of whose rows nothing comes out
-
-
-@cache
-def known(function: Any) -> Known:
-    """Read the schema of an operator."""
-    schema = function._schema
-    name = schema.name.partition("::")[2]
-    writes = name.endswith("_") and not name.startswith("__")
-    aliases = schema.returns[0].alias_info if schema.returns else None
-    is_view = aliases is not None and not aliases.is_write
-    return Known(name[:-1] if writes else name, writes, is_view, attends_inside(function))
+from .scores import Exponentials, LogWeights, Note, Outcome, Outer, Part, Scores, Totals, Weights
+from .steps import changed, stepped
 
 
 class Following:
@@ -154,8 +79,12 @@ class Following:
         return self._mark(x, Note(fresh(x.shape, kin), None, is_parameter))
 
     def _mark(self, x: Tensor, note: Note) -> Note:
-        key = id(x)
-        self._notes[key] = weakref.ref(x, lambda _, notes=self._notes: notes.pop(key, None)), note
+        key, notes = id(x), self._notes
+
+        def forget(_: object) -> None:
+            notes.pop(key, None)
+
+        notes[key] = weakref.ref(x, forget), note
         return note
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -163,7 +92,7 @@ class Following:
         name, writes, is_view, _ = known(function)
         if "out" in kwargs:
             kwargs = {each: x for each, x in kwargs.items() if each != "out"}
-        given = [x for x in _leaves(args, kwargs) if isinstance(x, Tensor)]
+        given = [x for x in leaves(args, kwargs) if isinstance(x, Tensor)]
         if not given or any(x.is_nested for x in given):  # rows of several lengths have no such axes
             return
         notes = [self.note(x) for x in given]
@@ -173,10 +102,13 @@ class Following:
         if not isinstance(out, Tensor) or out.is_nested or (writes and out is not given[0]):
             return
         operation = Operation(name, args, kwargs, given, notes, out, writes)
-        handler = _HANDLERS.get(name)
-        note = self._elementwise(operation) if handler is None else handler(self, operation)
+        if name in MOVES:
+            note = MOVES[name](operation)
+        else:
+            made = _PRODUCTS.get(name)
+            note = self.elementwise(operation) if made is None else made(self, operation)
         if note is None or len(note.axes) != out.ndim:
-            note = _guessed(operation)
+            note = guessed(operation)
         elif note is notes[0] or any(note is each for each in notes):
             note = note.like(note.axes)
         if is_view:
@@ -200,15 +132,15 @@ class Following:
                 note.part = Part(first.axes[dim], number, len(out))
             elif part.ndim != len(shape):
                 note = Note(fresh(part.shape))
-            elif name in _PARTS or (name == "native_dropout" and number == 0):
-                axes = _resized(zip(first.axes, part.shape, shape, strict=True))
+            elif name in PARTS or (name == "native_dropout" and number == 0):
+                axes = resized_axes(zip(first.axes, part.shape, shape, strict=True))
                 note = first.like(first.axes) if part.shape == shape else first.cut(axes)
                 note.part = _part_of(first, shape, part.shape, number, len(out))
             else:
-                note = Note(_resized(zip(first.axes, part.shape, shape, strict=True)))
+                note = Note(resized_axes(zip(first.axes, part.shape, shape, strict=True)))
                 if number == 0:
                     note.what = _left_of(name, first, part.shape == shape)
-            if is_view or name in _PARTS:
+            if is_view or name in PARTS:
                 note.base = first.base or weakref.ref(given[0])
             self._mark(part, note)
 
@@ -232,31 +164,29 @@ class Following:
 
     # ---- results that have the axes of their operands
 
-    def _elementwise(self, op: Operation) -> Note | None:
+    def elementwise(self, op: Operation) -> Note | None:
         """The note of any other operator: a result of the shape of its operands has their axes."""
         shape = op.out.shape
         if len(op.given) == 1 and op.given[0].shape == shape:
             order, axes = [0], op.first.axes
         else:
-            fits = [i for i, x in enumerate(op.given) if _broadcasts(x.shape, shape)]
+            fits = [i for i, x in enumerate(op.given) if broadcasts(x.shape, shape)]
             order = sorted(
                 fits,
                 key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()),
             )
-            is_joint = (
-                op.name in _FACTORS or op.name in _SUMS or op.name in ("where", "masked_fill", "maximum")
-            )
+            is_joint = op.name in JOINT
             if not order or not (is_joint or any(op.given[i].shape == shape for i in order)):
                 return None
-            axes = _joint_axes(op, order)
+            axes = joint_axes(op, order)
         what = op.notes[order[0]].what
         note = Note(axes, None, all(each.is_parameter for each in op.notes))
-        if op.name in _SAME:
+        if op.name in SAME:
             note.what = what
         elif op.out.dtype == torch.bool or op.name.endswith("_like") or op.name.startswith("new_"):
             pass
         elif isinstance(what, Scores):
-            note.what = self._stepped(op, order[0], axes)
+            note.what = stepped(op, order[0], axes)
         elif isinstance(what, Exponentials):
             note.what = what._replace(is_changed=True)
         else:
@@ -265,17 +195,8 @@ class Following:
                 if isinstance(what, Weights) and what.n_keys == 1 and note.what is not None:
                     self.use(what)  # a product with the value of a single key needs no sum
             if note.what is None and isinstance(what, Weights):
-                note.what = _changed(what, op, order[0])
+                note.what = changed(what, op, order[0])
         return note
-
-    def _stepped(self, op: Operation, place: int, axes: Axes) -> Scores:
-        """Scores after an elementwise operator, of which they are the operand at a place."""
-        scores: Scores = op.notes[place].what  # type: ignore[assignment]
-        if op.name in _LIMITS:
-            return scores
-        if sum(isinstance(each.what, Scores) for each in op.notes) > 1:
-            return _both(op)
-        return _STEPS.get(op.name, _unknown_step)(scores, op, place, axes)
 
     # ---- products
 
@@ -309,10 +230,11 @@ class Following:
             asking = ((batch_a, rows, summed), (batch_b, columns, other_summed))
             if not any(_is_in_heads((*batch_of, own), axis) for batch_of, own, axis in asking):
                 return Note(left)
-            note = _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
-            note.what = replace(note.what.mixed("its scores are products with parameters"), has_keys=False)
-            return note
-        return _scores_of(a, b, batch, (rows, summed), (columns, other_summed), alpha)
+            scores, kept = _scores_of(a, b, batch, (rows, summed), (columns, other_summed))
+            mixed = scores.mixed("its scores are products with parameters")
+            return Note(kept, replace(mixed, has_keys=False))
+        scores, kept = _scores_of(a, b, batch, (rows, summed), (columns, other_summed))
+        return Note(kept, scores if alpha == 1 else scores.then("mul", float(alpha)))
 
     def use(self, weights: Weights) -> None:
         """Say that weights multiply values."""
@@ -368,65 +290,8 @@ def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count
     )
 
 
-def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-    for each in itertools.chain(args, kwargs.values()) if kwargs else args:
-        if isinstance(each, (list, tuple)):
-            yield from each
-        else:
-            yield each
-
-
-def _broadcasts(shape: torch.Size, whole: torch.Size) -> bool:
-    return len(shape) <= len(whole) and all(
-        n in (1, m) for n, m in zip(reversed(shape), reversed(whole), strict=False)
-    )
-
-
-def _joint_axes(op: Operation, order: list[int]) -> Axes:
-    """Each axis as the first operand has it that is neither of size 1 nor spread there."""
-    found = []
-    for place in range(1, op.out.ndim + 1):
-        size = op.out.shape[-place]
-        choices = [
-            op.notes[i].axes[-place]
-            for i in order
-            if op.given[i].ndim >= place and op.given[i].shape[-place] == size
-        ]
-        real = (axis for axis in choices if not all(piece.is_spread for piece in axis))
-        found.append(next(real, choices[0] if choices else ()))
-    return tuple(found[::-1])
-
-
-def _guessed(op: Operation) -> Note:
-    """The note of a result whose way with axes is not known: those in front that keep their sizes are kept."""
-    first, axes = op.first, []
-    is_alike = op.given[0].ndim == op.out.ndim
-    for place, size in enumerate(op.out.shape):
-        old = first.axes[place] if place < len(first.axes) else ()
-        if place < len(first.axes) and op.given[0].shape[place] == size:
-            axes.append(old)
-            continue
-        is_alike = is_alike and place < len(first.axes)
-        kin = frozenset((new_number(), UNKNOWN)).union(*(piece.kin for piece in old if is_alike))
-        axes.append(fresh((size,), kin)[0])
-        if not is_alike:
-            axes += fresh(op.out.shape[place + 1 :], frozenset((new_number(), UNKNOWN)))
-            break
-    what = first.what
-    if isinstance(what, Scores) and any(marks(axis, what.columns) for axis in axes):
-        what = what.mixed(f"its scores come from the operator {op.name}")
-    else:
-        what = None
-    return Note(tuple(axes), what, all(each.is_parameter for each in op.notes))
-
-
-def _resized(axes: Iterable[tuple[Axis, int, int]]) -> Axes:
-    """Axes with their new and old sizes, which stay where these are equal."""
-    return tuple(axis if new == old else resized(new, axis) for axis, new, old in axes)
-
-
 def _is_in_heads(batch: Sequence[Axis], summed: Axis) -> bool:
-    """Whether rows are those of heads or were spread over a batch, as learned queries are and no layer's weights."""
+    """Whether rows are of heads or spread over a batch, as learned queries are and no layer's weights."""
     roots = {piece.root for piece in summed}
     return any(piece.is_spread or piece.root in roots for axis in batch for piece in axis)
 
@@ -437,25 +302,17 @@ def _scores_of(
     batch: list[tuple[Axis, Axis]],
     left: tuple[Axis, Axis],
     right: tuple[Axis, Axis],
-    alpha: float,
-) -> Note:
+) -> tuple[Scores, Axes]:
+    """The product of (batch..., rows, summed) and (batch..., summed, columns) as scores, and its axes."""
     shared = tuple(refine(x, y) or x for x, y in batch)
     (rows, summed), (columns, other_summed) = left, right
     row, column = -new_number(), -new_number()
     rows, columns = renamed(rows, row), renamed(columns, column)
     kin = kin_of(summed, other_summed)
-    scores = Scores(
-        a.detach(),
-        b.detach(),
-        (*shared, rows, summed),
-        (*shared, summed, columns),
-        row,
-        column,
-        kin_of(*shared) - kin,
-        summed,
-        kin,
-    )
-    return Note((*shared, rows, columns), scores if alpha == 1 else scores.then("mul", float(alpha)))
+    axes = (*shared, rows, summed), (*shared, summed, columns)
+    alike = kin_of(*shared) - kin
+    scores = Scores(a.detach(), b.detach(), *axes, row, column, alike, summed, kin)
+    return scores, (*shared, rows, columns)
 
 
 def _outer(op: Operation) -> Outer | None:
@@ -484,283 +341,7 @@ def _thin(x: Tensor, note: Note, ndim: int) -> tuple[Tensor, Note]:
     )
 
 
-# ---- what is done with scores ---------------------------------------------------------------------------
-
-
-def _changed(weights: Weights, op: Operation, place: int) -> Weights | None:
-    """Weights after an elementwise operator; None where they are cleared and divided by what is left of them."""
-    other = _operand(op, place)
-    if op.name == "mul" and isinstance(other, Tensor) and other.shape[-1] > 1:
-        return replace(weights, is_cleared=True)
-    if op.name == "div" and isinstance(other, Tensor) and weights.is_cleared:
-        weights.outcome.why = "its weights are cleared behind the softmax and divided by their sum again"
-        return None
-    return weights
-
-
-def _both(op: Operation) -> Scores:
-    """The sum of several products, which hides the keys that one of them hides."""
-    several = [each.what for each in op.notes if isinstance(each.what, Scores)]
-    several.sort(key=lambda each: not each.has_keys)
-    kept = ("add", "hide", "sink", "mul")
-    parts = [each.mixed("its scores are a sum of several products", kept) for each in dict.fromkeys(several)]
-    return replace(parts[0], steps=tuple(itertools.chain(*(part.steps for part in parts))))
-
-
-def _number(x: Any) -> float | None:
-    """A number, or a tensor without axes, as a number."""
-    if isinstance(x, Tensor):
-        return float(x.detach()) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
-    return float(x) if isinstance(x, (int, float)) else None
-
-
-def _operand(op: Operation, place: int) -> Any:
-    """The operand that is not the scores: a number, or a tensor with the axes of the result."""
-    other = next((x for x in op.args[:2] if x is not op.given[place]), None)
-    number = _number(other)
-    return _as_wide(other, op.out.ndim) if number is None and isinstance(other, Tensor) else number
-
-
-def _as_wide(x: Tensor, ndim: int) -> Tensor:
-    return x.detach().reshape([1] * (ndim - x.ndim) + list(x.shape))
-
-
-def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    value, divides = _operand(op, place), op.name == "div"
-    if value is None or (divides and op.args[0] is not op.given[place]):
-        return _unknown_step(scores, op, place, axes)
-    is_number = not isinstance(value, Tensor)
-    if is_number and scores.is_product and scores.has("tanh") and any(_is_behind_cap(scores)):
-        return _unknown_step(scores, op, place, axes)
-    if not is_number and (value.shape[-1] > 1 or scores.has("add", "hide", "tanh")):
-        return scores.mixed("its scores have a factor for each key", ("add", "hide", "sink", "mul"))
-    return scores.then("mul", 1 / value if divides else value, axes)
-
-
-def _is_behind_cap(scores: Scores) -> Iterator[bool]:
-    """Of each step behind the cap, whether it is its factor."""
-    kinds = [step.kind for step in scores.steps]
-    return (kind == "mul" for kind in kinds[kinds.index("tanh") + 1 :])
-
-
-def _added(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    value, subtracts = _operand(op, place), op.name == "sub"
-    if value is None or (subtracts and op.args[0] is not op.given[place]):
-        return _unknown_step(scores, op, place, axes)
-    factor = op.kwargs.get("alpha", 1) * (-1 if subtracts else 1)
-    return scores.then("add", value if factor == 1 else value * factor, axes)
-
-
-def _filled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
-    own = op.given[place]
-    if op.name == "where":
-        mask, kept, other = op.args[:3]
-        hides, filled = (mask.logical_not(), other) if kept is own else (mask, kept)
-    else:
-        hides, filled = op.args[1], op.args[2]
-    if isinstance(filled, Tensor):
-        filled = float(filled.max()) if filled.numel() and filled.device.type != "meta" else None
-    if filled is None or filled > FAR:
-        return _unknown_step(scores, op, place, axes)
-    return scores.then("hide", _as_wide(hides, op.out.ndim), axes, float(filled))
-
-
-def _negated(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.then("mul", -1.0)
-
-
-def _capped(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    if not scores.is_product or scores.has("add", "hide", "tanh", "sink"):
-        return _unknown_step(scores, op, place, axes)
-    return scores.then("tanh")
-
-
-def _unknown_step(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.mixed(f"its scores come from the operator {op.name}", ("sink",))
-
-
-_STEPS: dict[str, Callable[[Scores, Operation, int, Axes], Scores]] = {
-    **dict.fromkeys(("mul", "div"), _scaled),
-    **dict.fromkeys(("add", "sub"), _added),
-    **dict.fromkeys(("where", "masked_fill"), _filled),
-    "neg": _negated,
-    "tanh": _capped,
-}
-
-# ---- operators that move, cut and join axes ---------------------------------------------------------------
-
-
-def _view(self: Following, op: Operation) -> Note | None:
-    axes = regroup(op.first.axes, op.out.shape)
-    return op.first.like(axes) if axes else None
-
-
-def _permute(self: Following, op: Operation) -> Note:
-    return op.first.like(tuple(op.first.axes[i] for i in op.args[1]))
-
-
-def _transpose(self: Following, op: Operation) -> Note:
-    axes = list(op.first.axes)
-    i, j = op.args[1:3]
-    axes[i], axes[j] = axes[j], axes[i]
-    return op.first.like(tuple(axes))
-
-
-def _t(self: Following, op: Operation) -> Note:
-    return op.first.like(op.first.axes[::-1])
-
-
-def _unsqueeze(self: Following, op: Operation) -> Note:
-    dim = op.args[1] % op.out.ndim
-    return op.first.like((*op.first.axes[:dim], (), *op.first.axes[dim:]))
-
-
-def _expand(self: Following, op: Operation) -> Note:
-    more = op.out.ndim - op.given[0].ndim
-    axes = [
-        (),
-    ] * more + list(op.first.axes)
-    sizes = [1] * more + list(op.given[0].shape)
-    for i, (n, m) in enumerate(zip(op.out.shape, sizes, strict=True)):
-        if n != m:
-            axes[i] = tuple(piece._replace(is_spread=True) for piece in fresh((n,))[0])
-    return op.first.like(tuple(axes))
-
-
-def _part(self: Following, op: Operation) -> Note:
-    shape = op.given[0].shape
-    if op.out.shape == shape:
-        return op.first
-    return op.first.cut(_resized(zip(op.first.axes, op.out.shape, shape, strict=True)))
-
-
-def _pad(self: Following, op: Operation) -> Note:
-    """A tensor with entries around it; one column behind scores is a sink."""
-    what, note = op.first.what, _part(self, op)
-    if isinstance(what, Scores) and list(op.args[1]) == [0, 1]:
-        columns = torch.full_like(op.given[0][..., :1], float(op.argument(2, "value", 0)))
-        note.axes = (*note.axes[:-1], marked(note.axes[-1], what.columns))
-        note.what = what.then("sink", columns.detach(), op.first.axes)
-    return note
-
-
-def _repeat(self: Following, op: Operation) -> Note | None:
-    if op.out.ndim != op.given[0].ndim:
-        return None
-    return _part(self, op)
-
-
-def _select(self: Following, op: Operation) -> Note:
-    dim = op.args[1] % op.given[0].ndim
-    return op.first.cut((*op.first.axes[:dim], *op.first.axes[dim + 1 :]))
-
-
-def _index(self: Following, op: Operation) -> Note | None:
-    """One list of places along an axis; more of them have no such axes."""
-    places = [i for i, x in enumerate(op.args[1]) if x is not None]
-    if len(places) == 1 and op.out.ndim == op.given[0].ndim:
-        return _part(self, op)
-    return None
-
-
-def _cat(self: Following, op: Operation) -> Note:
-    notes, given = op.notes, op.given
-    dim = op.argument(1, "dim", 0) % op.out.ndim
-    fits = [i for i, x in enumerate(given) if x.ndim == op.out.ndim]  # an empty cache has one axis
-    first = min(fits, key=lambda i: not isinstance(notes[i].what, Scores))
-    note = notes[first]
-    joined = resized(op.out.shape[dim], *(notes[i].axes[dim] for i in fits))
-    if op.out.shape[dim] == given[first].shape[dim]:
-        joined = note.axes[dim]
-    elif (parts := _all_parts(notes)) is not None and len(fits) == len(given):
-        joined = (parts, *note.axes[dim])
-    axes = tuple(joined if i == dim else axis for i, axis in enumerate(note.axes))
-    is_sink = first == 0 and dim == op.out.ndim - 1 and all(x.shape[-1] == 1 for x in given[1:])
-    if isinstance(note.what, Scores) and is_sink:
-        axes = (*axes[:-1], marked(axes[-1], note.what.columns))
-        columns = torch.cat([x.detach() for x in given[1:]], -1)
-        return Note(axes, note.what.then("sink", columns, note.axes))
-    found = note.cut(axes) if isinstance(note.what, Scores) else note.like(axes)
-    found.is_parameter = all(each.is_parameter for each in notes)
-    return found
-
-
-def _all_parts(notes: Sequence[Note]) -> Piece | None:
-    """The number of a part as a piece, where tensors are all parts of one in their order."""
-    parts = [note.part for note in notes]
-    first = parts[0]
-    if first is None or [part and (part.axis, part.number) for part in parts] != [
-        (first.axis, i) for i in range(first.count)
-    ]:
-        return None
-    return Piece(new_number(), 1, first.count, kin_of(first.axis) or frozenset((new_number(),)))
-
-
-def _stack(self: Following, op: Operation) -> Note:
-    dim = op.argument(1, "dim", 0) % op.out.ndim
-    parts = _all_parts(op.notes)
-    axis = fresh(op.out.shape[dim : dim + 1])[0] if parts is None else (parts,)
-    found = op.first.cut((*op.first.axes[:dim], axis, *op.first.axes[dim:]))
-    found.is_parameter = all(each.is_parameter for each in op.notes)
-    return found
-
-
-def _copy(self: Following, op: Operation) -> Note | None:
-    """Entries of the second tensor written over the first."""
-    return op.notes[1] if op.given[1].shape == op.out.shape else None
-
-
-def _gather(self: Following, op: Operation) -> None:
-    """Entries from places along an axis: only the axes in front of it are kept."""
-    return
-
-
-def _put(self: Following, op: Operation) -> Note:
-    """A tensor into which parts of others were written, as into a cache."""
-    what = op.first.what
-    if (
-        op.name == "index_put"
-        and isinstance(what, Scores)
-        and (filled := _number(op.args[2])) is not None
-        and filled <= FAR
-    ):
-        hides = torch.zeros(op.out.shape, dtype=torch.bool, device=op.out.device)
-        hides[tuple(slice(None) if x is None else x for x in op.args[1])] = True
-        return Note(op.first.axes, what.then("hide", hides, op.first.axes, filled))
-    note = op.first.cut(op.first.axes)
-    note.is_parameter = all(each.is_parameter for each in op.notes)
-    return note
-
-
-def _embedding(self: Following, op: Operation) -> Note:
-    return Note((*op.notes[1].axes, op.notes[0].axes[-1]))
-
-
-def _convolution(self: Following, op: Operation) -> Note:
-    """A layer over places, whose channels are those of its parameter."""
-    source, weight = op.first, op.notes[1]
-    places = _resized(zip(source.axes[2:], op.out.shape[2:], op.given[0].shape[2:], strict=True))
-    what = source.what if isinstance(source.what, Weights) else None
-    if isinstance(source.what, Scores):
-        what = source.what.mixed("heads of its scores are mixed")
-    channels = (
-        weight.axes[0]
-        if op.out.shape[1] == op.given[1].shape[0]
-        else resized(op.out.shape[1], weight.axes[0])
-    )
-    return Note((source.axes[0], channels, *places), what)
-
-
-def _as_complex(self: Following, op: Operation) -> Note:
-    return op.first.like(op.first.axes[:-1])
-
-
-def _as_real(self: Following, op: Operation) -> Note:
-    return op.first.like((*op.first.axes, resized(2, op.first.axes[-1])))
-
-
-# ---- products, sums and softmax ----------------------------------------------------------------------------
+# ---- products, sums and softmax ----------------------------------------
 
 
 def _bmm(self: Following, op: Operation, alpha: float = 1.0) -> Note:
@@ -774,7 +355,7 @@ def _baddbmm(self: Following, op: Operation) -> Note:
         if isinstance(op.first.what, Scores):
             note.what = note.what.mixed("its scores are a sum of several products")
         else:
-            note.what = note.what.then("add", _as_wide(op.given[0], op.out.ndim) * beta, note.axes)
+            note.what = note.what.then("add", as_wide(op.given[0], op.out.ndim) * beta, note.axes)
     return note
 
 
@@ -898,11 +479,11 @@ def _div(self: Following, op: Operation) -> Note | None:
         and isinstance(whole, Exponentials)
     ):
         return self.softmax(whole.scores, whole.numbers, whole.axes, totals.dim, op.out)
-    return self._elementwise(op)
+    return self.elementwise(op)
 
 
 def _sub(self: Following, op: Operation) -> Note | None:
-    """Scores less the logarithm of the sum of their exponentials, which are logarithms of weights; else elementwise."""
+    """Scores less their log-sum-exp, which are logarithms of weights; else elementwise."""
     scores, totals = op.first.what, op.notes[-1].what
     if (
         len(op.notes) == 2
@@ -911,36 +492,17 @@ def _sub(self: Following, op: Operation) -> Note | None:
         and isinstance(scores, Scores)
     ):
         return self.softmax(scores, op.given[0], op.first.axes, totals.dim, op.out, is_log=True)
-    return self._elementwise(op)
+    return self.elementwise(op)
 
 
-_HANDLERS: dict[str, Callable[[Following, Operation], Note | None]] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze"), _view),
-    **dict.fromkeys(("slice", "narrow", "index_select"), _part),
-    "constant_pad_nd": _pad,
-    **dict.fromkeys(("index_put", "index_copy", "scatter", "slice_scatter"), _put),
+#: Operators that make, sum or use products, by their names.
+_PRODUCTS: dict[str, Callable[[Following, Operation], Note | None]] = {
     **dict.fromkeys(("mm", "bmm"), _bmm),
     **dict.fromkeys(("addmm", "baddbmm"), _baddbmm),
     **dict.fromkeys(("_softmax", "_safe_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
-    "permute": _permute,
-    "transpose": _transpose,
-    "t": _t,
-    "unsqueeze": _unsqueeze,
-    "expand": _expand,
-    "repeat": _repeat,
-    "select": _select,
-    "index": _index,
-    "cat": _cat,
-    "stack": _stack,
-    "gather": _gather,
-    "copy": _copy,
-    "embedding": _embedding,
-    "convolution": _convolution,
-    "view_as_complex": _as_complex,
-    "view_as_real": _as_real,
+    **dict.fromkeys(("mean", "amax", "amin", "prod", "var", "any", "all", "argmax", "argmin"), _reduced),
     "_cdist_forward": _distance,
     "sum": _sum,
-    **dict.fromkeys(("mean", "amax", "amin", "prod", "var", "any", "all", "argmax", "argmin"), _reduced),
     "logsumexp": _logsumexp,
     "sub": _sub,
     "exp": _exp,

@@ -260,7 +260,7 @@ def _of_rows_alone(numbers: Tensor, logits: Tensor, scores: Scores) -> Reading:
 
 
 def of_scores(scores: Tensor, sink: Tensor | None) -> Product:
-    """Scores (batch, heads, n_queries, n_keys) as a mask on products of 0, and the logit of a sink for each row."""
+    """Scores (batch, heads, n_queries, n_keys) as a mask on products of 0, with logits of a sink."""
     *rows, n_keys = scores.shape
     # Numbers of float32 are as low as those of bfloat16, which arrays need a package for.
     mask = scores.float() if scores.dtype == torch.bfloat16 else scores
@@ -283,7 +283,7 @@ def _lowest(dtype: torch.dtype) -> float:
 
 
 def _without_hidden(scores: Tensor, done: Done) -> tuple[Tensor, Tensor | None, bool]:
-    """Scores with -inf for hidden keys, where these are besides, and whether a number that was added hides one."""
+    """Scores with -inf for hidden keys, where these are, and whether a number that was added hides one."""
     hidden, bias, added = done.hidden, done.bias, False
     if bias is not None:
         far = (bias <= FAR) & (bias > _lowest(scores.dtype))
@@ -388,7 +388,7 @@ def with_causal(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Lead(NamedTuple):
-    """The axes in front of (rows, columns) in pieces, of which some are heads; None: they are (batch, heads)."""
+    """The axes in front of (rows, columns) in pieces, some of them heads; None: they are (batch, heads)."""
 
     shape: tuple[int, ...]
     sizes: list[int] | None
@@ -397,7 +397,7 @@ class Lead(NamedTuple):
 
     @classmethod
     def of_sdpa(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
-        """The axes of PyTorch's call, of which four are batch, heads, queries and channels; others by their pieces."""
+        """The axes of PyTorch's call: batch and heads where there are two, others by their pieces."""
         shape = tuple(query.shape[:-2])
         if len(shape) == 2:
             return cls(shape, None, [])
@@ -411,7 +411,7 @@ class Lead(NamedTuple):
 
     @classmethod
     def of_own(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
-        """The axes (..., heads) of this package's call, but for one axis of texts and heads that is folded."""
+        """The axes (..., heads) of this package's call, or one axis in which texts and heads are folded."""
         found = cls.of_sdpa(query, axes, channels)
         if len(found.shape) == 1 and not any(found.heads):
             return found._replace(heads=[True] * len(found.heads))

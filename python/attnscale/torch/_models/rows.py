@@ -83,7 +83,7 @@ def context_of(
     stack: Sequence[Running],
     rows: tuple[int, int, int],
     is_projected: Callable[[Tensor], bool],
-    seen: Tensor | None,
+    seen: Callable[[], Tensor | None],
 ) -> Context:
     """The context of a call from the modules around it, of which the `stack` has the outermost first.
 

@@ -52,7 +52,7 @@ class Scores:
         return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))
 
     def mixed(self, why: str, kept: tuple[str, ...] = ()) -> Scores:
-        """The scores after a step that leaves them no multiple of one product; steps of some kinds are kept."""
+        """The scores after a step behind which they are no known product; steps of some kinds are kept."""
         steps = tuple(step for step in self.steps if step.kind in kept and not _is_tensor_factor(step))
         return replace(self, query=None, key=None, steps=steps, why=self.why or why)
 
@@ -194,7 +194,7 @@ class Part(NamedTuple):
 
     axis: Axis
     number: int
-    count: int
+    parts: int
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class Note:
         return Note(axes, self.what, self.is_parameter)
 
     def cut(self, axes: Axes) -> Note:
-        """The note of a part of the tensor, which is no whole product; a part without keys is none of scores."""
+        """The note of a part of the tensor, which is no whole product, nor scores where it has no keys."""
         note, what = self.like(axes), self.what
         if isinstance(what, Scores):
             is_lost = what.counted_by(self.axes) and not what.counted_by(axes)

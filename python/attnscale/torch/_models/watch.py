@@ -34,7 +34,8 @@ from .._private import (
 from .axes import kin_of
 from .calls import Call, Place
 from .fast_path import parts, with_padding_cut
-from .operators import Following, known
+from .operation import known
+from .operators import Following
 from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
 from .rows import Context, Running, context_of
 
@@ -54,6 +55,8 @@ _FUSED = frozenset(
         "fused_attention_overrideable",
     )
 )
+#: Modules of PyTorch that have an operator of their own for nested tensors.
+_FUSED_LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 #: Functions that take the numbers of a tensor out of PyTorch.
 _OUTSIDE = frozenset(("numpy", "__array__", "tolist"))
 
@@ -61,14 +64,15 @@ _OUTSIDE = frozenset(("numpy", "__array__", "tolist"))
 class Watch:
     """While it is open, every call of attention inside a model is shown, and computed as ever.
 
-    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, `begin_pass` when a
-    pass begins, a call of the model, or of a part of it from outside, and `lose` with the name of a module and the
-    reason where attention was seen that cannot be measured.
+    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, `begin_pass`
+    when a pass begins, a call of the model, or of a part of it from outside, and `lose` with the name of a
+    module and the reason where attention was seen that cannot be measured.
 
-    Hooks of all modules say which of them runs. While one does, two modes of PyTorch see what is computed in this
-    thread: calls of fused attention with their arguments, and every operator below autograd, by :mod:`.operators`.
-    A watch belongs to the thread that opened it, and to threads in which PyTorch runs replicas of the model for it.
-    Compiled modules run uncompiled. What is computed again in a backward pass is not shown again.
+    Hooks of all modules say which of them runs. While one does, two modes of PyTorch see what is computed in
+    this thread: calls of fused attention with their arguments, and every operator below autograd, by
+    :mod:`.operators`. A watch belongs to the thread that opened it, and to threads in which PyTorch runs
+    replicas of the model for it. Compiled modules run uncompiled. What a backward pass computes again is not
+    shown again.
     """
 
     def __init__(
@@ -125,21 +129,33 @@ class Watch:
     ) -> None:
         here = threading.get_ident()
         one = self._passes.get(here)
-        if one is None:
-            is_ours = here == self._thread
-            if not is_ours and not (self._passes and getattr(module, "_is_replica", False)):
-                self.missed_a_thread = True
-                return
-            one = self._passes[here] = _Pass(self)
-            one.running.append(Running(module, name, args, kwargs))
-            if not is_computed_again():
-                if is_ours:
-                    self._calls.clear()
-                    if self._begin_pass is not None:
-                        self._begin_pass()
-                one.begin(chain(self._model.parameters(), self._model.buffers()))
+        if one is None and not self._is_ours(module, here):
+            self.missed_a_thread = True
             return
-        one.running.append(Running(module, name, args, kwargs))
+        running = Running(module, name, args, kwargs)
+        if one is not None:
+            one.running.append(running)
+        else:
+            one = self._passes[here] = _Pass(self)
+            one.running.append(running)
+            if not is_computed_again():
+                self._begin(one, here == self._thread)
+        if isinstance(module, _FUSED_LAYERS) and any(
+            isinstance(x, Tensor) and x.is_nested for x in (*args, *kwargs.values())
+        ):  # they take nested tensors only where no mode looks
+            one.suspend(module)
+            self.lose(name, "its tensors are nested, with rows of several lengths")
+
+    def _is_ours(self, module: torch.nn.Module, thread: int) -> bool:
+        """Whether a pass that begins in a thread is of this watch."""
+        return thread == self._thread or (bool(self._passes) and getattr(module, "_is_replica", False))
+
+    def _begin(self, one: _Pass, is_first: bool) -> None:
+        if is_first:
+            self._calls.clear()
+            if self._begin_pass is not None:
+                self._begin_pass()
+        one.begin(chain(self._model.parameters(), self._model.buffers()))
 
     def _leave(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> Tensor | None:
         here = threading.get_ident()
@@ -147,6 +163,7 @@ class Watch:
         if one is None or not one.running or one.running[-1].module is not module:
             return None
         one.running.pop()
+        one.resume(module)
         if not one.running:
             del self._passes[here]
             one.close()
@@ -156,15 +173,16 @@ class Watch:
         return with_padding_cut(module, args, kwargs, out)
 
     def _compare(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        """Warn once where PyTorch's fused operator for a whole layer, which is not taken now, has another output."""
+        """Warn once where PyTorch's fused operator of a layer, which is not taken now, has another output."""
         if module in self._compared:
             return
         self._compared.add(module)
         if (difference := parts(module, args, kwargs, out)) is not None:
             warn(
-                f"{type(module).__name__} {name or '(the model)'} has another output while it is watched, off by "
-                f"{difference:.2g}: otherwise PyTorch takes one operator for the whole layer, which runs none "
-                "of its modules and leaves out what an adapter in their place does. Rows are those of the modules"
+                f"{type(module).__name__} {name or '(the model)'} has another output while it is watched, "
+                f"off by {difference:.2g}: otherwise PyTorch takes one operator for the whole layer, which "
+                "runs none of its modules and leaves out what an adapter in their place does. Rows are those "
+                "of the modules"
             )
 
     # ---- what it calls -------------------------------------------------------------------------------
@@ -231,7 +249,8 @@ class _Pass:
         self.running: list[Running] = []
         self.following = Following(lambda: self.place or "")
         self.is_paused = False
-        self._open, self._thread = ExitStack(), 0
+        self._open, self._modes, self._thread = ExitStack(), ExitStack(), 0
+        self._suspended_by: torch.nn.Module | None = None
 
     @property
     def place(self) -> str | None:
@@ -251,8 +270,24 @@ class _Pass:
         self._open.callback(setattr, watching, "watchers", before)
         if is_compiler_loaded():
             self._open.enter_context(_uncompiled())
-        self._open.enter_context(_Operators(self))
-        self._open.enter_context(_Functions(self))
+        self._open.callback(self._modes.close)
+        self._look()
+
+    def _look(self) -> None:
+        self._modes.enter_context(_Operators(self))
+        self._modes.enter_context(_Functions(self))
+
+    def suspend(self, module: torch.nn.Module) -> None:
+        """See nothing until a module is left."""
+        if self._suspended_by is None:
+            self._suspended_by = module
+            self._modes.close()
+
+    def resume(self, module: torch.nn.Module) -> None:
+        """See again what is computed, if it was suspended for this module."""
+        if self._suspended_by is module:
+            self._suspended_by = None
+            self._look()
 
     def close(self) -> None:
         """Say which weights multiplied nothing, and look no longer."""

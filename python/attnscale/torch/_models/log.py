@@ -14,11 +14,12 @@ from ..._checks import choose, shown
 from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
+from ..._report.result import UNMEASURED
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
 from ...heads import HeadKinds, head_kinds
 from ...laws import get
-from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
+from .by_name import ByName, LoggedCall, Rows, by_reason, differing, layer_numbers, some_of, towers_of
 from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
 
 if TYPE_CHECKING:
@@ -182,6 +183,11 @@ class AttentionLog(Tabled):
 
     def mean(self, statistic: str) -> NDArray[np.float64]:
         """Mean of a statistic over the rows of texts, without padding, shape (layers, heads)."""
+        if unknown := self._without_heads():
+            raise ValueError(
+                f"the mean of {statistic} by head needs known axes: texts and heads cannot be told apart in "
+                f"{some_of(unknown)}; log[statistic][name] has its rows"
+            )
         found = self.means(statistic)
         heads = {name: f"{len(each)} heads" for name, each in found.items()}
         if len(set(heads.values())) > 1:
@@ -193,7 +199,8 @@ class AttentionLog(Tabled):
     ) -> ByName[NDArray[np.float64]]:
         """As :meth:`mean`, but by name, shape (heads,), of layers that may differ in their heads.
 
-        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them.
+        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them. A layer whose axes
+        are "unknown" has one mean, over all its rows.
         """
         rows = self[statistic]
         return ByName(
@@ -218,7 +225,8 @@ class AttentionLog(Tabled):
         kind : {"self", "cross"}, optional
             Self-attention, or attention to keys of other rows.
         modules : str or iterable of str, optional
-            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``.
+            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``. What is
+            ``unmeasured`` stays if its name fits; its kind is not known.
 
         Returns
         -------
@@ -251,7 +259,7 @@ class AttentionLog(Tabled):
         found.unmeasured = {
             name: why
             for name, why in self.unmeasured.items()
-            if kind is None and (patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns))
+            if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
         }
         return found
 
@@ -316,8 +324,8 @@ class AttentionLog(Tabled):
             found.append(f"measured at: {', '.join(parts)}")
         if layers := sum(each.hides_by_sum for each in last):
             found.append(
-                f"numbers that were added to scores leave keys without weight in {counted(layers, 'module')}, "
-                "which count as hidden"
+                "numbers that were added to scores leave keys without weight, which count as hidden, in "
+                f"{counted(layers, 'module')}"
             )
         if layers := sum(not each.has_known_axes for each in last):
             found.append(
@@ -331,11 +339,15 @@ class AttentionLog(Tabled):
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
         """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
 
-        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white.
+        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white,
+        and so does a layer in which texts and heads cannot be told apart.
         """
         from ... import plot
 
-        means = self.means("entropy").values()
+        unknown = self._without_heads()
+        means = [
+            np.full(1, np.nan) if name in unknown else each for name, each in self.means("entropy").items()
+        ]
         most = max(map(len, means))
         grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
         n_keys = max(each.n_keys for one in self._passes for each in one.values())
@@ -406,9 +418,7 @@ class AttentionLog(Tabled):
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
         if self.unmeasured:
-            told["seen, not measured"] = "; ".join(
-                f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items()
-            )
+            told[UNMEASURED] = "; ".join(by_reason(self.unmeasured))
         text: dict[str, Any] = {"tokens": tokens, "spans": spans}
         found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
         if path is not None:
@@ -485,10 +495,15 @@ class AttentionLog(Tabled):
             raise ValueError("head_kinds and HeadVis need self-attention, of record(model, keep_heads=True)")
         return rows
 
+    def _without_heads(self) -> list[str]:
+        """Modules of the last pass in which texts and heads cannot be told apart."""
+        return [name for name, each in self._last().items() if not each.has_known_axes]
+
     def _last(self) -> dict[str, Logged]:
         if not self._passes and self.unmeasured:
-            listed = (f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items())
-            raise ValueError(f"attention was seen and nothing was measured: {'; '.join(listed)}")
+            raise ValueError(
+                f"attention was seen, and none could be measured: {'; '.join(by_reason(self.unmeasured))}"
+            )
         if not self._passes:
             raise ValueError("nothing was recorded: run the model inside the with block")
         return self._passes[-1]

@@ -14,7 +14,7 @@ from ..._checks import boolean, shown
 from ..._results import statistic_names
 from ...laws import Law
 from .log import AttentionLog
-from .watch import Watch
+from .watch import Watch, why_nothing
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def record(
     ValueError
         If a statistic or law is not known; at the end of the block, if no attention was measured.
     NotImplementedError
-        If the model's attention is a kernel that nobody sees into, as flash attention of transformers; in the
+        If the model's attention is closed, as flash attention of transformers; in the
         model's pass, if a law or ``keep_heads`` needs queries and keys of scores that are more than one
         product of them.
 
@@ -89,17 +89,9 @@ def record(
     with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
     if not (log.passes or log.unmeasured):
-        raise ValueError(f"no attention of {type(model).__name__} was recorded: {why_nothing(watch)}")
-
-
-def why_nothing(watch: Watch) -> str:
-    """The reason why a watch has seen no attention, for an error."""
-    if watch.missed_a_thread:
-        return "the model ran in another thread than the one that records, which sees no other"
-    return (
-        "the model did not run in the block, or it has none that is a softmax over products of queries and "
-        "keys"
-    )
+        raise ValueError(
+            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch, 'block')}"
+        )
 
 
 def _check(model: Any) -> None:
@@ -114,6 +106,6 @@ def _check(model: Any) -> None:
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if isinstance(implementation, str) and "flash" in implementation:
         raise NotImplementedError(
-            f"{type(model).__name__} has attn_implementation={implementation!r}, a kernel that nobody sees "
-            'into: model.set_attn_implementation("sdpa") computes alike'
+            f"{type(model).__name__} has attn_implementation={implementation!r}, a closed kernel: "
+            'model.set_attn_implementation("sdpa") computes alike'
         )

@@ -48,13 +48,17 @@ class AttentionLog(Tabled):
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
     unmeasured : dict of str to str
-        Modules in which attention was seen that could not be measured, with the reason, of all passes.
+        Modules in which attention was seen that could not be measured, with the reason, of all passes. They
+        are not among ``modules``. A log may have nothing else.
 
     Notes
     -----
     ``log["entropy"]``, or another statistic, has the arrays of the last pass by name, with all rows. It is
     one array (layers, batch, heads, queries) as well, where the layers agree in shape; where they do not,
     ``select`` gives a log of some of them. Means are over the rows of texts: ``rows`` says which are padding.
+
+    ``calls`` says of each call what its axes count. Where texts and heads cannot be told apart ("unknown")
+    its rows are there, and means by head are refused. Heads that share keys are in ``calls[name].key_of``.
 
     Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
     and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic

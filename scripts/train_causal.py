@@ -239,7 +239,8 @@ def make(steps: int, seed: int, weights: Path | None) -> dict[str, np.ndarray]:
     print(f"{len(texts)} files, {sum(map(len, texts))} characters, {len(corpus)} tokens", flush=True)
     model = Model(shape)
     train(model, corpus, steps, seed)
-    read = tokenizer.encode(held_out).ids[:N_TOKENS]
+    encoded = tokenizer.encode(held_out)
+    read = encoded.ids[:N_TOKENS]
     query, key, loss = capture(model, torch.tensor(read))
     text = tokenizer.decode(read)
     print(f"held out: {loss:.4f} nat a token, {loss * (N_TOKENS - 1) / len(text.encode()):.4f} a byte")
@@ -253,7 +254,8 @@ def make(steps: int, seed: int, weights: Path | None) -> dict[str, np.ndarray]:
         "layers": layers.ravel(),
         "heads": heads.ravel(),
         "token_ids": np.asarray(read),
-        "tokens": np.asarray([tokenizer.decode([token]) for token in read]),
+        # Parts of the text: a token that holds some of a letter's bytes would decode to U+FFFD.
+        "tokens": np.asarray([held_out[start:stop] for start, stop in encoded.offsets[:N_TOKENS]]),
         "provenance": np.asarray(
             json.dumps(provenance(shape, steps, seed, loss, "".join(texts), held_out), indent=1)
         ),

@@ -15,13 +15,29 @@ import pytest
 from attnscale import plot
 from attnscale.cli import main
 from attnscale.cli._model import Reader
-from attnscale.cli.diagnose import Measured, _table, draw, measure
+from attnscale.cli.diagnose import (
+    STATISTICS,
+    Budget,
+    Measured,
+    _rows,
+    _table,
+    draw,
+    head_rows,
+    measure,
+    measured_of,
+)
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import other_device  # noqa: E402
+from attnscale.torch import AttentionLog  # noqa: E402
+from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.readings import Product  # noqa: E402
 from other_device import full_masks  # noqa: E402, F401
+from small_model import OPAQUE, Small  # noqa: E402
+
+from tests.models.spellings import fused, heads, products  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -348,3 +364,143 @@ def test_the_figure_says_what_was_measured_and_what_a_law_multiplies(
     }  # not 1/sqrt(d): it may have another
     assert axes.get_ylabel() == "mean entropy (bits)"
     assert "Mean entropy (bits) of the heads" in capsys.readouterr().out
+
+
+# ---- attention that is not measured, and heads that share keys -----------------------------------
+
+
+OWN = {"standard": at.laws.get("standard")}
+
+
+def small_command(model: Any, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+    reader = Reader(model, [[*range(20)]])
+    monkeypatch.setattr("attnscale.cli.diagnose.load", lambda name, options: reader)
+    return main(["diagnose", "small", "--text", "text.txt", "--n", "16", *more])
+
+
+def test_what_is_seen_and_not_measured_is_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Small(plain=products.Matmul(), other=fused.Opaque(), another=fused.Opaque())
+    assert small_command(model, monkeypatch) == 0
+    line = f"Seen, not measured: parts.other, parts.another: {OPAQUE}."
+    assert line in capsys.readouterr().out.splitlines()
+    assert small_command(model, monkeypatch, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["unmeasured"] == {"parts.other": OPAQUE, "parts.another": OPAQUE}
+    assert {row["module"] for row in report["rows"]} == {"parts.plain"}
+    assert small_command(model, monkeypatch, "--modules", "*.plain", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["unmeasured"] == {}
+    assert small_command(model, monkeypatch, "--modules", "*.other") == 2
+    error = capsys.readouterr().err
+    assert "there is parts.plain (self)" in error
+    assert f"; seen, not measured: parts.other, parts.another: {OPAQUE}" in error
+
+
+def test_a_model_of_which_nothing_can_be_measured_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Small(**{f"layer{i}": fused.Opaque() for i in range(6)})
+    names = ", ".join(f"parts.layer{i}" for i in range(4))
+    assert small_command(model, monkeypatch, "--kind", "self") == 2
+    assert capsys.readouterr().err == (
+        "attnscale: error: MODEL Small: attention was seen, and none could be measured: "
+        f"{names} and 2 more: {OPAQUE}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "key_of"),
+    [(heads.GroupedByRepeating, [0, 0, 1, 1]), (heads.GroupedByRemainder, [0, 1, 0, 1])],
+)
+def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[int]) -> None:
+    """Neighbouring heads share keys in one module, and in the other those alike by remainder."""
+    module = kind()
+    torch.nn.init.normal_(module.to_q.weight, std=2.0)  # heads that differ
+    model, ids = Small(attention=module), [*range(20)]
+    found = measure(Reader(model, [ids]), [16], OWN, by_head=True)
+    assert found.heads is not None
+    rows = head_rows([16], found, found.heads, [], Budget(bits=4.0, tokens=6.0))
+    assert [row["key_head"] for row in rows] == key_of
+
+    with torch.no_grad():
+        (right,) = module.right(model.embed(torch.tensor([ids[:16]])))
+    p = right.weights()[0].numpy()
+    squares, entropy = (p**2).sum(-1), -(p * np.log(p)).sum(-1)
+    np.testing.assert_allclose([row["entropy"] for row in rows], entropy.mean(-1), atol=1e-5)
+    shared = [[head for head in range(4) if key_of[head] == key] for key in range(2)]
+    h2 = -np.log(squares).mean(-1)
+    of_keys = np.array([-np.log2(np.exp(-h2[each]).mean()) for each in shared])
+    bits = 4 + (of_keys.mean() - of_keys) / 4
+    np.testing.assert_allclose([row["bits"] for row in rows], bits[key_of], atol=1e-5)
+    keys = np.exp([entropy.mean(-1)[each].max() for each in shared])
+    tokens = np.array([row["tokens"] for row in rows])
+    assert len({*tokens[key_of == np.array(0)]}) == 1
+    assert tokens[shared[0][0]] + tokens[shared[1][0]] == 12
+    np.testing.assert_allclose(tokens, (12 * keys / keys.sum())[key_of], atol=1)
+
+
+def log_without_heads(*names: str) -> Any:
+    """A log of two texts and two heads, whose axes are not known in the modules of these names."""
+    log = AttentionLog(STATISTICS, {})
+    log.begin_pass()
+    for name in ("first", "second"):
+        query, key = torch.randn(2, 2, 2, 5, 4, generator=torch.Generator().manual_seed(len(name)))
+        is_known = name not in names
+        if not is_known:
+            query, key = (x.reshape(4, 1, 5, 4) for x in (query, key))
+        product = Product(query, key, {"scale": 1.0})
+        place, form = Place(name, 0), {"way": "softmax", "kind": "self", "measured": product}
+        key_of = (0, 1) if is_known else (0,)
+        log.add(Call(place, key_of=key_of, product=product, has_known_axes=is_known, **form))
+    return log
+
+
+def test_no_number_is_of_a_head_where_heads_are_not_known() -> None:
+    whole = measured_of(log_without_heads(), OWN, by_head=True)
+    found = measured_of(log_without_heads("second"), OWN, by_head=True)
+    assert found.heads is not None
+    assert found.without_heads == ("second",)
+    np.testing.assert_allclose(
+        np.nanmean(found.entropy["standard"], -1), whole.entropy["standard"].mean(-1), rtol=1e-6
+    )
+    first, second = _rows([5], found)
+    assert [len(each["entropy_by_head"]) for each in (first, second)] == [2, 0]
+    assert [each["axes"] for each in (first, second)] == ["batch, heads, queries", "unknown"]
+    np.testing.assert_allclose(second["entropy"], whole.entropy["standard"][0, 1].mean(), rtol=1e-6)
+    rows = head_rows([5], found, found.heads, [], Budget(bits=4.0, tokens=2.0))
+    assert [(row["module"], row["head"]) for row in rows] == [("first", 0), ("first", 1)]
+    assert np.mean([row["bits"] for row in rows]) == pytest.approx(4)
+    assert sum(row["tokens"] for row in rows) == 4
+    *_, last = _table([5], found, {"standard": "as the model has it"}).splitlines()
+    assert last.split()[-2] == f"{whole.entropy['standard'].mean():.3f}"  # each layer counts once
+
+
+def test_the_figure_has_no_field_for_heads_that_are_not_known() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    found = measured_of(log_without_heads("second"), OWN)
+    draw(found, [5], figure)
+    lines, drawn, _ = figure.get_axes()
+    values = np.asarray(drawn.get_images()[0].get_array())
+    np.testing.assert_array_equal(np.isnan(values), [[False, False], [True, True]])
+    mean = lines.get_lines()[1].get_ydata()
+    np.testing.assert_allclose(mean, [found.entropy["standard"][0, 0].mean()])
+
+
+@pytest.mark.parametrize("flag", ["--per-head", "--budget bits=4", "--plot heads.png"])
+def test_what_shows_heads_needs_some(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    found = measured_of(log_without_heads("first", "second"), OWN, by_head=True)
+    monkeypatch.setattr("attnscale.cli.diagnose._at_length", lambda *given, **options: found)
+    assert small_command(Small(), monkeypatch, *flag.split()) == 2
+    said = f"{flag.split()[0]} needs heads: texts and heads cannot be told apart in first, second"
+    assert capsys.readouterr().err == f"attnscale: error: {said}\n"
+    monkeypatch.setattr(
+        "attnscale.cli.diagnose._at_length", lambda *given, **options: found._replace(heads=None)
+    )
+    assert small_command(Small(), monkeypatch) == 0
+    note = "Texts and heads cannot be told apart in first, second: no number is of a head."
+    assert note in capsys.readouterr().out.splitlines()

@@ -231,5 +231,41 @@ def test_a_text_that_is_too_short_and_a_model_that_cannot_be_recorded(
 
     monkeypatch.setattr("attnscale.cli.report.load", load)
     said = fail(*start, "--lengths", "4")
-    assert "BertModel has attn_implementation='flash_attention_2', a kernel that nobody sees into" in said
+    assert "BertModel has attn_implementation='flash_attention_2', a closed kernel" in said
     assert sorted(os.listdir()) == ["heads.npz", "text.txt"]
+
+
+@pytest.mark.parametrize(("causal", "rows"), [(True, "the last eighth of the"), (False, "all")])
+def test_it_says_over_which_rows_entropies_are_means(heads: str, run: Run, causal: bool, rows: str) -> None:
+    said = run("report", heads, *SMALL, *["--causal"] * causal).splitlines()
+    assert [line for line in said if "means" in line] == [f"Entropies are means over {rows} queries."]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("default")
+def test_what_is_seen_and_not_measured_is_said_and_stands_on_the_page(
+    tmp_path: Path, run: Run, fail: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from attnscale.cli._model import Reader
+    from small_model import OPAQUE, Small
+
+    from tests.models.spellings import fused, products
+
+    monkeypatch.chdir(tmp_path)
+    Path("small").mkdir()
+    start = ("report", "small", "--text", "text.txt", "--lengths", "8", "16")
+    model = Small(plain=products.Matmul(), other=fused.Opaque(), another=fused.Opaque())
+    lost = f"parts.other, parts.another: {OPAQUE}"
+    reader = Reader(model, [[*range(20)]])
+    monkeypatch.setattr(Reader, "words", lambda self, n: [])
+    monkeypatch.setattr("attnscale.cli.report.load", lambda name, options: reader)
+    assert f"Seen, not measured: {lost}." in run(*start).splitlines()
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert json.dumps({"seen, not measured": lost})[1:-1] in page.replace('","', '", "').replace(
+        '":"', '": "'
+    )
+    model.parts = torch.nn.ModuleDict({"one": fused.Opaque()})
+    said = "MODEL small: attention was seen, and none could be measured: parts.one: " + OPAQUE
+    assert said in fail(*start, "--kind", "self")

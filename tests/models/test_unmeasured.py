@@ -94,7 +94,9 @@ def test_a_report_names_what_is_missing() -> None:
 
     log = recorded(Model(), torch.randn(1, N, WIDTH), keep_heads=True)
     report = log.report()
-    assert any("other" in text and "not measured" in f"{name} {text}" for name, text in report.about.items())
+    assert report.about["seen, not measured"].startswith("other: its weights stay inside of")
+    line = f"Seen, not measured: {report.about['seen, not measured']}."
+    assert line in (each.strip() for each in str(report).splitlines())
 
 
 def test_laws_and_heads_of_the_others_are_kept() -> None:

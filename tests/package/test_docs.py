@@ -67,6 +67,7 @@ def test_the_page_of_jax_prints_what_it_says():
     assert result.failed == 0
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # of nn.Transformer with padding
 @pytest.mark.parametrize("page", HOW_TO, ids=page_name)
 def test_how_to_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,11 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.readings import Product  # noqa: E402
 from attnscale.torch._models.tally import Limits  # noqa: E402
 
+from tests.models.spellings import WIDTH, fused, products  # noqa: E402
 from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
@@ -215,7 +220,7 @@ def test_parts_of_a_larger_module_are_found() -> None:
     with monitor.step():
         model.inner(input_ids=IDS)  # a part, called from outside
     assert len(monitor.modules) == 2
-    message = "no attention of Whole was recorded in step 2: the model must run in the step"
+    message = "no attention of Whole was recorded in step 2: the model did not run in the step"
     with pytest.raises(ValueError, match=message), monitor.step():
         pass
 
@@ -435,3 +440,107 @@ def test_the_page_says_what_its_runs_say() -> None:
                 assert float(text) == pytest.approx(value, rel=0.1, abs=0.06)
     assert names["alarms"][0].step == 20
     assert names["alarms"][0].value < 1e-3
+
+
+# ---- attention that is seen and not measured, and passes of other threads ------------------------
+
+
+class Parts(torch.nn.Module):
+    """Modules of attention one after another."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: Any) -> Any:
+        for part in self.children():
+            x = x + part(x)
+        return x
+
+
+OPAQUE = "its weights stay inside of the operator attnscale_tests::flash_attn_forward"
+
+
+def test_what_cannot_be_measured_is_listed_beside_what_is_recorded() -> None:
+    model = Parts(plain=products.Matmul(), closed=fused.Opaque(), other=fused.Opaque())
+    monitor = at.torch.Monitor(model, every=2)
+    for _ in range(3):
+        with monitor.step():
+            model(torch.randn(2, 5, WIDTH))
+    assert monitor.steps == [0, 2]
+    assert monitor.modules == ["plain"]
+    assert monitor.unmeasured == {"closed": OPAQUE, "other": OPAQUE}
+    assert f"  seen, not measured: closed, other: {OPAQUE}" in str(monitor.table()).splitlines()
+
+
+def test_the_error_of_a_step_without_rows_names_attention_that_cannot_be_measured() -> None:
+    model = Parts(closed=fused.Opaque(), other=fused.Opaque())
+    monitor = at.torch.Monitor(model, every=1)
+    seen = f"it was seen, and none could be measured: closed, other: {OPAQUE}"
+    said = f"no attention of Parts was recorded in step 7: {seen}"
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"), monitor.step(7):
+        model(torch.randn(2, 5, WIDTH))
+    assert monitor.unmeasured == {"closed": OPAQUE, "other": OPAQUE}
+    assert f"  seen, not measured: closed, other: {OPAQUE}" in str(monitor.table()).splitlines()
+
+
+def test_a_softmax_that_is_not_used_is_named_as_one() -> None:
+    """It is known at the end of a pass alone, which the end of a step comes after."""
+
+    class Unused(products.Matmul):
+        def forward(self, x: Any) -> Any:
+            q, k, _ = self.split(x)
+            self.last = (q @ k.mT).softmax(-1)
+            return x
+
+    model = Parts(idle=Unused())
+    monitor = at.torch.Monitor(model, every=1)
+    with pytest.raises(ValueError, match="none could be measured: idle: its weights"), monitor.step():
+        model(torch.randn(2, 5, WIDTH))
+
+
+def test_the_error_of_a_step_that_ran_in_another_thread_says_so() -> None:
+    model = products.Matmul()
+    monitor = at.torch.Monitor(model, every=1)
+    message = "in step 0: the model ran in another thread than the one that records, which sees no other"
+    thread = threading.Thread(target=model, args=(torch.randn(2, 5, WIDTH),))
+    step = monitor.step()
+    step.__enter__()
+    thread.start()
+    thread.join()
+    with pytest.raises(ValueError, match=message):
+        step.__exit__(None, None, None)
+    with monitor.step():
+        model(torch.randn(2, 5, WIDTH))
+    assert monitor.steps == [1]
+
+
+def test_the_error_of_a_step_of_validations_says_so() -> None:
+    model = products.Matmul()
+    monitor = at.torch.Monitor(model, every=1)
+    monitor.begin(trained=True)
+    with torch.no_grad():
+        model(torch.randn(2, 5, WIDTH))
+    with pytest.raises(ValueError, match="in step 3: all passes were without a gradient"):
+        monitor.end(3)
+
+
+def test_the_error_of_a_step_of_padding_says_so() -> None:
+    model = small()
+    monitor = at.torch.Monitor(model, every=1)
+    with pytest.raises(ValueError, match="none of its rows counts: all are padding"), monitor.step():
+        model(input_ids=IDS, attention_mask=torch.zeros_like(IDS))
+
+
+def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
+    product = Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
+    call = Call(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
+    monitor = at.torch.Monitor(Parts(plain=products.Matmul()), every=1)
+    with monitor.step():
+        monitor._model(torch.randn(2, 5, WIDTH))
+        monitor._see(call)
+    assert monitor.modules == ["plain"]
+    assert monitor.unmeasured == {
+        "mixed": "texts and heads cannot be told apart, so that no row is of a head"
+    }

@@ -78,7 +78,8 @@ def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
             weights = layers[log.modules[layer]]["max_weight"][0, :, -last:].mean(-1)
             np.testing.assert_allclose(found.max_weight[here, j], weights, rtol=1e-5)
             seen = layers[log.modules[layer]]["n_visible"][0, :, -last:]
-            np.testing.assert_allclose(found.uniform_entropy[here, j], np.log(seen).mean(-1))
+            equal = np.log(seen + (name == "GptOss")).mean(-1)  # a sink is one more outcome
+            np.testing.assert_allclose(found.uniform_entropy[here, j], equal)
     np.testing.assert_allclose(found.curve[..., 8], found.entropy[..., 0], atol=2e-6)
     assert found.entropy[..., 0].std() > 0.01  # the heads differ
     # Under a soft-cap or beside a sink no multiple of the scale is sought.
@@ -295,3 +296,62 @@ def test_headvis_shows_the_weights_of_the_model(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="HeadVis need self-attention"):
         recorded(build("Bert"), keep_heads=False).to_headvis(tmp_path / "other", words)
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def entropy_of_the_pass(model: Any, n: int) -> np.ndarray:
+    """Entropies of rows with their sink, (layers, heads, n), of the weights that the model itself makes."""
+    made: list[Any] = []
+    before = torch.nn.functional.softmax
+
+    def keep(x: Any, *given: Any, **options: Any) -> Any:
+        made.append(before(x, *given, **options))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.nn.functional, "softmax", keep)
+        model.set_attn_implementation("eager")
+        model(input_ids=torch.arange(n)[None])
+    p = np.stack([each[0].double().numpy() for each in made if each.ndim == 4])
+    assert p.shape[-1] == n + 1
+    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1))
+
+
+def test_equal_weights_count_the_sink() -> None:
+    """Zero scores and sinks of logit 0 are equal weights of n_visible keys and one outcome more."""
+    model = initial("GptOss")
+    for layer in model.layers:
+        for each in (layer.self_attn.q_proj.weight, layer.self_attn.q_proj.bias, layer.self_attn.sinks):
+            torch.nn.init.zeros_(each)
+    found = recorded(model).report()
+    own = found.entropy[..., 0]
+    np.testing.assert_allclose(own, found.uniform_entropy, atol=1e-6)
+    for j, n in enumerate(LENGTHS):
+        last = np.arange(n - n // 8, n) + 1
+        seen = np.repeat([np.minimum(last, model.config.sliding_window), last], 4, axis=0)
+        np.testing.assert_allclose(found.uniform_entropy[:, j], np.log(seen + 1).mean(-1), rtol=1e-12)
+        assert found.histogram[:, j, -1].min() >= 1  # the widest row of each head is in the last bin
+
+
+def test_the_histogram_has_room_for_the_sink() -> None:
+    """Rows of weights that are nearly equal are wider than the logarithm of their keys alone."""
+    model = initial("GptOss")
+    for layer in model.layers:
+        torch.nn.init.normal_(layer.self_attn.q_proj.weight, std=3.0)
+        torch.nn.init.zeros_(layer.self_attn.sinks)
+    found = recorded(model, (48,)).report()
+    entropies = entropy_of_the_pass(model, 48).reshape(8, 48)[:, -6:]
+    for head, rows in enumerate(entropies):
+        edge = np.log(49)
+        expected = np.histogram(rows.clip(0, edge), bins=20, range=(0, edge))[0]
+        np.testing.assert_array_equal(found.histogram[head, 0], expected)
+
+
+def test_a_report_says_over_which_rows_entropies_are_means() -> None:
+    causal, plain = (str(recorded(build(name)).report()) for name in ("GPT2", "Bert"))
+    assert "Entropies are means over the last eighth of the queries." in causal
+    assert "Entropies are means over all queries." in plain
+    model, ids = encoder_decoder(), torch.arange(24)[None]
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        model(input_ids=ids, decoder_input_ids=ids[:, :9])
+    both = "Entropies are means over all queries, in causal layers over the last eighth of the queries."
+    assert both in str(log.report())

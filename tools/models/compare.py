@@ -147,6 +147,8 @@ def _as(rows: Any, shape: tuple[int, ...]) -> Any:
         return rows.transpose(1, 2).numpy()
     if rows.ndim == 4 and (rows.shape[0] * rows.shape[2], rows.shape[1], rows.shape[3]) == shape:  # windows
         return rows.transpose(1, 2).reshape(shape).numpy()
+    if rows.ndim == 4 and (*rows.shape[:2], rows.shape[2] * rows.shape[3]) == shape:  # blocks of one text
+        return rows.flatten(2).numpy()
     if rows.numel() == int(np.prod(shape)) and rows.shape[-1] == shape[-1]:
         return rows.reshape(shape).numpy()
     return None

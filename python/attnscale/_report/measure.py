@@ -17,6 +17,7 @@ from .._calibrate.fit import Length, counted
 from .._call.rows import shows
 from ..attention import attention_statistics
 from ..calibrate import calibrate_rows
+from ..normalizers import Sink
 from ..received import attention_received
 from ..theory import expected_entropy
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-#: Bins of the histogram of row entropies, from 0 to the entropy of equal weights on the most keys of a row.
+#: Bins of the histogram of row entropies, from 0 to that of equal weights on the most keys and the sink.
 BINS = 20
 #: Runs of neighbouring queries whose mean entropy is shown along the text.
 POSITIONS = 16
@@ -63,15 +64,16 @@ def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
     curves, entropy = _at_multiples(whole, n_rows)
     equal, seen = _at_scale(whole, n_rows, 0.0)
     visible = seen.n_visible[:, -n_rows:]
+    outcomes = np.maximum(visible, 1) + isinstance(whole.options.get("normalizer"), Sink)
     under = [_mean(entropy[:, -n_rows:]), *(rows.law_entropy(law) for law in laws[1:])]
     random = [_random_under(law, rows, visible) for law in laws]
     return {
         "entropy": np.stack(under, axis=-1),
         "random_entropy": np.stack(random, axis=-1),
-        "uniform_entropy": _mean(np.log(np.maximum(visible, 1))),
+        "uniform_entropy": _mean(np.log(outcomes)),
         "uniform_first_key": equal["first_key_curve"],
         "uniform_received": equal["received_curve"],
-        "histogram": np.stack([_histogram(x, int(visible.max())) for x in entropy[:, -n_rows:]]),
+        "histogram": np.stack([_histogram(x, int(outcomes.max())) for x in entropy[:, -n_rows:]]),
         "by_position": np.stack([_mean(part) for part in np.array_split(entropy, POSITIONS, axis=1)], -1),
         "random_curve": _random_entropy(visible, MULTIPLES, head_dim),
         **curves,
@@ -87,9 +89,9 @@ def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
     return _random_entropy(visible, beta[..., None], head_dim)[:, 0]
 
 
-def _histogram(entropies: NDArray[Any], keys: int) -> Array:
+def _histogram(entropies: NDArray[Any], outcomes: int) -> Array:
     """How many rows have an entropy in each bin; those on the last edge, and above by rounding, are in it."""
-    most = max(float(np.log(keys)), 1e-6)
+    most = max(float(np.log(outcomes)), 1e-6)
     seen = entropies[np.isfinite(entropies)].clip(0, most)
     return np.histogram(seen, bins=BINS, range=(0, most))[0].astype(np.float64)
 

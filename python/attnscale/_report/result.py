@@ -13,6 +13,7 @@ import numpy as np
 
 from .._checks import shown
 from .._tables.tabled import Labelled, Sheet, Tabled
+from ..calibrate import rows_that_count
 from .kept import KeptHead
 from .measure import OWN, growth_per_doubling
 from .page import Page, has_core
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = "attnscale.report/2"
+#: The name in ``about`` of attention that was seen in a model and could not be measured.
+UNMEASURED = "seen, not measured"
 
 _BY_LENGTH = ("head", "n")
 _BY_LAW = ("head", "n", "law")
@@ -81,11 +84,11 @@ class Report(Page, Tabled):
         What as many random keys would have: :func:`attnscale.theory.expected_entropy` of keys on a sphere.
         NaN under a law that needs the scores themselves.
     uniform_entropy : ndarray, shape (n_heads, n_lengths)
-        Of equal weights on the keys that the rows see.
+        Of equal weights on the keys that the rows see, and on their sink where a layer has one.
     uniform_first_key, uniform_received : ndarray, shape (n_heads, n_lengths)
         What ``first_key_weight`` and ``received`` are where all scores are 0: what masks alone explain.
     histogram : ndarray, shape (n_heads, n_lengths, n_bins)
-        Rows by their entropy, in equal bins from 0 to the logarithm of the most keys of a row.
+        Rows by their entropy, in equal bins from 0 to the entropy of equal weights on the most keys of a row.
     by_position : ndarray, shape (n_heads, n_lengths, n_positions)
         Mean entropy of runs of neighbouring rows along the text, all rows of causal heads too.
     curve, random_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
@@ -324,7 +327,8 @@ class Report(Page, Tabled):
             )
             for i, name in enumerate(self._coordinates()["head"])
         ]
-        return Sheet(f"Report: {len(rows)} heads", header, rows, (*self.summary, *self.outliers))
+        said = (*self.summary, *self.outliers, *told(self))
+        return Sheet(f"Report: {len(rows)} heads", header, rows, said)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -414,6 +418,15 @@ def summary(found: Report) -> list[str]:
         return [*said, f"{law} than the standard scale, which misses by {misses[0]:.2f} nat."]
     law = f"Of {len(misses)} laws, with a constant for {heads}, {name} keeps {kept} best"
     return [*said, f"{law}: it misses by {misses[best]:.2f} nat, the standard scale by {misses[0]:.2f}."]
+
+
+def told(found: Report) -> list[str]:
+    """Over which rows entropies are means, and attention of the model that is in no number."""
+    causal, last = found.about.get("causal"), rows_that_count(is_causal=True)
+    every = rows_that_count(is_causal=False)
+    rows = {"yes": last, "no": every}.get(causal or "no", f"{every}, in causal layers over {last}")
+    lost = found.about.get(UNMEASURED)
+    return [f"Entropies are means over {rows}.", *([f"Seen, not measured: {lost}."] if lost else [])]
 
 
 def outliers(found: Report) -> list[str]:

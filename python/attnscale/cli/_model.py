@@ -296,6 +296,27 @@ def check_lengths(lengths: Sequence[int] | None, most: int, what: str, option: s
         raise InputError(f"{option} must be at most {most}, {what}, got {max(lengths)}")
 
 
+def unmeasured_of(unmeasured: Mapping[str, str]) -> list[str]:
+    """Modules whose attention was seen and not measured, "a, b: reason", a line for each reason."""
+    from ..torch._models.by_name import by_reason
+
+    return by_reason(unmeasured)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first few names of modules, and how many more there are."""
+    from ..torch._models.by_name import some_of
+
+    return some_of(names)
+
+
+def check_measured(log: AttentionLog, name: str) -> None:
+    """Refuse a model in which attention was seen, and all of it could not be measured."""
+    if not log.passes:
+        why = "; ".join(unmeasured_of(log.unmeasured))
+        raise InputError(f"MODEL {name}: attention was seen, and none could be measured: {why}")
+
+
 def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[str] | None) -> AttentionLog:
     """The calls of attention that --kind and --modules name."""
     kind = kinds[0] if kinds and len(set(kinds)) == 1 else None
@@ -305,9 +326,10 @@ def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[
         given = [f"--kind {kind}"] * (kind is not None) + [f"--modules {' '.join(modules or ())}"] * bool(
             modules
         )
-        listed = [f"{name} ({each})" for name, each in log.kinds.items()]
-        there = f"{', '.join(listed[:4])}{f' and {len(listed) - 4} more' if listed[4:] else ''}"
-        raise InputError(f"{' and '.join(given)}: no call of attention is of it, there is {there}") from None
+        there = some_of([f"{name} ({each})" for name, each in log.kinds.items()])
+        lost = "".join(f"; seen, not measured: {each}" for each in unmeasured_of(log.unmeasured))
+        rule = "no call of attention that was measured is of it, there is"
+        raise InputError(f"{' and '.join(given)}: {rule} {there}{lost}") from None
 
 
 def _pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,17 @@ from .._tables.text import counted, to_text
 from ..calibrate import rows_that_count
 from ..laws import Law
 from ._interrupt import finished
-from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
+from ._model import (
+    Reader,
+    add_reading,
+    check_lengths,
+    check_measured,
+    chosen_of,
+    load,
+    plan_of,
+    some_of,
+    unmeasured_of,
+)
 from ._options import add_option, add_outputs, add_unit, read_law, read_laws
 from ._output import Answer, Drawing, bad_input
 from .entropy import KEYS
@@ -82,12 +93,14 @@ def run(options: argparse.Namespace) -> Answer:
         name=lambda n: f"n = {n}",
     )
     lengths, found = list(measured), _joined(list(measured.values()))
+    _check_heads(options, found)
     report = {
         "schema": SCHEMA,
         "model": options.model,
         "text": ", ".join(map(str, options.text or ())),
         "unit": "nat",
         "plan": plan.content,
+        "unmeasured": dict(found.unmeasured),
         "rows": _rows(lengths, found),
     }
     if found.heads is not None:
@@ -120,7 +133,21 @@ def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
             "the figure has no line of means, since towers or kinds differ: --kind and --modules choose"
         )
     left_out, rows = found.padding
-    return notes + ([f"{left_out} of {rows} rows are padding, and no part of any number"] if left_out else [])
+    if left_out:
+        notes.append(f"{left_out} of {rows} rows are padding, and no part of any number")
+    if unknown := found.without_heads:
+        notes.append(f"texts and heads cannot be told apart in {some_of(unknown)}: no number is of a head")
+    return notes + [f"seen, not measured: {each}" for each in unmeasured_of(found.unmeasured)]
+
+
+def _check_heads(options: argparse.Namespace, found: Measured) -> None:
+    """Refuse what shows heads where no layer has any that are known."""
+    given = {"--per-head": options.per_head, "--budget": options.budget, "--plot": options.plot}
+    flag = next((name for name, value in given.items() if value), None)
+    if flag is not None and len(found.without_heads) == len(found.modules):
+        raise InputError(
+            f"{flag} needs heads: texts and heads cannot be told apart in {some_of(found.modules)}"
+        )
 
 
 class _Chosen(NamedTuple):
@@ -147,7 +174,13 @@ def _at_length(
     refused = bad_input(f"MODEL {type(reader.model).__name__}", NotImplementedError)
     with refused, record(reader.model, statistics=statistics, laws=others) as whole:
         reader.run(n)
-    log = chosen_of(whole, *chosen)
+    check_measured(whole, type(reader.model).__name__)
+    return measured_of(chosen_of(whole, *chosen), laws, by_head=by_head)
+
+
+def measured_of(log: AttentionLog, laws: Mapping[str, Law], *, by_head: bool = False) -> Measured:
+    """What the last pass of a log says, recorded under all laws but the standard one."""
+    others = {name for name, law in laws.items() if law != read_law("standard")}
     named = {name: f"entropy under {name}" if name in others else "entropy" for name in laws}
     rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]
     return Measured(
@@ -158,6 +191,8 @@ def _at_length(
         kinds=list(log.kinds.values()),
         padding=(int((~rows[0]).sum()), rows[0].size),
         heads=heads_of(log) if by_head else None,
+        unmeasured=dict(log.unmeasured),
+        without_heads=tuple(name for name, each in log.calls.items() if each.axes == "unknown"),
     )
 
 
@@ -180,7 +215,10 @@ def _joined(parts: Sequence[Measured]) -> Measured:
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
     heads = [part.heads for part in parts if part.heads is not None]
     equal = np.concatenate([part.equal for part in parts])
-    return parts[-1]._replace(entropy=entropy, equal=equal, heads=joined(heads) if heads else None)
+    unmeasured = {name: why for part in parts for name, why in part.unmeasured.items()}
+    return parts[-1]._replace(
+        entropy=entropy, equal=equal, heads=joined(heads) if heads else None, unmeasured=unmeasured
+    )
 
 
 def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
@@ -198,7 +236,9 @@ def _table(lengths: list[int], found: Measured, labels: Mapping[str, str], unit:
     parts += [(places, " ".join(["mean", *filter(None, group)])) for group, places in groups.items()]
     for index, n in enumerate(lengths):
         for places, name in parts:
-            means = [np.nanmean(values[index, places]) for values in found.entropy.values()]
+            means = [
+                np.nanmean(np.nanmean(values[index, places], axis=-1)) for values in found.entropy.values()
+            ]
             cells = [cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
             equal = np.nanmean(found.equal[index, places]) / nats
             rows.append([str(n or "-"), name, f"{equal:.3f}", *cells])
@@ -228,7 +268,8 @@ def _rows(lengths: Sequence[int], found: Measured) -> list[dict[str, Any]]:
             "kind": found.kinds[layer],
             "law": law,
             "entropy_counts_sink": found.layers[layer] in found.sinks,
-            "entropy_by_head": values[index, layer][~np.isnan(values[index, layer])].tolist(),
+            "axes": "unknown" if found.modules[layer] in found.without_heads else "batch, heads, queries",
+            "entropy_by_head": _by_head(found, layer, values[index, layer]),
             "entropy": float(np.nanmean(values[index, layer])),
             "uniform_entropy": float(found.equal[index, layer]),
         }
@@ -236,6 +277,12 @@ def _rows(lengths: Sequence[int], found: Measured) -> list[dict[str, Any]]:
         for law, values in found.entropy.items()
         for layer in range(values.shape[1])
     ]
+
+
+def _by_head(found: Measured, layer: int, values: NDArray[np.float64]) -> list[float]:
+    """The numbers of the heads of a layer; none where its heads are not known."""
+    is_known = found.modules[layer] not in found.without_heads
+    return values[~np.isnan(values)].tolist() if is_known else []
 
 
 def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -265,7 +312,11 @@ def draw(
     from ..plot._names import subtitle
 
     shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
-    maps = {(labels or {}).get(law, law): values[shown] for law, values in found.entropy.items()}
+    hidden = np.isin(found.modules, found.without_heads)
+    of_heads = {
+        law: np.where(hidden[:, None], np.nan, values) for law, values in found.entropy.items()
+    }  # a mean over texts and heads is none of a head
+    maps = {(labels or {}).get(law, law): values[shown] for law, values in of_heads.items()}
     n_layers, n_heads = found.entropy[next(iter(found.entropy))].shape[1:]
     height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.75
     width = max(4.6, 1.6 + len(shown) * (0.25 + max(_SIDE * n_heads, 0.8)))
@@ -275,8 +326,8 @@ def draw(
     if has_lines:
         top, below = figure.subfigures(2, 1, height_ratios=[_LINES, height])
         ax = top.subplots()
-        there = ~np.isnan(found.entropy[next(iter(found.entropy))]).all(axis=0)
-        heads = {law: values[:, there] for law, values in found.entropy.items()}
+        there = ~np.isnan(of_heads[next(iter(of_heads))]).all(axis=0)
+        heads = {law: values[:, there] for law, values in of_heads.items()}
         equal = np.nanmean(found.equal, axis=1)
         plot.entropy_vs_length(heads, lengths, ax=ax, uniform=equal, labels=labels, unit=unit)
         ax.set_xlabel("tokens, $n$")
@@ -303,7 +354,12 @@ class Heads(NamedTuple):
 
     values: dict[str, NDArray[np.float64]]  # by name, shape (lengths, layers, heads)
     most_keys: NDArray[np.int64]  # that a row of the layer sees, shape (lengths, layers)
-    key_heads: list[int]  # of each layer
+    key_of: list[tuple[int, ...]]  # the key head of each head, for each layer; none where heads are unknown
+
+    @property
+    def key_heads(self) -> list[int]:
+        """The number of key heads of each layer."""
+        return [len({*each}) for each in self.key_of]
 
 
 class Measured(NamedTuple):
@@ -318,6 +374,10 @@ class Measured(NamedTuple):
     kinds: list[str]  # "self" or "cross" attention, of each layer
     padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
     heads: Heads | None = None  # more of every head, where it was asked for
+    #: Modules whose attention was seen and not measured, with the reason.
+    unmeasured: Mapping[str, str] = MappingProxyType({})
+    #: Modules where texts and heads cannot be told apart: their only "head" is a mean over both.
+    without_heads: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -345,7 +405,8 @@ def heads_of(log: AttentionLog) -> Heads:
     largest = {name: _of_texts(log, "max_score", name).max(axis=0) for name in log.modules}
     values["max_score"] = side_by_side(largest)[None]
     most = np.array([[_of_texts(log, "n_visible", name).max() for name in log.modules]])
-    return Heads(values, most, [*log.key_heads.values()])
+    key_of = [() if each.axes == "unknown" else each.key_of for each in log.calls.values()]
+    return Heads(values, most, key_of)
 
 
 def _of_texts(log: AttentionLog, statistic: str, name: str) -> NDArray[Any]:
@@ -367,7 +428,7 @@ def side_by_side(layers: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
 def joined(parts: Sequence[Heads]) -> Heads:
     """The heads of several lengths, one length after another."""
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
-    return Heads(values, np.concatenate([part.most_keys for part in parts]), parts[0].key_heads)
+    return Heads(values, np.concatenate([part.most_keys for part in parts]), parts[0].key_of)
 
 
 def head_rows(
@@ -378,11 +439,9 @@ def head_rows(
     for index, n in enumerate(lengths):
         shares = _shares(heads, index, budget)
         for layer, module in enumerate(found.modules):
-            n_heads = int((~np.isnan(heads.values["entropy"][index, layer])).sum())
-            for head in range(n_heads):
+            for head, key_head in enumerate(heads.key_of[layer]):
                 where = (index, layer, head)
                 values = {name: float(array[where]) for name, array in heads.values.items()}
-                key_head = head * heads.key_heads[layer] // n_heads
                 rows.append(
                     {"n": n, "layer": numbers[layer], "module": module, "kind": found.kinds[layer]}
                     | {"head": head, "key_head": key_head}
@@ -402,9 +461,8 @@ def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[
     found: dict[str, list[NDArray[Any]]] = {}
 
     def gathered(name: str, how: Any) -> NDArray[np.float64]:
-        layers = zip(heads.values[name][index], heads.key_heads, strict=True)
-        there = [(values[~np.isnan(values)], count) for values, count in layers]
-        return np.concatenate([_of_key_heads(values, count, how) for values, count in there])
+        layers = zip(heads.values[name][index], heads.key_of, strict=True)
+        return np.concatenate([_of_key_heads(values, key_of, how) for values, key_of in layers])
 
     if budget.bits is not None:
         found["bits"] = np.split(bits_by_head(gathered("renyi2", mean_renyi2), budget.bits), ends)
@@ -507,10 +565,10 @@ def tokens_by_head(
     return whole
 
 
-def _of_key_heads(values: NDArray[Any], key_heads: int, how: Any) -> NDArray[np.float64]:
+def _of_key_heads(values: NDArray[Any], key_of: tuple[int, ...], how: Any) -> NDArray[np.float64]:
     """Combine what the query heads that read each key head have."""
-    found: NDArray[np.float64] = how(values.reshape(key_heads, -1), axis=1)
-    return found
+    of_heads, reads = values[: len(key_of)], np.array(key_of, int)
+    return np.array([how(of_heads[reads == each], axis=0) for each in sorted({*key_of})], np.float64)
 
 
 def mean_renyi2(renyi2: NDArray[np.float64], axis: int) -> NDArray[np.float64]:

@@ -15,8 +15,8 @@ from .._grid.progress import progress_line
 from .._io import InputError, read_heads
 from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
-from .._report.result import Report, ReportPair
-from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
+from .._report.result import Report, ReportPair, told
+from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
 from ._options import add_option, add_outputs, read_laws
 from ._output import Answer, OutputError, bad_input
 
@@ -77,6 +77,7 @@ def run(options: argparse.Namespace) -> Answer:
         raise OutputError(f"--output {target}: {error.strerror or error}") from error
     said = found.differences if isinstance(found, ReportPair) else [*found.summary, *found.outliers]
     said = [*dict.fromkeys(each.about["note"] for each in reports if "note" in each.about), *said]
+    said += dict.fromkeys(line for each in reports for line in told(each))
     page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
     return Answer(text, _rows(options.inputs, reports), report=found.to_dict())
@@ -194,6 +195,7 @@ def _record(
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens" if n else f"report: {kind} looks at an image")
                 reader.run(n)
+        check_measured(whole, name)
         log = chosen_of(whole, options.kind, options.modules)
         if left_out := len(whole.modules) - len(log.modules):
             said = f"the page shows {len(log.modules)} of {len(whole.modules)} calls of attention"

@@ -25,7 +25,7 @@ function writeHead() {
   const plans = REPORTS.map((report, k) => report.plan && (several ? `${NAMES[k]}\n` : "") + report.plan).filter(Boolean);
   byId("plan").textContent = plans.join("\n\n");
   byId("plan-details").hidden = !plans.length;
-  const causal = REPORTS.some((report) => report.about.causal === "yes");
+  const causal = REPORTS.some((report) => report.about.causal !== "no");
   byId("foot").textContent =
     "Entropies are in nats; effective keys are exp(entropy). An entropy at a length is the mean over its queries" +
     (causal ? ", of causal heads over the last eighth of them, which see between 7/8 and all of the keys" : "") +

@@ -14,11 +14,12 @@ from ..._checks import choose, shown
 from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
+from ..._report.result import UNMEASURED
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..._tables.text import counted
 from ...heads import HeadKinds, head_kinds
 from ...laws import get
-from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
+from .by_name import ByName, LoggedCall, Rows, by_reason, differing, layer_numbers, some_of, towers_of
 from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
 
 if TYPE_CHECKING:
@@ -47,13 +48,17 @@ class AttentionLog(Tabled):
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
     unmeasured : dict of str to str
-        Modules in which attention was seen that could not be measured, with the reason, of all passes.
+        Modules in which attention was seen that could not be measured, with the reason, of all passes. They
+        are not among ``modules``. A log may have nothing else.
 
     Notes
     -----
     ``log["entropy"]``, or another statistic, has the arrays of the last pass by name, with all rows. It is
     one array (layers, batch, heads, queries) as well, where the layers agree in shape; where they do not,
     ``select`` gives a log of some of them. Means are over the rows of texts: ``rows`` says which are padding.
+
+    ``calls`` says of each call what its axes count. Where texts and heads cannot be told apart ("unknown")
+    its rows are there, and means by head are refused. Heads that share keys are in ``calls[name].key_of``.
 
     Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
     and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic
@@ -182,6 +187,11 @@ class AttentionLog(Tabled):
 
     def mean(self, statistic: str) -> NDArray[np.float64]:
         """Mean of a statistic over the rows of texts, without padding, shape (layers, heads)."""
+        if unknown := self._without_heads():
+            raise ValueError(
+                f"the mean of {statistic} by head needs known axes: texts and heads cannot be told apart in "
+                f"{some_of(unknown)}; log[statistic][name] has its rows"
+            )
         found = self.means(statistic)
         heads = {name: f"{len(each)} heads" for name, each in found.items()}
         if len(set(heads.values())) > 1:
@@ -193,7 +203,8 @@ class AttentionLog(Tabled):
     ) -> ByName[NDArray[np.float64]]:
         """As :meth:`mean`, but by name, shape (heads,), of layers that may differ in their heads.
 
-        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them.
+        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them. A layer whose axes
+        are "unknown" has one mean, over all its rows.
         """
         rows = self[statistic]
         return ByName(
@@ -218,7 +229,8 @@ class AttentionLog(Tabled):
         kind : {"self", "cross"}, optional
             Self-attention, or attention to keys of other rows.
         modules : str or iterable of str, optional
-            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``.
+            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``. What is
+            ``unmeasured`` stays if its name fits; its kind is not known.
 
         Returns
         -------
@@ -251,7 +263,7 @@ class AttentionLog(Tabled):
         found.unmeasured = {
             name: why
             for name, why in self.unmeasured.items()
-            if kind is None and (patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns))
+            if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
         }
         return found
 
@@ -331,11 +343,15 @@ class AttentionLog(Tabled):
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
         """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
 
-        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white.
+        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white,
+        and so does a layer in which texts and heads cannot be told apart.
         """
         from ... import plot
 
-        means = self.means("entropy").values()
+        unknown = self._without_heads()
+        means = [
+            np.full(1, np.nan) if name in unknown else each for name, each in self.means("entropy").items()
+        ]
         most = max(map(len, means))
         grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
         n_keys = max(each.n_keys for one in self._passes for each in one.values())
@@ -406,9 +422,7 @@ class AttentionLog(Tabled):
         if missing:
             told["left out, as they see one key"] = ", ".join(missing)
         if self.unmeasured:
-            told["seen, not measured"] = "; ".join(
-                f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items()
-            )
+            told[UNMEASURED] = "; ".join(by_reason(self.unmeasured))
         text: dict[str, Any] = {"tokens": tokens, "spans": spans}
         found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
         if path is not None:
@@ -485,10 +499,15 @@ class AttentionLog(Tabled):
             raise ValueError("head_kinds and HeadVis need self-attention, of record(model, keep_heads=True)")
         return rows
 
+    def _without_heads(self) -> list[str]:
+        """Modules of the last pass in which texts and heads cannot be told apart."""
+        return [name for name, each in self._last().items() if not each.has_known_axes]
+
     def _last(self) -> dict[str, Logged]:
         if not self._passes and self.unmeasured:
-            listed = (f"{name or 'the model'}: {why}" for name, why in self.unmeasured.items())
-            raise ValueError(f"attention was seen and nothing was measured: {'; '.join(listed)}")
+            raise ValueError(
+                f"attention was seen, and none could be measured: {'; '.join(by_reason(self.unmeasured))}"
+            )
         if not self._passes:
             raise ValueError("nothing was recorded: run the model inside the with block")
         return self._passes[-1]

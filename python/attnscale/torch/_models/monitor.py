@@ -17,10 +17,10 @@ from ..._grid.files import write_whole
 from ..._results import statistic_names
 from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import counted, to_csv
-from .by_name import layer_numbers
+from .by_name import by_reason, layer_numbers
 from .calls import Call
 from .tally import Alarm, Limits, Tally, told
-from .watch import Watch
+from .watch import Watch, why_nothing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +61,9 @@ class Monitor(Tabled):
         the number of the call are behind its name.
     alarms : list of Alarm
         All that were called out. A head is called out again only after it came back.
+    unmeasured : dict of str to str
+        Modules in which attention was seen that could not be measured, with the reason, of all recorded
+        steps. The others are recorded.
 
     Raises
     ------
@@ -68,13 +71,18 @@ class Monitor(Tabled):
         If the model is no module, or an argument is of another kind.
     ValueError
         If a statistic is not known or has no mean over rows, or a number is out of range; at the end of a
-        step, if no attention was seen in it.
+        step, if nothing was recorded in it, with the reason: the model did not run, or in another thread; it
+        has no attention; or none could be measured.
 
     Notes
     -----
     Rows of padding and rows that see no key do not count. Over the rows and forward passes of a step,
     ``max_score`` is the largest and the other statistics are means. A layer's sink is one more outcome in
     its entropy.
+
+    What is seen of a model is what :func:`record` sees. A step belongs to the thread that opens it, and to
+    those in which PyTorch runs replicas of the model for it: passes of other threads are not recorded, so
+    open the step in the thread that trains. The table names what is ``unmeasured``.
 
     Under gradient checkpointing what is computed again is not recorded again. In training on several machines
     each of them records its own batches.
@@ -120,10 +128,13 @@ class Monitor(Tabled):
         self.steps: list[int] = []
         self.modules: list[str] = []
         self.alarms: list[Alarm] = []
-        self._model, self._watch = model, Watch(model, self._see, self._begin_pass)
+        self._model, self._watch = model, Watch(model, self._see, self._begin_pass, self._lose)
+        self.unmeasured: dict[str, str] = {}
+        self._lost: dict[str, str] = {}  # of the step that is being recorded
         self._tally = Tally()
         self._recorded: list[dict[str, dict[str, NDArray[np.float64]]]] = []
         self._is_recording, self._trained, self._counts = False, False, True
+        self._has_validated = False  # whether a pass without a gradient was left out
         self._next = 0
 
     def step(self, number: int | None = None) -> AbstractContextManager[None]:
@@ -151,7 +162,8 @@ class Monitor(Tabled):
     def cancel(self) -> None:
         """Stop to record, and forget what was recorded of this step."""
         self._watch.close()
-        self._is_recording, self._tally = False, Tally()
+        self._is_recording, self._tally, self._lost = False, Tally(), {}
+        self._has_validated = False
 
     @property
     def is_recording(self) -> bool:
@@ -160,13 +172,14 @@ class Monitor(Tabled):
 
     def end(self, number: int) -> None:
         """Keep what was recorded as the step of this number, and call out the heads that passed a limit."""
+        # What cannot be measured is known when the watch closes, which names weights that multiplied nothing.
+        self._watch.close()
         found = self._tally.result()
+        why = "" if found else self._why_nothing()
         self.cancel()
         if not found:
-            raise ValueError(
-                f"no attention of {type(self._model).__name__} was recorded in step {number}: the model must "
-                "run in the step, and have some that is a softmax over products of queries and keys"
-            )
+            name = type(self._model).__name__
+            raise ValueError(f"no attention of {name} was recorded in step {number}: {why}")
         known = {name: place for place, (name, _) in enumerate(self._model.named_modules())}
         self.modules = sorted({*self.modules, *found}, key=lambda name: _place_in(known, name))
         self.steps.append(number)
@@ -183,13 +196,32 @@ class Monitor(Tabled):
         """A number for each of ``modules``: one in its name that tells all apart, or else 0, 1, 2, ..."""
         return layer_numbers(self.modules)
 
+    def _why_nothing(self) -> str:
+        """The reason why nothing was recorded in a step, for an error."""
+        if self._lost:
+            return f"it was seen, and none could be measured: {'; '.join(by_reason(self._lost))}"
+        if self._tally.has_calls:
+            return "none of its rows counts: all are padding, or see no key"
+        if self._has_validated:
+            return "all passes were without a gradient, as those of a validation, which is not recorded"
+        return why_nothing(self._watch, "step")
+
+    def _lose(self, module: str, why: str) -> None:
+        """Keep the reason why attention that was seen in a module could not be measured."""
+        if self._counts:
+            self._lost.setdefault(module, why)
+            self.unmeasured.setdefault(module, why)
+
     def _begin_pass(self) -> None:
         """A pass without a gradient is a validation, where the passes of training are recorded."""
         self._counts = torch.is_grad_enabled() or not self._trained
+        self._has_validated |= not self._counts
 
     def _see(self, call: Call) -> None:
         """Measure some rows of a call of the model."""
-        if self._counts:
+        if not call.has_known_axes:
+            self._lose(str(call.place), "texts and heads cannot be told apart, so that no row is of a head")
+        elif self._counts:
             some = call.some(self.rows)
             rows = some.statistics((*self.statistics, "n_visible"))
             self._tally.add(str(call.place), rows, self.statistics, some.real)
@@ -299,8 +331,9 @@ class Monitor(Tabled):
         return {"step": self.steps, "layer": list(self.layers)}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
+        lost = tuple(f"  seen, not measured: {each}" for each in by_reason(self.unmeasured))
         if not self._recorded:
-            return Sheet("Monitor: nothing was recorded yet")
+            return Sheet("Monitor: nothing was recorded yet", notes=lost)
         alarms = f"; {counted(len(self.alarms), 'alarm')}" if self.alarms else ""
         title = f"Monitor: {counted(len(self), 'step')} recorded, every {self.every}{alarms}; the last one"
         sizes = {name: nats if name == "entropy" else 1.0 for name in self.statistics}
@@ -311,7 +344,7 @@ class Monitor(Tabled):
             for head in range(len(arrays[self.statistics[0]]))
         ]
         names = (f"{name} ({unit})" if name == "entropy" else name for name in self.statistics)
-        return Sheet(title, ("layer", "module", "head", *names), rows)
+        return Sheet(title, ("layer", "module", "head", *names), rows, lost)
 
 
 class _Step:

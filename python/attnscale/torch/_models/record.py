@@ -14,7 +14,7 @@ from ..._checks import boolean, shown
 from ..._results import statistic_names
 from ...laws import Law
 from .log import AttentionLog
-from .watch import Watch
+from .watch import Watch, why_nothing
 
 
 @contextmanager
@@ -31,9 +31,10 @@ def record(
     ----------
     model : torch.nn.Module
         Any model of PyTorch, on any device, of any float type. It computes as ever, with its own attention:
-        the statistics are computed beside it. Attention is seen where the model calls
+        the statistics are computed beside it. Attention is seen in any spelling: where the model calls
         ``scaled_dot_product_attention``, ``flex_attention`` or a function of this package, and where it
-        writes a softmax out over products of two tensors, with which it then multiplies values.
+        writes a softmax out over products of two tensors, with which it then multiplies values; in programs
+        of ``torch.export``, scripted functions and under ``torch.vmap``, too.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
@@ -51,22 +52,33 @@ def record(
     Raises
     ------
     TypeError
-        If the model is no module, or has a part that TorchScript compiled.
+        If the model is no module, or has a module that TorchScript compiled.
     ValueError
-        If a statistic or law is not known; at the end of the block, if no attention was measured.
+        If a statistic or law is not known; at the end of the block, if no attention was seen, with the
+        reason. (What was seen and cannot be measured is in ``AttentionLog.unmeasured``, and is no error.)
     NotImplementedError
-        If the model's attention is a kernel that nobody sees into, as flash attention of transformers; in the
-        model's pass, if a law or ``keep_heads`` needs queries and keys of scores that are more than one
-        product of them.
+        If the model's attention is closed, as flash attention of transformers; in the model's pass, if a law
+        or ``keep_heads`` needs queries and keys of scores that are more than one product of them.
 
     Notes
     -----
     A call of the model, or of a part of it from outside, is a pass. Rows of padding, of which the model's
     ``attention_mask`` tells, are recorded and are no part of means. Run the model under ``torch.no_grad()``.
     Where attention is fused the weights are never materialised. What is recorded, of 16-bit models too in
-    float32, is measured on the model's device and kept as arrays in the memory of the CPU. Modules that
-    ``torch.compile`` made run uncompiled in the block, and what PyTorch runs as one fused operator in
-    evaluation (its fast path of ``nn.TransformerEncoder``) runs as its parts, which round otherwise.
+    float32, is measured on the model's device and kept as arrays in the memory of the CPU.
+
+    A key is hidden if a mask hides it, if its score was replaced by -10000 or less, or if -10000 or less was
+    added to its score and leaves it less weight than the rounding of the type; the log says where sums hide
+    keys.
+
+    A recording belongs to the thread that opens it, and to those in which PyTorch runs replicas of the model
+    for it. Modules that ``torch.compile`` made run uncompiled in the block, in all threads, and code that
+    asks ``torch.compiler.is_compiling()`` takes its other branch. What PyTorch runs as one operator in
+    evaluation (its fast path of ``nn.TransformerEncoder``) runs as its parts, which round otherwise; where
+    they compute something else, a warning says so.
+
+    Not seen are a softmax over a list of edges, as of graphs, and what is computed outside of PyTorch, as in
+    NumPy; rows over a single key may not be.
 
     Examples
     --------
@@ -89,17 +101,9 @@ def record(
     with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
     if not (log.passes or log.unmeasured):
-        raise ValueError(f"no attention of {type(model).__name__} was recorded: {why_nothing(watch)}")
-
-
-def why_nothing(watch: Watch) -> str:
-    """The reason why a watch has seen no attention, for an error."""
-    if watch.missed_a_thread:
-        return "the model ran in another thread than the one that records, which sees no other"
-    return (
-        "the model did not run in the block, or it has none that is a softmax over products of queries and "
-        "keys"
-    )
+        raise ValueError(
+            f"no attention of {type(model).__name__} was recorded: {why_nothing(watch, 'block')}"
+        )
 
 
 def _check(model: Any) -> None:
@@ -114,6 +118,6 @@ def _check(model: Any) -> None:
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if isinstance(implementation, str) and "flash" in implementation:
         raise NotImplementedError(
-            f"{type(model).__name__} has attn_implementation={implementation!r}, a kernel that nobody sees "
-            'into: model.set_attn_implementation("sdpa") computes alike'
+            f"{type(model).__name__} has attn_implementation={implementation!r}, a closed kernel: "
+            'model.set_attn_implementation("sdpa") computes alike'
         )

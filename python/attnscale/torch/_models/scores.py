@@ -115,8 +115,8 @@ def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
     channels = scores.kin | of_parameters(
         _kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns)
     )
-    for axis in (each for i, each in enumerate(axes) if i != dim):
-        rest = groups.rows if marks(axis, scores.rows) else groups.heads
+    for place, axis in ((i, each) for i, each in enumerate(axes) if i != dim):
+        is_of_rows = marks(axis, scores.rows)
         for piece in axis:
             if scores.rows in piece.kin and not piece.kin & scores.kin:
                 groups.rows.append(piece)
@@ -124,8 +124,12 @@ def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
                 groups.heads.append(piece)
             elif piece.is_spread or piece.kin & scores.batch or scores.columns in piece.kin:
                 groups.batch.append(piece)
+            elif is_of_rows:
+                groups.rows.append(piece)
+            elif place == 0 and not of_parameters(piece.kin) and len(axes) > 3:
+                groups.batch.append(piece)
             else:
-                rest.append(piece)
+                groups.heads.append(piece)
     return groups
 
 

@@ -29,6 +29,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, torch.Tensor]] = {}
+        #: Whether a call was added, with or without rows that count.
+        self.has_calls = False
 
     def add(
         self,
@@ -42,6 +44,9 @@ class Tally:
         Rows that are not `real`, shape (batch, rows), do not count.
         """
         seen = rows["n_visible"] > 0
+        self.has_calls = True
+        if not seen.numel():  # a text of padding alone, which has no largest score
+            return
         if real is not None:
             seen &= real[:, None]
         found = {_COUNT: seen.sum(dim=(0, 2))}

@@ -45,6 +45,7 @@ from .scores import (
     Outer,
     Part,
     Scores,
+    Step,
     Totals,
     Weights,
 )
@@ -241,7 +242,7 @@ class Following:
             fits = [i for i, x in enumerate(op.given) if _broadcasts(x.shape, shape)]
             order = sorted(
                 fits,
-                key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()),
+                key=lambda i: (_rank(op.notes[i].what), -op.given[i].numel()),
             )
             is_joint = (
                 op.name in _FACTORS or op.name in _SUMS or op.name in ("where", "masked_fill", "maximum")
@@ -274,7 +275,7 @@ class Following:
         if op.name in _LIMITS:
             return scores
         if sum(isinstance(each.what, Scores) for each in op.notes) > 1:
-            return _both(op)
+            return _both(op, scores, axes)
         return _STEPS.get(op.name, _unknown_step)(scores, op, place, axes)
 
     # ---- products
@@ -499,13 +500,49 @@ def _changed(weights: Weights, op: Operation, place: int) -> Weights | None:
     return weights
 
 
-def _both(op: Operation) -> Scores:
+def _rank(what: Any) -> int:
+    """The place among operands of the one whose axes a result has: products of queries and keys come first."""
+    if isinstance(what, Scores):
+        return 0 if what.has_keys else 1
+    return 1 if isinstance(what, Weights) else 2
+
+
+def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
     """The sum of several products, which hides the keys that one of them hides."""
-    several = [each.what for each in op.notes if isinstance(each.what, Scores)]
-    several.sort(key=lambda each: not each.has_keys)
-    kept = ("add", "hide", "sink", "mul")
-    parts = [each.mixed("its scores are a sum of several products", kept) for each in dict.fromkeys(several)]
-    return replace(parts[0], steps=tuple(itertools.chain(*(part.steps for part in parts))))
+    why, kept = "its scores are a sum of several products", ("add", "hide", "sink", "mul")
+    found = first.mixed(why, kept)
+    steps = _settled(found.steps)
+    for i, note in enumerate(op.notes):
+        if isinstance(what := note.what, Scores) and what is not first:
+            names = _names(note.axes, axes)
+            if not any(each.what is what for each in op.notes[:i]):
+                steps += (
+                    step._replace(
+                        axes=tuple(tuple(names.get(piece[:3], piece) for piece in x) for x in step.axes)
+                    )
+                    for step in _settled(what.mixed(why, kept).steps)
+                )
+    return replace(found, steps=tuple(steps))
+
+
+def _settled(steps: Sequence[Step]) -> list[Step]:
+    """Steps in which what was added has the factors that came behind it, which are left out."""
+    found, factor = [], 1.0
+    for step in reversed(steps):
+        if step.kind == "mul":
+            factor *= step.value
+        else:
+            found.append(step._replace(value=step.value * factor) if step.kind == "add" else step)
+    return found[::-1]
+
+
+def _names(axes: Axes, whole: Axes) -> dict[tuple[int, ...], Piece]:
+    """Pieces of axes by those in the same places of other axes."""
+    found: dict[tuple[int, ...], Piece] = {}
+    for one, other in zip(reversed(axes), reversed(whole), strict=False):
+        if [piece.size for piece in one] == [piece.size for piece in other]:
+            found.update((piece[:3], named) for piece, named in zip(one, other, strict=True))
+    return found
 
 
 def _number(x: Any) -> float | None:

@@ -229,6 +229,19 @@ def test_jagged_tensors_are_measured_or_listed_and_the_pass_goes_on(grad: bool) 
         np.testing.assert_allclose(found, wanted.detach(), rtol=0, atol=1e-5)
 
 
+def test_jagged_tensors_in_inference_mode_are_listed_and_the_pass_goes_on() -> None:
+    """There, a linear layer of a tensor of another type is left to that type."""
+    model, x = Beside(OfSeveralLengths), torch.randn(BATCH, N, WIDTH)
+    with torch.inference_mode():
+        texts, _ = texts_of(3, 5, 1)
+        plain = model(texts, x)
+        with at.torch.record(model) as log:
+            output = model(texts, x)
+    torch.testing.assert_close(output[0].values(), plain[0].values(), rtol=0, atol=1e-6)
+    assert log.modules == ("dense",)
+    assert "nested" in listed(log)["ragged"]
+
+
 def test_jagged_tensors_alone_are_no_error_of_a_type_that_nobody_knows() -> None:
     """A model that has nothing else is recorded, or told of in words."""
     model = OfSeveralLengths()

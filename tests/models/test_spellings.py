@@ -199,6 +199,27 @@ def test_rows_under_another_mode(kind: type[Spelling], mode: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+def test_a_part_keeps_every_bit_in_inference_mode() -> None:
+    """PyTorch folds a product with a parameter, whose views require gradients there, and no other."""
+
+    class FirstAlone(Spelling):
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.split(x)
+            return self.to_out(x[:, :1]), self.joined((q @ k.mT).softmax(-1) @ v)
+
+    torch.manual_seed(0)
+    module = FirstAlone().eval()
+    for width in (WIDTH, 96):
+        module.to_out, x = nn.Linear(width, 2 * width), torch.randn(2, 17, width)
+        module.to_q, module.to_k, module.to_v = (nn.Linear(width, WIDTH) for _ in range(3))
+        module.joined = lambda y: y.transpose(1, 2).flatten(-2)  # type: ignore[method-assign]
+        with torch.inference_mode():
+            plain = module(x)
+            with at.torch.record(module):
+                output = module(x)
+        assert all(torch.equal(one, other) for one, other in zip(output, plain, strict=True))
+
+
 ONE_PRODUCT = [kind for kind in ALL if kind.unmeasured == "no" and kind.has_law]
 
 

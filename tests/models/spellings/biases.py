@@ -118,6 +118,34 @@ class RelativeByGathering(Relative):
         return self.joined(self.keep(scores.softmax(-1)) @ v)
 
 
+class PlacesInFront(Relative):
+    """Products with a learned vector for each place come first in the sum."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        scores = torch.einsum("bhid,jd->bhij", q, self.relative)[..., : x.shape[1]] + q @ k.mT
+        return self.joined(self.keep((scores * SCALE).softmax(-1)) @ v)
+
+    def rows(self, n: int) -> Tensor:
+        return self.relative[:n].expand(n, n, -1)
+
+
+class MaskedInFrontOfPlaces(Relative):
+    """A mask is added to the first of two products, and each has a factor of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        q, k, v = self.split(x)
+        mask = torch.where(causal(n), 0.0, -10000.0)
+        scores = q @ k.mT * SCALE + mask
+        scores = scores + torch.einsum("bhid,ijd->bhij", q, self.rows(n)) * SCALE
+        return self.joined(self.keep(scores.softmax(-1)) @ v)
+
+    def right(self, x: Tensor) -> list[Right]:
+        (found,) = super().right(x)
+        return [Right(found.product, lambda y: hide(y, causal(x.shape[1])))]
+
+
 class RelativeOnAGrid(Spelling):
     """Rows and columns of an image have vectors of their own, added to a view of scores, as in MViT."""
 
@@ -187,6 +215,31 @@ class FromBefore(Spelling):
     def mixed(layer: Spelling, right: Right, x: Tensor) -> Tensor:
         joined = (right.weights() @ layer.four(layer.to_v, x)).transpose(1, 2).flatten(-2)
         return functional.linear(joined, layer.to_out.weight.double(), layer.to_out.bias.double())
+
+
+class MaskedFromBefore(FromBefore):
+    """Scores of the layer before are added before and after a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([self.Masked(), self.Masked()])
+
+    class Masked(Spelling):
+        def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+            q, k, v = self.split(x)
+            scores = q @ k.mT * SCALE
+            if before is not None:
+                scores = scores + before
+            scores = scores.masked_fill(~causal(x.shape[1]), -9e15)
+            return x + self.joined(self.keep(scores.softmax(-1)) @ v), scores
+
+    def right(self, x: Tensor) -> list[Right]:
+        found, before, x = [], torch.zeros(()), x.double()
+        for number, layer in enumerate(self.layers):
+            product = layer.right(x)[0].product + before
+            found.append(Right(product, lambda y: hide(y, causal(y.shape[-1])), module=f"layers.{number}"))
+            x, before = x + self.mixed(layer, found[-1], x), product
+        return found
 
 
 class Capped(Spelling):
@@ -409,6 +462,22 @@ class StepBehindACache(Spelling):
     def right(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> list[Right]:
         keys = torch.cat([cache[0].double(), self.four(self.to_k, x)], 2)
         return [Right(self.four(self.to_q, x) @ keys.mT * SCALE)]
+
+
+class BehindAnEmptyCache(StepBehindACache):
+    """A cache without tokens is split into heads, and joined in front and behind."""
+
+    def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (torch.randn(batch, n, WIDTH), (torch.zeros(batch, 0, WIDTH),) * 2), {}
+
+    def forward(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.split(x)
+        none = [y.reshape(len(x), 0, HEADS, HEAD_DIM).transpose(1, 2) for y in cache]
+        k, v = (torch.cat([old, new, old], dim=2) for old, new in zip(none, (k, v), strict=True))
+        return self.joined(self.keep((q @ k.mT * SCALE).softmax(-1)) @ v)
+
+    def right(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> list[Right]:
+        return Spelling.right(self, x)
 
 
 class IntoAStaticCache(StepBehindACache):

@@ -83,6 +83,8 @@ def resized(size: int, *axes: Axis) -> Axis:
 
 def regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Pieces in their order as axes of another shape; None where an axis is no whole number of them."""
+    if 0 in shape:  # nothing says which piece the axis without entries is
+        return None
     rest = [piece for axis in axes for piece in axis if piece.size != 1][::-1]
     found = []
     for size in shape:

@@ -44,7 +44,7 @@ from .operation import (
     resized_axes,
 )
 from .scores import Exponentials, LogWeights, Note, Outcome, Outer, Part, Scores, Totals, Weights
-from .steps import changed, stepped
+from .steps import changed, rank, stepped
 
 
 class Following:
@@ -171,10 +171,7 @@ class Following:
             order, axes = [0], op.first.axes
         else:
             fits = [i for i, x in enumerate(op.given) if broadcasts(x.shape, shape)]
-            order = sorted(
-                fits,
-                key=lambda i: (not isinstance(op.notes[i].what, (Scores, Weights)), -op.given[i].numel()),
-            )
+            order = sorted(fits, key=lambda i: (rank(op.notes[i].what), -op.given[i].numel()))
             is_joint = op.name in JOINT
             if not order or not (is_joint or any(op.given[i].shape == shape for i in order)):
                 return None

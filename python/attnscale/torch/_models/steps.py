@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
-from .axes import Axes
+from .axes import Axes, Piece
 from .operation import LIMITS, Operation, as_wide, operand
-from .scores import FAR, Scores, Weights
+from .scores import FAR, Scores, Step, Weights
 
 
 def stepped(op: Operation, place: int, axes: Axes) -> Scores:
@@ -20,7 +20,7 @@ def stepped(op: Operation, place: int, axes: Axes) -> Scores:
     if op.name in LIMITS:
         return scores
     if sum(isinstance(each.what, Scores) for each in op.notes) > 1:
-        return _both(op)
+        return _both(op, scores, axes)
     return _STEPS.get(op.name, _unknown_step)(scores, op, place, axes)
 
 
@@ -35,13 +35,48 @@ def changed(weights: Weights, op: Operation, place: int) -> Weights | None:
     return weights
 
 
-def _both(op: Operation) -> Scores:
+def rank(what: Any) -> int:
+    """The order in which a result takes the axes of its operands: those of queries and keys come first."""
+    if isinstance(what, Scores):
+        return 0 if what.has_keys else 1
+    return 1 if isinstance(what, Weights) else 2
+
+
+def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
     """The sum of several products, which hides the keys that one of them hides."""
-    several = [each.what for each in op.notes if isinstance(each.what, Scores)]
-    several.sort(key=lambda each: not each.has_keys)
-    kept = ("add", "hide", "sink", "mul")
-    parts = [each.mixed("its scores are a sum of several products", kept) for each in dict.fromkeys(several)]
-    return replace(parts[0], steps=tuple(itertools.chain(*(part.steps for part in parts))))
+    why, kept = "its scores are a sum of several products", ("add", "hide", "sink", "mul")
+    found = first.mixed(why, kept)
+    steps = _settled(found.steps)
+    others = {
+        id(each.what): each for each in op.notes if isinstance(each.what, Scores) and each.what is not first
+    }
+    for note in others.values():
+        what: Scores = note.what  # type: ignore[assignment]
+        names = _names(note.axes, axes)
+        for step in _settled(what.mixed(why, kept).steps):
+            renamed = tuple(tuple(names.get(piece[:3], piece) for piece in axis) for axis in step.axes)
+            steps.append(step._replace(axes=renamed))
+    return replace(found, steps=tuple(steps))
+
+
+def _settled(steps: Sequence[Step]) -> list[Step]:
+    """Steps in which what was added has the factors that came behind it, which are left out."""
+    found, factor = [], 1.0
+    for step in reversed(steps):
+        if step.kind == "mul":
+            factor *= step.value
+        else:
+            found.append(step._replace(value=step.value * factor) if step.kind == "add" else step)
+    return found[::-1]
+
+
+def _names(axes: Axes, whole: Axes) -> dict[tuple[int, ...], Piece]:
+    """Pieces of axes by those in the same places of other axes."""
+    found: dict[tuple[int, ...], Piece] = {}
+    for one, other in zip(reversed(axes), reversed(whole), strict=False):
+        if [piece.size for piece in one] == [piece.size for piece in other]:
+            found.update((piece[:3], named) for piece, named in zip(one, other, strict=True))
+    return found
 
 
 def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:

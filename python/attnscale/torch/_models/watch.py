@@ -418,7 +418,7 @@ class _Operators(TorchDispatchMode):
         kwargs, one = kwargs or {}, self._one
         if one.is_paused or not is_operator(function) or is_computed_again():
             return function(*args, **kwargs)
-        if is_whole_operator(function):
+        if is_whole_operator(function) and not any(map(_is_of_another_type, tree_leaves((args, kwargs)))):
             with self:
                 return run_parts(function, args, kwargs)
         name, _, _, hides = known(function)
@@ -453,9 +453,14 @@ def _why_unread(x: Tensor) -> str:
         return "its tensors are nested, with rows of several lengths"
     if x.device.type == "meta":
         return "its tensors have no numbers, as they are on the meta device"
-    if is_wrapped(x) or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+    if is_wrapped(x) or _is_of_another_type(x):
         return f"its tensors are of the type {type(x).__name__}"
     return ""
+
+
+def _is_of_another_type(x: Any) -> bool:
+    """Whether a tensor computes operators in a way of its own."""
+    return isinstance(x, Tensor) and type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _seen_keys(found: Reading) -> Tensor | None:

@@ -205,10 +205,9 @@ def of_flex(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
     return Reading("flex_attention", measured, product, key_of_heads(wide[0], query.shape[1]), channels)
 
 
-def of_weights(weights: Weights) -> Reading:
-    """Weights that the model computed by a softmax over its own scores."""
-    scores, dim = weights.scores, weights.dim
-    numbers, axes = weights.numbers, weights.axes
+def of_weights(weights: Weights, numbers: Tensor) -> Reading:
+    """Weights that the model computed by a softmax over the numbers of its own scores."""
+    scores, dim, axes = weights.scores, weights.dim, weights.axes
     sink = next((step for step in scores.steps if step.kind == "sink"), None)
     logits = numbers[..., :0]
     if sink is not None and dim == numbers.ndim - 1:

@@ -326,31 +326,28 @@ class _Pass:
         """Show a call of attention, or say why it cannot be measured."""
         if self.place is None:
             return
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         with torch.no_grad(), _unwatched():
-            x = next(
-                (
-                    each
-                    for each in tree_leaves((args, kwargs))
-                    if isinstance(each, Tensor) and _why_unread(each)
-                ),
-                None,
-            )
-            if x is not None:
-                self.watch.lose(self.place, _why_unread(x))
+            if why := next(filter(None, map(_why_unread, tensors)), ""):
+                self.watch.lose(self.place, why)
                 return
-            self.watch.show(self, read(*args, **kwargs))
+            other = next(filter(_is_of_another_type, tensors), None)
+            try:
+                found = read(*args, **kwargs)
+                if other is not None:
+                    found.measured.query.sum().item()  # whether its numbers can be read
+            except Exception:
+                if other is None:
+                    raise
+                self.watch.lose(self.place, f"its tensors are of the type {type(other).__name__}")
+                return
+            self.watch.show(self, found)
 
     def see_used(self) -> None:
         """Show weights that have multiplied values."""
         used, self.following.used = self.following.used, []
         for weights in used:
-            if self.place is None:
-                return
-            with torch.no_grad(), _unwatched():
-                if why := _why_unread(weights.numbers):
-                    self.watch.lose(self.place, why)
-                else:
-                    self.watch.show(self, of_weights(weights))
+            self.see(of_weights, weights, numbers=weights.numbers)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -453,7 +450,7 @@ def _why_unread(x: Tensor) -> str:
         return "its tensors are nested, with rows of several lengths"
     if x.device.type == "meta":
         return "its tensors have no numbers, as they are on the meta device"
-    if is_wrapped(x) or _is_of_another_type(x):
+    if is_wrapped(x):
         return f"its tensors are of the type {type(x).__name__}"
     return ""
 

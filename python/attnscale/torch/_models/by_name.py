@@ -41,7 +41,7 @@ class LoggedCall(NamedTuple):
     key_of : tuple of int
         The key head of each head.
     axes : {"batch, heads, queries", "unknown"}
-        What the axes of its rows count. Unknown: texts and heads cannot be told apart, and are all in the
+        What the axes of its rows count. Unknown: texts and heads cannot be told apart, and all are in the
         first.
     """
 

@@ -328,7 +328,7 @@ def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[
         )
         there = some_of([f"{name} ({each})" for name, each in log.kinds.items()])
         lost = "".join(f"; seen, not measured: {each}" for each in unmeasured_of(log.unmeasured))
-        rule = "no call of attention that was measured is of it, there is"
+        rule = "no call of attention is of it, there is"
         raise InputError(f"{' and '.join(given)}: {rule} {there}{lost}") from None
 
 

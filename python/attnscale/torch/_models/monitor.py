@@ -19,8 +19,9 @@ from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import counted, to_csv
 from .by_name import by_reason, layer_numbers
 from .calls import Call
+from .record import why_nothing
 from .tally import Alarm, Limits, Tally, told
-from .watch import Watch, why_nothing
+from .watch import Watch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

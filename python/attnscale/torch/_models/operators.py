@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .axes import (
+    UNKNOWN,
     Axes,
     Axis,
     fresh,
@@ -75,8 +76,10 @@ class Following:
         if x.is_nested:
             return Note(())
         is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
-        kin = frozenset((new_parameter(),)) if is_parameter else None
-        return self._mark(x, Note(fresh(x.shape, kin), None, is_parameter))
+        axes = fresh(x.shape, frozenset((new_parameter(),)) if is_parameter else None)
+        if x.ndim == 4 and not is_parameter:  # the second axis may be one of texts or of heads
+            axes = (axes[0], marked(axes[1], UNKNOWN), *axes[2:])
+        return self._mark(x, Note(axes, None, is_parameter))
 
     def _mark(self, x: Tensor, note: Note) -> Note:
         key, notes = id(x), self._notes

@@ -14,7 +14,7 @@ from ..._checks import boolean, shown
 from ..._results import statistic_names
 from ...laws import Law
 from .log import AttentionLog
-from .watch import Watch, why_nothing
+from .watch import Watch
 
 
 @contextmanager
@@ -104,6 +104,16 @@ def record(
         raise ValueError(
             f"no attention of {type(model).__name__} was recorded: {why_nothing(watch, 'block')}"
         )
+
+
+def why_nothing(watch: Watch, block: str) -> str:
+    """The reason why a watch has seen no attention in a block or step, for an error."""
+    if watch.missed_a_thread:
+        return "the model ran in another thread than the one that records, which sees no other"
+    return (
+        f"the model did not run in the {block}, or it has none that is a softmax over products of queries "
+        "and keys"
+    )
 
 
 def _check(model: Any) -> None:

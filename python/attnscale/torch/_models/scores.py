@@ -105,8 +105,7 @@ class Groups(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether batch and heads are told apart."""
-        unsure = [piece for piece in self.batch if UNKNOWN in piece.kin and piece.size > 1]
-        return bool(self.heads) or len(unsure) < 2
+        return bool(self.heads) or not any(UNKNOWN in piece.kin for piece in self.batch)
 
 
 def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:

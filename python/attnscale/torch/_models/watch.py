@@ -241,16 +241,6 @@ class Watch:
             return compute()
 
 
-def why_nothing(watch: Watch, block: str) -> str:
-    """The reason why a watch has seen no attention in a block or step, for an error."""
-    if watch.missed_a_thread:
-        return "the model ran in another thread than the one that records, which sees no other"
-    return (
-        f"the model did not run in the {block}, or it has none that is a softmax over products of queries "
-        "and keys"
-    )
-
-
 class _Pass:
     """One pass of a model in one thread: the modules that run, and notes of the tensors that they made."""
 

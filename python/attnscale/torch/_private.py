@@ -127,11 +127,15 @@ def is_whole_operator(function: Any) -> bool:
 
 
 def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of an operator by its own kernel, which calls others; a decomposition may round otherwise."""
+    """The result of an operator by its own kernel, which calls others; a decomposition may round otherwise.
+
+    Views of parameters require gradients in inference mode, by which a product is folded or not. So they do inside of
+    the operator, but for one that PyTorch makes a view itself.
+    """
     key = torch._C.DispatchKey.ADInplaceOrView
+    is_view = torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
     before = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    # Views of parameters require gradients where no mode is asked, by which a product is folded or not.
-    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, before and is_view)
     try:
         return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
     finally:

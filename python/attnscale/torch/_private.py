@@ -127,15 +127,8 @@ def is_whole_operator(function: Any) -> bool:
 
 
 def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator by its own kernel, which calls others; a decomposition may round otherwise."""
-    key = torch._C.DispatchKey.ADInplaceOrView
-    before = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    # Views of parameters require gradients where no mode is asked, by which a product is folded or not.
-    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
-    try:
-        return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, before)
+    """Run an operator by its own kernel, which calls others; a decomposition in Python may round otherwise."""
+    return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_wrapped(x: torch.Tensor) -> bool:

@@ -88,7 +88,7 @@ def context_of(
     """The context of a call from the modules around it, of which the `stack` has the outermost first.
 
     `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from what they
-    are made of. Where no module was given a mask of padding, keys that no row of a text may see are padding:
+    are made of. Where no module was given a mask of these rows, keys that no row of a text may see are padding:
     `seen` gives True at keys that one sees, (batch, n_keys), or None.
     """
     extent = _Extent(*rows)
@@ -96,7 +96,7 @@ def context_of(
     place = _place_of_memory(given, extent, is_projected)
     if place is None:
         mask = _padding(given, extent, is_cross=False)
-        if mask is None and extent.n_queries == extent.n_keys and not any(map(_masks_given, given)):
+        if mask is None and extent.n_queries == extent.n_keys:
             mask = seen()
         documents = _documents(given, extent, mask)
     else:  # The mask of the module itself is that of the keys, which are of another text.
@@ -188,11 +188,6 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
         elif not any(isinstance(arguments[x], Tensor) for x in of_masks if not x.startswith(_OF_MEMORY)):
             return None
     return None
-
-
-def _masks_given(arguments: Mapping[str, Any]) -> bool:
-    """Whether a module was given a mask of texts."""
-    return any(isinstance(arguments.get(name), Tensor) and arguments[name].ndim == 2 for name in _MASKS)
 
 
 def _name_of_mask(arguments: Mapping[str, Any], is_decoder: bool) -> str | None:

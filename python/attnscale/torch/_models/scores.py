@@ -111,15 +111,13 @@ class Groups(NamedTuple):
 def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
     """Pieces of the axes around that of the softmax; heads were split from what the channels are of."""
     groups = Groups([], [], [], list(axes[dim]))
-    channels = scores.kin | of_parameters(
-        _kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns)
-    )
+    of_layers = of_parameters(_kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns))
     for place, axis in ((i, each) for i, each in enumerate(axes) if i != dim):
         is_of_rows = marks(axis, scores.rows)
         for piece in axis:
             if scores.rows in piece.kin and not piece.kin & scores.kin:
                 groups.rows.append(piece)
-            elif piece.kin & channels:
+            elif piece.kin & scores.kin or (piece.kin & of_layers and kin_of((piece,)) <= of_layers):
                 groups.heads.append(piece)
             elif piece.is_spread or piece.kin & scores.batch or scores.columns in piece.kin:
                 groups.batch.append(piece)

@@ -127,7 +127,7 @@ def is_whole_operator(function: Any) -> bool:
 
 
 def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator by its own kernel, which calls others; a decomposition in Python may round otherwise."""
+    """Run an operator by its own kernel, which calls others; Python's decomposition may round otherwise."""
     return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 

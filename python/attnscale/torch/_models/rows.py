@@ -88,8 +88,8 @@ def context_of(
     """The context of a call from the modules around it, of which the `stack` has the outermost first.
 
     `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from what they
-    are made of. Where no module was given a mask of these rows, keys that no row of a text may see are padding:
-    `seen` gives True at keys that one sees, (batch, n_keys), or None.
+    are made of. Where no module was given a mask of these rows, keys that no row of a text may see are
+    padding: `seen` gives True at keys that one sees, (batch, n_keys), or None.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]

@@ -55,7 +55,7 @@ class Following:
     somebody takes them out.
     """
 
-    def __init__(self, place: Callable[[], str]) -> None:
+    def __init__(self, place: Callable[[], str | None]) -> None:
         self._place = place
         self.used: list[Weights] = []
         self._notes: dict[int, tuple[weakref.ref[Tensor], Note]] = {}
@@ -76,6 +76,7 @@ class Following:
         if x.is_nested:
             return Note(())
         is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
+        is_parameter |= x._is_view() and isinstance(x._base, torch.nn.Parameter)  # as of a flat parameter
         axes = fresh(x.shape, frozenset((new_parameter(),)) if is_parameter else None)
         if x.ndim == 4 and not is_parameter:  # the second axis may be one of texts or of heads
             axes = (axes[0], marked(axes[1], UNKNOWN), *axes[2:])

@@ -137,7 +137,9 @@ def _kin_of_marked(axes: Axes, mark: int) -> frozenset[int]:
 class Outcome:
     """Where weights were made, and whether they multiplied values since; if not, the reason."""
 
-    def __init__(self, place: str, why: str = "its weights multiply no values that PyTorch computes") -> None:
+    def __init__(
+        self, place: str | None, why: str = "its weights multiply no values that PyTorch computes"
+    ) -> None:
         self.place, self.why, self.is_used = place, why, False
 
 

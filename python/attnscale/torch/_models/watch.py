@@ -110,7 +110,7 @@ class Watch:
 
     def close(self) -> None:
         """Leave the model alone."""
-        for one in self._passes.values():
+        for one in list(self._passes.values()):
             one.close()
         self._passes.clear()
         self._open.close()
@@ -234,9 +234,7 @@ class Watch:
         """Show a call with these options, and compute it."""
         for each in watching.watchers:
             one = each._passes[threading.get_ident()]
-            with _unwatched(), torch.no_grad():
-                found = of_own(one.following.note, query, key, options)
-                each.show(one, found)
+            one.see(partial(of_own, one.following.note), query, key, options)
         with _unwatched():
             return compute()
 
@@ -247,7 +245,8 @@ class _Pass:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.running: list[Running] = []
-        self.following = Following(lambda: self.place or "")
+        self.following = Following(lambda: self.place)
+        self._failed: set[str | None] = set()  # modules in which an operator could not be followed
         self.is_paused = False
         self._open, self._modes, self._thread = ExitStack(), ExitStack(), 0
         self._suspended_by: torch.nn.Module | None = None
@@ -326,12 +325,27 @@ class _Pass:
                 found = read(*args, **kwargs)
                 if other is not None:
                     found.measured.query.sum().item()  # whether its numbers can be read
-            except Exception:
-                if other is None:
-                    raise
-                self.watch.lose(self.place, f"its tensors are of the type {type(other).__name__}")
+            except Exception as error:  # nobody's pass ends because it is watched
+                of_type = "" if other is None else f", as its tensors are of the type {type(other).__name__}"
+                self.watch.lose(
+                    self.place, f"it could not be read{of_type} ({type(error).__name__}: {error})"
+                )
                 return
             self.watch.show(self, found)
+
+    def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Note what an operator made, and show weights that it multiplied with values."""
+        try:
+            with DisableTorchFunction():
+                self.following.follow(function, args, kwargs, out)
+        except Exception as error:  # nobody's pass ends because it is watched
+            if self.place not in self._failed:
+                self._failed.add(self.place)
+                self.watch.lose(
+                    self.place, f"{function} could not be followed ({type(error).__name__}: {error})"
+                )
+        if self.following.used:
+            self.see_used()
 
     def see_used(self) -> None:
         """Show weights that have multiplied values."""
@@ -414,10 +428,7 @@ class _Operators(TorchDispatchMode):
         if name in _FUSED:
             return self._fused(name, function, args, kwargs)
         out = function(*args, **kwargs)
-        with DisableTorchFunction():
-            one.following.follow(function, args, kwargs, out)
-        if one.following.used:
-            one.see_used()
+        one.follow(function, args, kwargs, out)
         return out
 
     def _fused(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:

@@ -58,7 +58,7 @@ def test_the_ranking_has_the_error_of_each_law(found: at.Calibration) -> None:
     assert [found.ranking[name] for name in SPELLED] == pytest.approx(errors.tolist())
     assert found.ranking[WINNER] == pytest.approx(0.280, abs=1e-3)
     assert found.ranking[OTHER] == pytest.approx(2.226, abs=1e-3)
-    assert f"times {WINNER}: it misses by 0.280 nat" in found.recommendation
+    assert f"use {WINNER}, one constant per head: it misses by 0.280 nat" in found.recommendation
     assert f"{WINNER} for 1" in found.recommendation
     assert [[found.laws[i].spelling for i in group] for group in found.groups] == [[x] for x in found.ranking]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules that attend several times, or whose steps are in several modules."""
+"""Modules that attend several times, whose steps are in several modules, or that have a memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import HEAD_DIM, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
+from .base import HEAD_DIM, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
+from .heads import Windows
 
 SCALE = HEAD_DIM**-0.5
 
@@ -160,3 +161,27 @@ class TopKeys(Spelling):
             return product.masked_fill(found.product < least, -torch.inf)
 
         return [Right(found.product, after)]
+
+
+class WindowsBehindMemory(Windows):
+    """Windows of learned tokens and those of the text, as Titans has them."""
+
+    sizes = SIZES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = nn.Parameter(torch.randn(16, WIDTH))
+
+    def with_memory(self, x: Tensor) -> Tensor:
+        memory = self.memory[: x.shape[1]].expand(len(x), -1, -1)
+        return torch.cat([memory, x], 1).reshape(len(x) * 2, -1, WIDTH)
+
+    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
+        return {"b": batch, "w": 2, "i": n}
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(self.with_memory(x))
+        return self.joined(self.keep((q @ k.mT * SCALE).softmax(-1)) @ v)
+
+    def right(self, x: Tensor) -> list[Right]:
+        return Spelling.right(self, self.with_memory(x))

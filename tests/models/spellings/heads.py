@@ -474,30 +474,6 @@ class Windows(Spelling):
         return None
 
 
-class WindowsBehindMemory(Windows):
-    """Windows of learned tokens and those of the text, as Titans has them."""
-
-    sizes = SIZES
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.memory = nn.Parameter(torch.randn(16, WIDTH))
-
-    def with_memory(self, x: Tensor) -> Tensor:
-        memory = self.memory[: x.shape[1]].expand(len(x), -1, -1)
-        return torch.cat([memory, x], 1).reshape(len(x) * 2, -1, WIDTH)
-
-    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
-        return {"b": batch, "w": 2, "i": n}
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.split(self.with_memory(x))
-        return self.joined(self.keep((q @ k.mT * SCALE).softmax(-1)) @ v)
-
-    def right(self, x: Tensor) -> list[Right]:
-        return Spelling.right(self, self.with_memory(x))
-
-
 class WindowsOfHeads(Windows):
     """Texts and heads folded into one axis, windows behind it, as local-attention has it."""
 

@@ -183,7 +183,7 @@ def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _load_torch(path: Path) -> Any:
-    """What ``torch.save`` wrote. Only tensors are read, and no code is run."""
+    """The content of a file of ``torch.save``. Only tensors are read, and no code is run."""
     try:
         import torch
     except ImportError:

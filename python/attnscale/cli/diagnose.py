@@ -179,7 +179,7 @@ def _at_length(
 
 
 def measured_of(log: AttentionLog, laws: Mapping[str, Law], *, by_head: bool = False) -> Measured:
-    """What the last pass of a log says, recorded under all laws but the standard one."""
+    """Numbers of the last pass of a log, recorded under all laws but the standard one."""
     others = {name for name, law in laws.items() if law != read_law("standard")}
     named = {name: f"entropy under {name}" if name in others else "entropy" for name in laws}
     rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]

@@ -167,7 +167,7 @@ def _stand_in(kind: Any, own: Any) -> type[Module]:
 
 
 def _unwatched(kind: Any, module: Any, given: dict[str, Any]) -> Any:
-    """What the fused operator returns, without hooks and modes; None where PyTorch does not take it."""
+    """The result of the fused operator, without hooks and modes; None where PyTorch does not take it."""
     own: Any = type(module)
     stand_in = object.__new__(_stand_in(kind, own))
     stand_in.__dict__ = module.__dict__

@@ -173,7 +173,7 @@ class Monitor(Tabled):
 
     def end(self, number: int) -> None:
         """Keep what was recorded as the step of this number, and call out the heads that passed a limit."""
-        # What cannot be measured is known when the watch closes, which names weights that multiplied nothing.
+        # The watch names weights that multiplied nothing when it closes.
         self._watch.close()
         found = self._tally.result()
         why = "" if found else self._why_nothing()

@@ -29,7 +29,7 @@ def guessed(op: Operation) -> Note:
             break
     what = first.what
     if isinstance(what, Scores) and any(marks(axis, what.columns) for axis in axes):
-        what = what.mixed(f"its scores come from the operator {op.name}")
+        what = what.mixed()
     else:
         what = None
     return Note(tuple(axes), what, all(each.is_parameter for each in op.notes))
@@ -62,9 +62,7 @@ def _unsqueeze(op: Operation) -> Note:
 
 def _expand(op: Operation) -> Note:
     more = op.out.ndim - op.given[0].ndim
-    axes = [
-        (),
-    ] * more + list(op.first.axes)
+    axes = [*((),) * more, *op.first.axes]
     sizes = [1] * more + list(op.given[0].shape)
     for i, (n, m) in enumerate(zip(op.out.shape, sizes, strict=True)):
         if n != m:
@@ -192,7 +190,7 @@ def _convolution(op: Operation) -> Note:
     if isinstance(source.what, Weights):
         note.what = source.what
     elif isinstance(source.what, Scores):
-        note.what = source.what.mixed("heads of its scores are mixed")
+        note.what = source.what.mixed()
     return note
 
 

@@ -42,7 +42,7 @@ _OF_OTHERS = re.compile(r"attn|attention|(^|_)mha|sdpa")
 
 
 def attends_inside(function: Any) -> str:
-    """What an operator is that computes attention of whose rows nothing comes out; "" of any other."""
+    """The name of an operator that computes attention of whose rows nothing comes out; "" of any other."""
     schema = function._schema.name
     namespace, _, name = schema.partition("::")
     if namespace in ("aten", "attnscale"):

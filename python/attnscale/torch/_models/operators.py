@@ -113,7 +113,7 @@ class Following:
             note = self.elementwise(operation) if made is None else made(self, operation)
         if note is None or len(note.axes) != out.ndim:
             note = guessed(operation)
-        elif note is notes[0] or any(note is each for each in notes):
+        elif any(note is each for each in notes):
             note = note.like(note.axes)
         if is_view:
             note.base = notes[0].base or weakref.ref(given[0])
@@ -162,9 +162,9 @@ class Following:
                 if same is not None:
                     places.remove(same)
                     axes[i] = note.axes[same] if x.shape[same] == size else resized(size, note.axes[same])
-            old.axes, old.what = tuple(axes), note.what.mixed("its scores were put together from parts")
+            old.axes, old.what = tuple(axes), note.what.mixed()
         elif isinstance(old.what, Scores):
-            old.what = old.what.mixed("a part of its scores was taken or replaced")
+            old.what = old.what.mixed()
 
     # ---- results that have the axes of their operands
 
@@ -176,8 +176,7 @@ class Following:
         else:
             fits = [i for i, x in enumerate(op.given) if broadcasts(x.shape, shape)]
             order = sorted(fits, key=lambda i: (rank(op.notes[i].what), -op.given[i].numel()))
-            is_joint = op.name in JOINT
-            if not order or not (is_joint or any(op.given[i].shape == shape for i in order)):
+            if not order or not (op.name in JOINT or any(op.given[i].shape == shape for i in order)):
                 return None
             axes = joint_axes(op, order)
         what = op.notes[order[0]].what
@@ -225,14 +224,14 @@ class Following:
                 is_apart = not (marks(axis, what.columns) or marks(axis, what.rows))
                 is_mixed = is_apart and (what.counted_by(left) or not what.counted_by(note.axes))
                 if is_mixed or other.is_parameter:
-                    return Note(left, what.mixed("heads of its scores are mixed") if is_mixed else None)
+                    return Note(left, what.mixed() if is_mixed else None)
         sides = ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
         if any(note.is_parameter and not _is_in_heads(batch_of, axis) for note, batch_of, axis in sides):
             asking = ((batch_a, rows, summed), (batch_b, columns, other_summed))
             if not any(_is_in_heads((*batch_of, own), axis) for batch_of, own, axis in asking):
                 return Note(left)
             scores, kept = _scores_of(a, b, batch, (rows, summed), (columns, other_summed))
-            mixed = scores.mixed("its scores are products with parameters")
+            mixed = scores.mixed()
             return Note(kept, replace(mixed, has_keys=False))
         scores, kept = _scores_of(a, b, batch, (rows, summed), (columns, other_summed))
         return Note(kept, scores if alpha == 1 else scores.then("mul", float(alpha)))
@@ -277,7 +276,7 @@ def _left_of(name: str, note: Note, is_whole: bool) -> Scores | Weights | None:
     if isinstance(note.what, Weights) and is_whole:
         return note.what
     if isinstance(note.what, Scores) and name in ("topk", "sort"):
-        return note.what.mixed("the largest of its scores were chosen")
+        return note.what.mixed()
     return None
 
 
@@ -354,7 +353,7 @@ def _baddbmm(self: Following, op: Operation) -> Note:
     note, beta = _bmm(self, op, op.kwargs.get("alpha", 1)), op.kwargs.get("beta", 1)
     if isinstance(note.what, Scores) and beta:
         if isinstance(op.first.what, Scores):
-            note.what = note.what.mixed("its scores are a sum of several products")
+            note.what = note.what.mixed()
         else:
             note.what = note.what.then("add", as_wide(op.given[0], op.out.ndim) * beta, note.axes)
     return note
@@ -370,7 +369,7 @@ def _distance(self: Following, op: Operation) -> Note:
         (op.notes[0].axes, (*op.notes[1].axes[:-2], op.notes[1].axes[-1], op.notes[1].axes[-2])),
     )
     if isinstance(note.what, Scores):
-        note.what = note.what.mixed("its scores are distances")
+        note.what = note.what.mixed()
     return note
 
 
@@ -390,7 +389,7 @@ def _reduced(self: Following, op: Operation) -> Note | None:
     elif isinstance(what, Scores) and all(
         any(marks(axis, mark) for axis in axes) for mark in (what.columns, what.rows)
     ):
-        note.what = what.mixed("heads of its scores are mixed")
+        note.what = what.mixed()
     return note
 
 
@@ -470,29 +469,26 @@ def _exp(self: Following, op: Operation) -> Note:
     return Note(note.axes, Exponentials(note.what, numbers.detach(), note.axes))
 
 
+def _totals(op: Operation, kind: type[Exponentials] | type[Scores]) -> int | None:
+    """The axis along which the second operand is the total of the first; None where it is no total of it."""
+    whole, totals = op.first.what, op.notes[-1].what
+    is_total = len(op.notes) == 2 and isinstance(totals, Totals) and totals.of is whole
+    return totals.dim if is_total and isinstance(totals, Totals) and isinstance(whole, kind) else None
+
+
 def _div(self: Following, op: Operation) -> Note | None:
     """Exponentials over their sum, which are weights; else elementwise."""
-    whole, totals = op.first.what, op.notes[-1].what
-    if (
-        len(op.notes) == 2
-        and isinstance(totals, Totals)
-        and totals.of is whole
-        and isinstance(whole, Exponentials)
-    ):
-        return self.softmax(whole.scores, whole.numbers, whole.axes, totals.dim, op.out)
+    whole = op.first.what
+    if (dim := _totals(op, Exponentials)) is not None and isinstance(whole, Exponentials):
+        return self.softmax(whole.scores, whole.numbers, whole.axes, dim, op.out)
     return self.elementwise(op)
 
 
 def _sub(self: Following, op: Operation) -> Note | None:
     """Scores less their log-sum-exp, which are logarithms of weights; else elementwise."""
-    scores, totals = op.first.what, op.notes[-1].what
-    if (
-        len(op.notes) == 2
-        and isinstance(totals, Totals)
-        and totals.of is scores
-        and isinstance(scores, Scores)
-    ):
-        return self.softmax(scores, op.given[0], op.first.axes, totals.dim, op.out, is_log=True)
+    scores = op.first.what
+    if (dim := _totals(op, Scores)) is not None and isinstance(scores, Scores):
+        return self.softmax(scores, op.given[0], op.first.axes, dim, op.out, is_log=True)
     return self.elementwise(op)
 
 

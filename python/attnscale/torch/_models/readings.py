@@ -90,12 +90,11 @@ def _of_text(text: int, option: Any) -> Any:
 def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
     """The key head of each head: models repeat what grouped queries share before they attend."""
     there, n_keys = key.shape[1:3]
+    if not there:
+        return ()
     some = key[0, :, [0, n_keys // 2, -1]] if n_keys else key[0]
     same = (some[:, None] == some).flatten(2).all(-1) & some.flatten(1).any(1)
-    first = [
-        int((row | (at == torch.arange(there, device=row.device))).int().argmax())
-        for at, row in enumerate(same)
-    ]
+    first: list[int] = same.fill_diagonal_(True).int().argmax(1).tolist()
     sizes = {first.count(each) for each in first}
     if len(sizes) > 1:  # equal by chance
         first = list(range(there))
@@ -119,12 +118,12 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
         "enable_gqa": bool(given.get("enable_gqa", False)),
     }
     product = _in_heads(Product(lead.of(query), lead.of(key), options), axes, channels)
-    options, added = _hidden_by_sum(product)
-    product = product._replace(options=with_causal(_recorded(options)))
+    shaped, added = _hidden_by_sum(product)
+    product = product._replace(options=with_causal(_recorded(shaped)))
     key_of = key_of_heads(product.key, product.query.shape[1])
     rows = tuple(piece for piece in axes[-2] if not piece.kin & channels)
     asks = _asks_learned(rows, notes(given["key"]).axes[-2])
-    mask = options["attn_mask"]
+    mask = shaped["attn_mask"]
     shown = None if mask is None else partial(_shown, mask)
     return Reading(
         "scaled_dot_product_attention", product, product, key_of, channels, shown, asks, lead.is_known, added
@@ -156,15 +155,15 @@ def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product
     return Product(query, key, {**options, "attn_mask": mask, "enable_gqa": True})
 
 
-def _hidden_by_sum(product: Product) -> tuple[dict[str, Any], bool]:
+def _hidden_by_sum(product: Product) -> tuple[Mapping[str, Any], bool]:
     """Options in which a key is hidden to whose score such a low number was added that no weight is left."""
     query, key, options = product
     mask = options["attn_mask"]
     if mask is None or mask.dtype == torch.bool or not query.numel() or not key.numel():
-        return {**options}, False
+        return options, False
     far = (mask <= FAR) & shows(mask)
     if not bool(far.any()):
-        return {**options}, False
+        return options, False
     longest = [float(torch.linalg.vector_norm(x.double(), dim=-1).max()) for x in (query, key)]
     reach = 2 * abs(options["scale"]) * longest[0] * longest[1] - math.log(torch.finfo(mask.dtype).eps)
     hidden = far & (mask < mask.amax(-1, keepdim=True) - reach)

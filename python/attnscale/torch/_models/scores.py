@@ -42,19 +42,16 @@ class Scores:
     summed: Axis
     kin: frozenset[int]  # kin of the axis that was summed: of channels
     steps: tuple[Step, ...] = ()
-    why: str = ""  # they are more than one product
-    has_keys: bool = (
-        True  # whether they are products of queries and keys, and not of queries and parameters alone
-    )
+    has_keys: bool = True  # whether the keys are none of parameters alone
 
     def then(self, kind: str, value: Any = None, axes: Axes = (), filled: float = -torch.inf) -> Scores:
         """The scores after one more step."""
         return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))
 
-    def mixed(self, why: str, kept: tuple[str, ...] = ()) -> Scores:
+    def mixed(self, *kept: str) -> Scores:
         """The scores after a step behind which they are no known product; steps of some kinds are kept."""
         steps = tuple(step for step in self.steps if step.kind in kept and not _is_tensor_factor(step))
-        return replace(self, query=None, key=None, steps=steps, why=self.why or why)
+        return replace(self, query=None, key=None, steps=steps)
 
     def counted_by(self, axes: Axes) -> bool:
         """Whether an axis is that of the keys; none is where there is a single one."""
@@ -219,7 +216,7 @@ class Note:
         note, what = self.like(axes), self.what
         if isinstance(what, Scores):
             is_lost = what.counted_by(self.axes) and not what.counted_by(axes)
-            note.what = None if is_lost else what.mixed("a part of its scores was taken or replaced")
+            note.what = None if is_lost else what.mixed()
         elif isinstance(what, Weights) and not any(marks(axis, what.mark) for axis in axes):
             note.what = replace(what, n_keys=1)
         return note

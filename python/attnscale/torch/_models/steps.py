@@ -44,8 +44,8 @@ def rank(what: Any) -> int:
 
 def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
     """The sum of several products, which hides the keys that one of them hides."""
-    why, kept = "its scores are a sum of several products", ("add", "hide", "sink", "mul")
-    found = first.mixed(why, kept)
+    kept = ("add", "hide", "sink", "mul")
+    found = first.mixed(*kept)
     steps = _settled(found.steps)
     others = {
         id(each.what): each for each in op.notes if isinstance(each.what, Scores) and each.what is not first
@@ -53,7 +53,7 @@ def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
     for note in others.values():
         what: Scores = note.what  # type: ignore[assignment]
         names = _names(note.axes, axes)
-        for step in _settled(what.mixed(why, kept).steps):
+        for step in _settled(what.mixed(*kept).steps):
             renamed = tuple(tuple(names.get(piece[:3], piece) for piece in axis) for axis in step.axes)
             steps.append(step._replace(axes=renamed))
     return replace(found, steps=tuple(steps))
@@ -87,7 +87,7 @@ def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
     if is_number and scores.is_product and scores.has("tanh") and any(_is_behind_cap(scores)):
         return _unknown_step(scores, op, place, axes)
     if not is_number and (value.shape[-1] > 1 or scores.has("add", "hide", "tanh")):
-        return scores.mixed("its scores have a factor for each key", ("add", "hide", "sink", "mul"))
+        return scores.mixed("add", "hide", "sink", "mul")
     return scores.then("mul", 1 / value if divides else value, axes)
 
 
@@ -131,7 +131,7 @@ def _capped(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
 
 
 def _unknown_step(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    return scores.mixed(f"its scores come from the operator {op.name}", ("sink",))
+    return scores.mixed("sink")
 
 
 _STEPS: dict[str, Callable[[Scores, Operation, int, Axes], Scores]] = {

@@ -62,7 +62,7 @@ struct attention_state_result {
   dense_array<Output> output;  ///< (..., heads, n_queries, value_dim)
   dense_array<T> lse;          ///< (..., heads, n_queries)
   dense_array<T> mean_score;   ///< (..., heads, n_queries)
-  /// What rounding to T took from lse and mean_score; without axes where that is not known.
+  /// The parts of lse and mean_score lost in rounding to T; without axes where they are not known.
   dense_array<double> lse_rest{}, mean_rest{};
 
   /// lse - mean_score, in nats, with what rounding took from both; 0 for a row without keys.

@@ -178,7 +178,7 @@ class AngleGap(NamedTuple):
 
 
 class AngleDifference(NamedTuple):
-    """What differs in the angles of two layers.
+    """The difference between the angles of two layers.
 
     Attributes
     ----------

@@ -103,7 +103,7 @@ def _scaled(row: Architecture, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Factors(NamedTuple):
-    """What llama.cpp multiplies cos and sin with, in parts.
+    """The factor on cos and sin in llama.cpp, in parts.
 
     Attributes
     ----------

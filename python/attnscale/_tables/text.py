@@ -43,6 +43,12 @@ def counted(number: int | str, noun: str, several: str = "") -> str:
     return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
 
 
+def some_of(names: Sequence[str], few: int = 4) -> str:
+    """The first few names of modules or cases, and how many more there are."""
+    shown = ", ".join(name or "the model" for name in names[:few])
+    return f"{shown} and {len(names) - few} more" if names[few:] else shown
+
+
 def grouped(rows: Iterable[Row], *by: str | Callable[[Row], Any]) -> dict[Any, list[Row]]:
     """Rows by what they have in a column, or in several, in the order in which that comes first.
 
@@ -60,6 +66,12 @@ def grouped(rows: Iterable[Row], *by: str | Callable[[Row], Any]) -> dict[Any, l
     for row in rows:
         found.setdefault(group(row), []).append(row)
     return found
+
+
+def by_reason(reasons: Mapping[str, str]) -> list[str]:
+    """Names with the same reason in one text, "a, b: reason", for each reason."""
+    found = grouped(reasons.items(), lambda each: each[1])
+    return [f"{some_of([name for name, _ in each])}: {why}" for why, each in found.items()]
 
 
 def number_cell(value: float, form: str = ".6g") -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from .. import audit
 from .._io import InputError, check_is_file, read_text
 from .._report.text import readable
+from .._tables.text import by_reason, some_of
 from ._options import add_option
 from ._output import bad_input
 
@@ -296,24 +297,10 @@ def check_lengths(lengths: Sequence[int] | None, most: int, what: str, option: s
         raise InputError(f"{option} must be at most {most}, {what}, got {max(lengths)}")
 
 
-def unmeasured_of(unmeasured: Mapping[str, str]) -> list[str]:
-    """Modules whose attention was seen and not measured, "a, b: reason", a line for each reason."""
-    from ..torch._models.by_name import by_reason
-
-    return by_reason(unmeasured)
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first few names of modules, and how many more there are."""
-    from ..torch._models.by_name import some_of
-
-    return some_of(names)
-
-
 def check_measured(log: AttentionLog, name: str) -> None:
     """Refuse a model in which attention was seen, and all of it could not be measured."""
     if not log.passes:
-        why = "; ".join(unmeasured_of(log.unmeasured))
+        why = "; ".join(by_reason(log.unmeasured))
         raise InputError(f"MODEL {name}: attention was seen, and none could be measured: {why}")
 
 
@@ -327,7 +314,7 @@ def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[
             modules
         )
         there = some_of([f"{name} ({each})" for name, each in log.kinds.items()])
-        lost = "".join(f"; seen, not measured: {each}" for each in unmeasured_of(log.unmeasured))
+        lost = "".join(f"; seen, not measured: {each}" for each in by_reason(log.unmeasured))
         rule = "no call of attention is of it, there is"
         raise InputError(f"{' and '.join(given)}: {rule} {there}{lost}") from None
 

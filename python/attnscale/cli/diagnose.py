@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .._io import InputError
 from .._tables.tabled import Unit, nats_per
-from .._tables.text import counted, to_text
+from .._tables.text import by_reason, counted, some_of, to_text
 from ..calibrate import rows_that_count
 from ..laws import Law
 from ._interrupt import finished
@@ -26,8 +26,6 @@ from ._model import (
     chosen_of,
     load,
     plan_of,
-    some_of,
-    unmeasured_of,
 )
 from ._options import add_option, add_outputs, add_unit, read_law, read_laws
 from ._output import Answer, Drawing, bad_input
@@ -137,7 +135,7 @@ def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
         notes.append(f"{left_out} of {rows} rows are padding, and no part of any number")
     if unknown := found.without_heads:
         notes.append(f"texts and heads cannot be told apart in {some_of(unknown)}: no number is of a head")
-    return notes + [f"seen, not measured: {each}" for each in unmeasured_of(found.unmeasured)]
+    return notes + [f"seen, not measured: {each}" for each in by_reason(found.unmeasured)]
 
 
 def _check_heads(options: argparse.Namespace, found: Measured) -> None:

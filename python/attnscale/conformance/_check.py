@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._checks import as_array, choose, number, shown
+from .._tables.text import grouped, some_of
 from ..attention import attention_statistics
 from ..laws import Law
 from ..lse import LseConvention, departures, engines_of, identify_lse
@@ -108,15 +109,12 @@ class Conformance:
     def __str__(self) -> str:
         counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.errors)} errors, "
         lines = [f"{counts}{len(self.not_served)} not served (tolerance {self.tolerance:.0e})"]
-        by_reason: dict[str, list[str]] = {}
-        for name, each in (self.wrong | self.errors).items():
-            reason = each.why or "not explained"
-            by_reason.setdefault(reason, []).append(name)
-        for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        told = {name: each.why or "not explained" for name, each in (self.wrong | self.errors).items()}
+        alike = grouped(told, told.__getitem__)
+        for reason, names in sorted(alike.items(), key=lambda item: -len(item[1])):
             largest = max(_size(self.outcomes[name].difference) for name in names)
             size = "" if largest < 0 else f", up to {largest:.2g}"
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            lines.append(f"  {reason}{size}: {', '.join(names[:3])}{more}")
+            lines.append(f"  {reason}{size}: {some_of(names, 3)}")
         return "\n".join([*lines, *self._lse_lines()])
 
     __repr__ = __str__

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Value = TypeVar("_Value")
-_FEW = 4  # modules that are named one by one
 
 
 class ByName(dict[str, _Value]):
@@ -119,20 +118,6 @@ def differing(what: str, how: str, seen: Mapping[str, Any]) -> str:
         "log.select(kind=..., modules='pattern*') gives a log of those that agree, and "
         "log[statistic][name] what was recorded of one call"
     )
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first few names of modules, and how many more there are."""
-    shown = ", ".join(name or "the model" for name in names[:_FEW])
-    return f"{shown} and {len(names) - _FEW} more" if names[_FEW:] else shown
-
-
-def by_reason(unmeasured: Mapping[str, str]) -> list[str]:
-    """Modules that could not be measured, by name and reason, as "a, b: reason" for each reason."""
-    found: dict[str, list[str]] = {}
-    for name, why in unmeasured.items():
-        found.setdefault(why, []).append(name)
-    return [f"{some_of(names)}: {why}" for why, names in found.items()]
 
 
 def _missing(key: Any, names: Sequence[str]) -> str:

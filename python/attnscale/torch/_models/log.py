@@ -16,10 +16,10 @@ from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._report.result import UNMEASURED
 from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
-from ..._tables.text import counted
+from ..._tables.text import by_reason, counted, some_of
 from ...heads import HeadKinds, head_kinds
 from ...laws import get
-from .by_name import ByName, LoggedCall, Rows, by_reason, differing, layer_numbers, some_of, towers_of
+from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
 from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ..._checks import boolean, choose, number, positive_int, shown, warn
 from ..._grid.files import write_whole
 from ..._results import statistic_names
 from ..._tables.tabled import Labelled, Sheet, Tabled
-from ..._tables.text import counted, to_csv
-from .by_name import by_reason, layer_numbers
+from ..._tables.text import by_reason, counted, to_csv
+from .by_name import layer_numbers
 from .calls import Call
 from .record import why_nothing
 from .tally import Alarm, Limits, Tally, told

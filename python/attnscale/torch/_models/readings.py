@@ -18,7 +18,7 @@ from ...laws import Law, get
 from .._learned import Sink
 from .._private import flex_scores
 from .._scores import Visible
-from .._tensors import shows
+from .._tensors import array, shows
 from ..nn._inputs import hidden_by, visible_by_place
 from .axes import UNKNOWN, Axes, Axis, fold, kin_of, marks, of_parameters, unfold
 from .scores import FAR, Done, Groups, Note, Scores, Weights, carried_out, grouped
@@ -94,7 +94,8 @@ def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
         return ()
     some = key[0, :, [0, n_keys // 2, -1]] if n_keys else key[0]
     same = (some[:, None] == some).flatten(2).all(-1) & some.flatten(1).any(1)
-    first: list[int] = same.fill_diagonal_(True).int().argmax(1).tolist()
+    own = torch.eye(there, dtype=torch.bool, device=same.device)
+    first: list[int] = array((same | own).int().argmax(1).cpu()).tolist()
     sizes = {first.count(each) for each in first}
     if len(sizes) > 1:  # equal by chance
         first = list(range(there))

@@ -149,8 +149,8 @@ def test_the_questions_say_that_there_are_gradients():
 
 def test_shares_and_ratios_are_those_of_the_baseline():
     kept = json.loads((ROOT / "benchmarks" / "baseline.json").read_text(encoding="utf-8"))["rows"]
-    scope = {"__file__": str(DOCS / "_speed_table.py")}
-    exec((DOCS / "_speed_table.py").read_text(encoding="utf-8"), scope)
+    scope = {"__file__": str(DOCS / "_ext" / "_speed_table.py")}
+    exec((DOCS / "_ext" / "_speed_table.py").read_text(encoding="utf-8"), scope)
     assert sorted(" ".join(scope["MEASURED"].values()).split()) == sorted(kept)
     table, short = scope["speed_table"]().replace("**", ""), kept["short"]
     share, spread = (f"{100 * short[name]:.1f} %" for name in ("value", "spread"))
@@ -164,8 +164,8 @@ def test_shares_and_ratios_are_those_of_the_baseline():
 
 
 def test_costs_of_variants_are_those_of_the_stored_run():
-    scope = {"__file__": str(DOCS / "_speed_table.py")}
-    exec((DOCS / "_speed_table.py").read_text(encoding="utf-8"), scope)
+    scope = {"__file__": str(DOCS / "_ext" / "_speed_table.py")}
+    exec((DOCS / "_ext" / "_speed_table.py").read_text(encoding="utf-8"), scope)
     table, text = scope["variants_table"]().splitlines(), page("docs/explanation/which-variant.md")
     assert "| exact | 2.19 | 41.7 | 653 | 11608 | - | 2.03 |  |" in table
     stored = json.loads((DOCS / "_measured" / "variants.json").read_text(encoding="utf-8"))

@@ -316,21 +316,21 @@ test-rest: $(STAMPS)/tools $(STAMPS)/system-browser build/vision
 # Not part of `make check`: the compiler has 411 MB, and the whole takes a quarter of an hour.
 WHEEL_TOOLS := build/wheel-tools
 
-$(WHEEL_TOOLS)/ready: scripts/wheel-tools.txt scripts/make-venv scripts/system-packages
+$(WHEEL_TOOLS)/ready: packaging/wheel-tools.txt scripts/make-venv scripts/system-packages
 	$(call say,what builds wheels: zig$(comma) auditwheel)
 	@scripts/system-packages build
 	@scripts/make-venv $(PYTHON) $(WHEEL_TOOLS)
-	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r scripts/wheel-tools.txt
+	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r packaging/wheel-tools.txt
 	@touch $@
 
 # Where there is none yet; `make wasm` builds it anew, and what tests it.
 $(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
 	$(call say,the core in WebAssembly)
-	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py
+	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py
 
 wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
 	$(call say,the core in WebAssembly)
-	$(WHEEL_TOOLS)/bin/python scripts/build_wasm.py --tests
+	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py --tests
 
 # Header libraries of the system, alone: what cross-compiles may not see the rest of /usr/include.
 build/headers:
@@ -339,27 +339,27 @@ build/headers:
 
 wheels: wasm
 	$(call say,wheels and source archive)
-	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist
+	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist
 
 # Twice, in two folders, without a compiler cache the second time: the same bytes.
 wheels-again: wasm
 	$(call say,wheels and source archive$(comma) twice)
-	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist --again
+	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist --again
 
 check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon
 	$(call say,the wheels in empty environments$(comma) on aarch64 under qemu)
-	$(WHEEL_TOOLS)/bin/python scripts/check_wheels.py dist --arm64 build/arm64 --musl build/musl
+	$(WHEEL_TOOLS)/bin/python packaging/check_wheels.py dist --arm64 build/arm64 --musl build/musl
 
 check-sdist: $(STAMPS)/venv
 	$(call say,the source archive where the system has no xsimd$(comma) xtl and xtensor)
-	scripts/check-sdist $(PYTHON) dist/attnscale-*.tar.gz build/sdist-check
+	packaging/check-sdist $(PYTHON) dist/attnscale-*.tar.gz build/sdist-check
 
 check-ports: $(WHEEL_TOOLS)/ready $(STAMPS)/system-ports
 	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked$(comma) and what can run is run)
-	$(WHEEL_TOOLS)/bin/python scripts/check_ports.py
+	$(WHEEL_TOOLS)/bin/python packaging/check_ports.py
 
-build/arm64 build/musl: build/%: scripts/unpack-packages
-	scripts/unpack-packages $* $@
+build/arm64 build/musl: build/%: packaging/unpack-packages
+	packaging/unpack-packages $* $@
 
 # Where Python has no lock (3.14t with PYTHON_GIL=0), this is what the lock would have kept right.
 test-threads: $(STAMPS)/test-tools

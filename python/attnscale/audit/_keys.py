@@ -127,7 +127,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """The values of transformers for keys that a config leaves out: scripts/extract_config_defaults.py."""
+    """Defaults of transformers for keys left out, from tools/evidence/extract_config_defaults.py."""
     text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
@@ -144,7 +144,7 @@ def known_types() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What scripts/extract_config_defaults.py found in the code of a model type and in its config class."""
+    """Findings of tools/evidence/extract_config_defaults.py in the code and config class of a model type."""
 
     reads_head_dim: bool = False  # the heads have config.head_dim
     rotates_partly: bool = False  # the share of rotated channels is read

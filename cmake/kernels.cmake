@@ -52,7 +52,7 @@ foreach(level IN LISTS attnscale_known_levels)
     list(REMOVE_ITEM attnscale_levels ${level})
     list(REMOVE_ITEM attnscale_bfloat16_levels ${level})
     string(TOUPPER "ATTNSCALE_WITHOUT_${level}" without)
-    set_property(SOURCE cpp/src/levels.cpp cpp/src/simd_level.cpp APPEND PROPERTY COMPILE_DEFINITIONS ${without})
+    set_property(SOURCE cpp/src/machine/levels.cpp cpp/src/machine/simd_level.cpp APPEND PROPERTY COMPILE_DEFINITIONS ${without})
   endif()
 endforeach()
 
@@ -63,7 +63,7 @@ mark_as_advanced(ATTNSCALE_EMULATE_BFLOAT16)
 set(attnscale_emulated_levels)
 if(ATTNSCALE_EMULATE_BFLOAT16)
   set(attnscale_emulated_levels emulated_avx512_bf16 emulated_amx_bf16)
-  set_property(SOURCE cpp/src/levels.cpp cpp/src/simd_level.cpp APPEND PROPERTY
+  set_property(SOURCE cpp/src/machine/levels.cpp cpp/src/machine/simd_level.cpp APPEND PROPERTY
     COMPILE_DEFINITIONS ATTNSCALE_EMULATE_BFLOAT16)
   if("avx2" IN_LIST attnscale_known_levels AND NOT "avx2" IN_LIST attnscale_levels)
     message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must have avx2 where ATTNSCALE_EMULATE_BFLOAT16 is ON, "

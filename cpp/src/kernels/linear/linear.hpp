@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What one kernel call of linear attention works on; attnscale/detail/linear_form.hpp says what it is.
+// Rows and sums of one kernel call of linear attention; attnscale/detail/linear_form.hpp explains
+// the sums.
 #pragma once
 
 #include <stddef.h>

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.tabled import Labelled
 from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
-from .._tables.tabled import Labelled
 from ._design import Variable
 from ._verdict import Criterion, Verdict, judge
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._checks import choose, shown
+from ..._base.checks import choose, shown
+from ..._base.tabled import Labelled, Sheet, Tabled, Unit
+from ..._base.text import by_reason, counted, some_of
 from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._report.result import UNMEASURED
-from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
-from ..._tables.text import by_reason, counted, some_of
-from ...heads import HeadKinds, head_kinds
+from ...exact.heads import HeadKinds, head_kinds
 from ...laws import get
 from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
 from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from ..._calibrate.fit import Length
     from ..._report.result import Report
+    from ...calibration.fit import Length
     from ...laws import Law
     from .calls import Call
 

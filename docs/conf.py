@@ -67,6 +67,7 @@ from _notebook_pages import notebook_page  # noqa: E402
 from _pictures import pictures  # noqa: E402
 from _playground_page import playground  # noqa: E402
 from _run_tables import run_texts  # noqa: E402
+from _speed_history import speed_history  # noqa: E402
 from _speed_table import speed_table, variants_table  # noqa: E402
 from _verdict_tables import verdict_texts  # noqa: E402
 
@@ -75,6 +76,7 @@ declared = {**declared_texts(), **verdict_texts(), **run_texts(), **multiples_te
 declared |= {
     "laws.md": law_table(),
     "speed.md": speed_table(),
+    "speed-history.md": speed_history(),
     "variants-cost.md": variants_table(),
     "cpp-headers.md": cpp_index(HERE.parent / "cpp"),
     "playground.html": playground(),

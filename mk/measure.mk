@@ -5,9 +5,11 @@
 .PHONY: bench peers
 
 BENCH := --full
+# A line for each run; commit one that says something.
+HISTORY := benchmarks/history.jsonl
 
-bench: $(STAMPS)/install ## measure the package on this machine
-	$(BIN)/python benchmarks/bench.py $(BENCH)
+bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl
+	$(BIN)/python benchmarks/bench.py --history $(HISTORY) $(BENCH)
 
 # Other attentions, installed outside the environment; not part of CI. ggml is compiled for this CPU: no cache.
 PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 openvino-telemetry==2025.2.0 ncnn==1.0.20261020 \

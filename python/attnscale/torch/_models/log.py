@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..._report.result import Report
     from ...calibration.fit import Length
     from ...laws import Law
-    from .calls import Call
+    from .calls import SeenCall
 
 
 class AttentionLog(Tabled):
@@ -84,7 +84,7 @@ class AttentionLog(Tabled):
         """Say that the calls which follow are of a new pass; one without calls leaves nothing in the log."""
         self._begins = True
 
-    def add(self, call: Call) -> None:
+    def add(self, call: SeenCall) -> None:
         """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
         name, found = (
             str(call.place),

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
 from attnscale.torch._models.readings import Product  # noqa: E402
 from attnscale.torch._models.tally import Limits  # noqa: E402
 
@@ -535,7 +535,7 @@ def test_the_error_of_a_step_of_padding_says_so() -> None:
 
 def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
     product = Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
-    call = Call(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
+    call = SeenCall(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
     monitor = at.torch.Monitor(Parts(plain=products.Matmul()), every=1)
     with monitor.step():
         monitor._model(torch.randn(2, 5, WIDTH))

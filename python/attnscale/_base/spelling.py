@@ -45,12 +45,12 @@ class Spelled:
         return found
 
 
-def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
+def parse_spelling(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """Name and parameters of a spelling; the parameters are Python literals. `what`: "a law".
 
     Examples
     --------
-    >>> read_call("sink(logits=[0, -1.5])", "a normalizer")
+    >>> parse_spelling("sink(logits=[0, -1.5])", "a normalizer")
     ('sink', {'logits': [0, -1.5]})
     """
     import ast
@@ -118,7 +118,7 @@ def as_number(value: float) -> str:
 
 
 def as_literal(value: Any) -> str:
-    """The text of a parameter's value that :func:`read_call` reads as an equal one.
+    """The text of a parameter's value that :func:`parse_spelling` reads as an equal one.
 
     Examples
     --------

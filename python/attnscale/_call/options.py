@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The options of a call of attention: one record, from which signatures and docstrings are made.
 
-A function takes its options as ``**options: Unpack[...]`` of a type such as those of `types.py`, and
-:func:`takes` shows them in its signature and in its docstring.
+A function takes its options as ``**options: Unpack[...]``, and :func:`takes` shows them in its signature and
+in its docstring. The types of such options are at the end, with the names of the functions that take them.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 from .._base.hints import refuse_unknown
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ..normalizers import Normalizer
+    from .types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -209,3 +215,88 @@ def _filled(text: str | None, options: list[Option]) -> str | None:
 def check_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Refuse options that a function which :func:`takes` some does not have, and say what may be meant."""
     refuse_unknown(function.__name__, options, cast(Any, function).__signature__.parameters)
+
+
+class LayoutOptions(TypedDict, total=False):
+    """How heads, axes and threads are shared out: options of every function on query, key and value."""
+
+    enable_gqa: bool
+    layout: Layout
+    num_threads: int | None
+
+
+class VariantOptions(LayoutOptions, total=False):
+    """Options of the variants of attention."""
+
+    is_causal: bool
+    causal: Causal | None
+
+
+class VisibilityOptions(VariantOptions, total=False):
+    """Who sees whom, and how a call is laid out: options of every exact function."""
+
+    attn_mask: ArrayLike | None
+    window: Window | None
+    key_lengths: KeyLengths | None
+    document_ids: ArrayLike | None
+
+
+class SolveScaleOptions(VisibilityOptions, total=False):
+    """Options of :func:`attnscale.solve_scale`."""
+
+    softcap: None
+    normalizer: str
+    dims: Dims | None
+
+
+class NormalizerOptions(VisibilityOptions, total=False):
+    """How scores become weights, besides their scale."""
+
+    softcap: float | None
+    normalizer: str | Normalizer
+    qk_norm: QKNorm | None
+
+
+class KAttentionOptions(NormalizerOptions, total=False):
+    """Options that functions on the exact kernel hand on to it: those of attention without scale and out."""
+
+    distance_scale: DistanceTable | None
+    distance_bias: DistanceTable | None
+
+
+class AttentionStateOptions(NormalizerOptions, total=False):
+    """Options of :func:`attnscale.attention_state`."""
+
+    scale: Scale
+    dims: Dims | None
+
+
+class AttentionDivergenceOptions(VisibilityOptions, total=False):
+    """Options of :func:`attnscale.attention_divergence`, of both attentions or of the first."""
+
+    scale: Scale
+    softcap: float | None
+
+
+class EntropyCurveOptions(KAttentionOptions, total=False):
+    """Options of :func:`attnscale.entropy_curve`."""
+
+    dims: Dims | None
+
+
+class AttentionGradientsOptions(KAttentionOptions, total=False):
+    """Options of :func:`attnscale.attention_gradients`."""
+
+    scale: Scale
+
+
+class AttentionEntropyOptions(EntropyCurveOptions, total=False):
+    """Options of functions whose results are of rows."""
+
+    scale: Scale
+
+
+class AttentionOptions(AttentionEntropyOptions, total=False):
+    """Options of functions that have an output."""
+
+    out: NDArray[Any] | None

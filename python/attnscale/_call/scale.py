@@ -13,8 +13,8 @@ from .arrays import ARRAY, Inputs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._base.rows import CallRows
     from ..laws import Law
-    from ..laws._meaning import CallRows
 
     #: What the core multiplies q . k with: a number, or an array that broadcasts to (..., heads, n_queries).
     Scale = float | NDArray[np.float64]

@@ -15,8 +15,7 @@ import numpy as np
 from .._base.checks import boolean, refusal, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from ..calibration.fit import Length
 from ..exact.forward import attention_entropy
 from ..exact.heads import head_kinds, weight_by_distance
@@ -54,7 +53,7 @@ _CONFIG = {
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def export_headvis(
     directory: str | Path,
     query: Iterable[ArrayLike],
@@ -63,7 +62,7 @@ def export_headvis(
     *,
     model_name: str = "model",
     overwrite: bool = False,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> Path:
     """Write the files that HeadVis shows: the strongest keys of each row in many texts, and numbers of heads.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.checks import boolean
+from .._base.drawing import drawn_by
 from .._base.hints import hinted
 from .._base.tabled import Labelled, Sheet, Tabled, nats_per, row_dims
 from .._call.call import Call
@@ -232,9 +233,8 @@ class Calibration(Tabled):
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Measured beta of every head against n, and the best laws; see attnscale.plot."""
-        from ..plot import calibrated_beta
-
-        return calibrated_beta(self, ax=ax)
+        axes: Axes = drawn_by("calibrated_beta")(self, ax=ax)
+        return axes
 
 
 # ---- in words that hold for its heads and lengths only ---------------------------------------------------

@@ -13,9 +13,8 @@ from .._base.hints import hinted
 from .._base.tabled import Labelled, Sheet, Tabled, row_dims
 from .._base.text import number_cell
 from .._call.call import Call
-from .._call.options import takes
+from .._call.options import EntropyCurveOptions, takes
 from .._call.scale import read_scales
-from .._call.types import CurveOptions
 from .._call.weights import read_sink
 from .results import coordinates_of
 
@@ -89,12 +88,12 @@ def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, flo
 
 
 @hinted
-@takes(CurveOptions)
+@takes(EntropyCurveOptions)
 def entropy_curve(
     query: ArrayLike,
     key: ArrayLike,
     scales: ArrayLike,
-    **options: Unpack[CurveOptions],
+    **options: Unpack[EntropyCurveOptions],
 ) -> EntropyCurve:
     """Entropy of every row at many scales, for little more than the price of one.
 

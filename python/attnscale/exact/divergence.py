@@ -13,10 +13,9 @@ from .._call.arrays import LAYOUTS, laid_out
 from .._call.call import Call
 from .._call.distance import PRODUCTS
 from .._call.measures import blocks_of_rows, rows_of_block
-from .._call.options import takes
+from .._call.options import AttentionDivergenceOptions, takes
 from .._call.rows import shows
 from .._call.scale import check_one_scale_a_row
-from .._call.types import DivergenceOptions
 from .._core import Call as CoreCall
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ __all__ = ["attention_divergence"]
 
 
 @hinted
-@takes(DivergenceOptions)
+@takes(AttentionDivergenceOptions)
 def attention_divergence(
     query: ArrayLike,
     key: ArrayLike,
@@ -40,7 +39,7 @@ def attention_divergence(
     other_scale: Scale = None,
     other_attn_mask: ArrayLike | None = None,
     other_softcap: float | None = None,
-    **options: Unpack[DivergenceOptions],
+    **options: Unpack[AttentionDivergenceOptions],
 ) -> NDArray[np.floating[Any]]:
     """KL(p || p') of every row, in nats: p are the weights of query and key, p' those of the other two.
 

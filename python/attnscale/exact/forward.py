@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from .._base.statistics import statistic_names
 from .._call.call import Call
 from .._call.lost_rows import warn_of_lost_rows
-from .._call.options import check_known, takes
-from .._call.types import AttentionOptions, RowOptions
+from .._call.options import AttentionEntropyOptions, AttentionOptions, check_known, takes
 from .._call.weights import available, normalizer_of
 from .._core import attend_arrays
 from .results import AttentionStatistics
@@ -159,11 +158,11 @@ def attention_statistics(
     return AttentionStatistics(output, **dict(zip(names, rows, strict=True)))
 
 
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_entropy(
     query: ArrayLike,
     key: ArrayLike,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 

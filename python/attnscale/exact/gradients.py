@@ -14,8 +14,7 @@ from .._base.hints import hinted
 from .._call.arrays import ARRAY
 from .._call.call import Call
 from .._call.names import has_names, is_pattern
-from .._call.options import takes
-from .._call.types import GradientOptions
+from .._call.options import AttentionGradientsOptions, takes
 from .._core import differentiate_arrays
 from .backward import pull_back
 from .results import AttentionStatistics, describe_arrays
@@ -76,7 +75,7 @@ _FIELDS = tuple(field.name for field in fields(AttentionGradients))
 
 
 @hinted
-@takes(GradientOptions)
+@takes(AttentionGradientsOptions)
 def attention_gradients(
     query: ArrayLike,
     key: ArrayLike,
@@ -93,7 +92,7 @@ def attention_gradients(
     grad_renyi2: ArrayLike | None = None,
     forward: AttentionStatistics | None = None,
     wanted: Iterable[str] = _USUAL,
-    **options: Unpack[GradientOptions],
+    **options: Unpack[AttentionGradientsOptions],
 ) -> AttentionGradients:
     """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + sum(grad_entropy * entropy) + ...
 

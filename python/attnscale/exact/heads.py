@@ -14,9 +14,8 @@ from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
 from .._call.measures import blocks_of_rows, seen_in_block
-from .._call.options import takes
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.rows import read_integers
-from .._call.types import RowOptions
 from .._call.weights import normalizer_of
 from .alone import attend_alone
 from .selection import type_of_sums
@@ -71,9 +70,12 @@ class HeadKinds(NamedTuple):
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def head_kinds(
-    query: ArrayLike, key: ArrayLike, tokens: ArrayLike | None = None, **options: Unpack[RowOptions]
+    query: ArrayLike,
+    key: ArrayLike,
+    tokens: ArrayLike | None = None,
+    **options: Unpack[AttentionEntropyOptions],
 ) -> HeadKinds:
     """What each row reads: the previous key, its own, the first, those that followed its token before.
 

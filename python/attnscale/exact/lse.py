@@ -14,8 +14,7 @@ from .._base.checks import as_array, boolean, choose, fit_to, number, shown
 from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import home_of
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import read_sink
 from .forward import attention_statistics
 
@@ -316,14 +315,14 @@ class LseIdentity:
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def identify_lse(
     query: ArrayLike,
     key: ArrayLike,
     lse: ArrayLike,
     *,
     tolerance: float = 2e-3,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> LseIdentity:
     """Which convention gives the log-sum-exp that another engine returned for this call.
 

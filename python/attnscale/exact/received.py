@@ -10,8 +10,7 @@ import numpy as np
 from .._base.checks import choose, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 from .._core import Call as CoreCall
 from .backward import receive
@@ -27,14 +26,14 @@ _REDUCTIONS = ("sum", "mean", "max")
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_received(
     query: ArrayLike,
     key: ArrayLike,
     *,
     reduce: str = "sum",
     forward: AttentionStatistics | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
     """The weight that each key receives from all queries: sums over the columns of the attention matrix.
 

@@ -12,9 +12,8 @@ from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
 from .._call.measures import blocks_of_rows, cut_rows, rows_of_block
-from .._call.options import takes
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.rows import read_integers
-from .._call.types import RowOptions
 from .._call.weights import normalizer_of
 from .alone import attend_alone
 
@@ -27,14 +26,14 @@ __all__ = ["TopKeys", "attention_mass", "top_keys"]
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_mass(
     query: ArrayLike,
     key: ArrayLike,
     selected: ArrayLike,
     *,
     block_size: int | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
     """The share of each row's attention that a selection of keys keeps: a sparse pattern, a smaller cache.
 
@@ -145,8 +144,8 @@ class TopKeys(NamedTuple):
 
 
 @hinted
-@takes(RowOptions)
-def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOptions]) -> TopKeys:
+@takes(AttentionEntropyOptions)
+def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[AttentionEntropyOptions]) -> TopKeys:
     """The k keys that each row gives most weight to, with their weights.
 
     Parameters

@@ -11,9 +11,8 @@ import numpy as np
 from .._base.checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
+from .._call.options import SolveScaleOptions, takes
 from .._call.rows import shows
-from .._call.types import SolveOptions
 from .._call.weights import require_softmax
 from .results import ScaleSolution
 
@@ -31,7 +30,7 @@ _NAMED_AXES: dict[str, tuple[str, ...]] = {"row": ("heads", "queries"), "head": 
 
 
 @hinted
-@takes(SolveOptions)
+@takes(SolveScaleOptions)
 def solve_scale(
     query: ArrayLike,
     key: ArrayLike,
@@ -40,7 +39,7 @@ def solve_scale(
     per: Literal["row", "head", "all"] = "row",
     tolerance: float | None = None,
     on_infeasible: Literal["warn", "nan", "raise"] = "warn",
-    **options: Unpack[SolveOptions],
+    **options: Unpack[SolveScaleOptions],
 ) -> ScaleSolution:
     """The scale at which attention weights have this entropy.
 

@@ -10,8 +10,7 @@ import numpy as np
 from .._base.checks import as_array, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ __all__ = ["attention_spans"]
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_spans(
     query: ArrayLike,
     key: ArrayLike,
     lengths: ArrayLike | None = None,
     *,
     ids: ArrayLike | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
     """The weight that each row gives to each span of the keys: system prompt, question, retrieved text.
 

@@ -15,9 +15,8 @@ from .._base.tabled import Labelled, Sheet, Tabled, row_dims, summary
 from .._call.arrays import LAYOUTS, laid_out
 from .._call.call import Call, split_rows
 from .._call.homes import home_of
-from .._call.options import takes
+from .._call.options import AttentionStateOptions, takes
 from .._call.scale import read_law
-from .._call.types import StateOptions
 from .._call.weights import require_softmax
 from .lse import convert_lse
 from .results import coordinates_of, labelled_as
@@ -100,12 +99,12 @@ class AttentionState(Tabled):
 
 
 @hinted
-@takes(StateOptions)
+@takes(AttentionStateOptions)
 def attention_state(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    **options: Unpack[StateOptions],
+    **options: Unpack[AttentionStateOptions],
 ) -> AttentionState:
     """Attention to a part of the keys, ready to be merged with the other parts.
 

@@ -11,8 +11,7 @@ import numpy as np
 from .._base.checks import positive_int
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ _TILE = 128
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_weights(
     query: ArrayLike,
     key: ArrayLike,
     *,
     max_bytes: int = 2**32,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
     """The weight of every key for every query: the matrix that :func:`attention` never writes out.
 

@@ -130,7 +130,7 @@ _ALIGNMENTS, _OFFSET = (None, "top_left", "bottom_right"), 3
 _OPEN = 2**63 - 1
 
 
-class ArrayOptions(TypedDict, total=False):
+class JaxOptions(TypedDict, total=False):
     """Options of :func:`attnscale.jax.attention`."""
 
     scale: float | jax.Array | str | Law | None
@@ -150,7 +150,7 @@ class ArrayOptions(TypedDict, total=False):
     num_threads: int | None
 
 
-def read_call(
+def read_traced_call(
     query: Any, key: Any, value: Any, statistics: Any, options: Mapping[str, Any], *, leave_out: bool = False
 ) -> tuple[Form, _Arrays]:
     """The form of a call and its arrays by name, all with as many leading axes as the longest of query, key

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .._base.statistics import AttentionStatistics
 from .._call.options import check_known, takes
-from ._arguments import ArrayOptions, read_call
+from ._arguments import JaxOptions, read_traced_call
 from ._autograd import attend
 
 if TYPE_CHECKING:
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 _USUAL = ("lse", "entropy")
 
 
-@takes(ArrayOptions)
-def attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[ArrayOptions]
-) -> jax.Array:
+@takes(JaxOptions)
+def attention(query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
     """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
     Parameters
@@ -68,18 +66,18 @@ def attention(
     check_known(attention, options)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    output: jax.Array = attend(*read_call(query, key, value, (), options))["output"]
+    output: jax.Array = attend(*read_traced_call(query, key, value, (), options))["output"]
     return output
 
 
-@takes(ArrayOptions)
+@takes(JaxOptions)
 def attention_statistics(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array | None = None,
     *,
     statistics: Sequence[str] = _USUAL,
-    **options: Unpack[ArrayOptions],
+    **options: Unpack[JaxOptions],
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
 
@@ -118,12 +116,12 @@ def attention_statistics(
     -0.5107 -0.5107
     """
     check_known(attention_statistics, options)
-    call = read_call(query, key, value, statistics, options, leave_out=statistics is _USUAL)
+    call = read_traced_call(query, key, value, statistics, options, leave_out=statistics is _USUAL)
     return AttentionStatistics(**attend(*call))
 
 
-@takes(ArrayOptions)
-def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayOptions]) -> jax.Array:
+@takes(JaxOptions)
+def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
     Parameters
@@ -149,5 +147,5 @@ def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayO
     5.7 of at most ln 512 = 6.2 nats
     """
     check_known(attention_entropy, options)
-    entropy: jax.Array = attend(*read_call(query, key, None, ("entropy",), options))["entropy"]
+    entropy: jax.Array = attend(*read_traced_call(query, key, None, ("entropy",), options))["entropy"]
     return entropy

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from .._base.rows import CallRows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 NMeans = Literal[
     "visible keys",
@@ -22,28 +24,6 @@ NMeans = Literal[
     "row spread",
     "not used",
 ]
-
-
-class CallRows(Protocol):
-    """What a call knows of its rows; every array broadcasts to (..., heads, n_queries)."""
-
-    def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see."""
-
-    def row_sizes(self) -> NDArray[Any]:
-        """Keys up to the last one that causal, window and key_lengths let the query see."""
-
-    def positions(self) -> NDArray[Any]:
-        """Index within its document of the key that each query is aligned with."""
-
-    def row_entropies(self) -> NDArray[Any]:
-        """Entropy of each row at the standard scale, in nats."""
-
-    def row_gaps(self) -> NDArray[Any]:
-        """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
-
-    def row_spreads(self) -> NDArray[Any]:
-        """Standard deviation of the scores that each row sees, at the standard scale."""
 
 
 @dataclass(frozen=True)

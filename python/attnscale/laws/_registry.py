@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from .._base.checks import choose, shown
-from .._base.spelling import as_literal, check_parameters, read_call, spell
+from .._base.spelling import as_literal, check_parameters, parse_spelling, spell
 from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N, NMeans
 
@@ -180,7 +180,7 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
         amplitude, rest = _read_product(law)
         return amplitude * get(rest)
     if "(" in law:
-        law, parameters = read_call(law, "a law")
+        law, parameters = parse_spelling(law, "a law")
     if not law.replace("-", "_").isidentifier():
         raise ValueError(f"a law must be a number, as 0.125, or a name, as 'log_n', got {shown(law)}")
     choose("the name of a law", law, names())
@@ -201,7 +201,7 @@ def with_length(law: str | float | Law, length: float) -> Law:
         amplitude, rest = _read_product(law)
         return amplitude * with_length(rest, length)
     if isinstance(law, str) and _as_number(law) is None:
-        name, own = read_call(law, "a law") if "(" in law else (law, {})
+        name, own = parse_spelling(law, "a law") if "(" in law else (law, {})
         known = class_of(name)
         if (
             known is not None

@@ -4,25 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from .._base.checks import choose, shown
-from .._base.spelling import Spelled, check_parameters, read_call, spell
+from .._base.rows import CallRows
+from .._base.spelling import Spelled, check_parameters, parse_spelling, spell
 from .._base.statistics import NAMES
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-class Rows(Protocol):
-    """What a normalizer asks of a call."""
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """(..., heads, n_queries)."""
-
-    def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see; broadcasts to (..., heads, n_queries)."""
+    pass
 
 
 class Rule(NamedTuple):
@@ -77,7 +67,7 @@ class Normalizer(Spelled):
         changed = {name for name, value in usual.items() if value is MISSING or given[name] != value}
         return spell(self.name, {name: given[name] for name in given if name in changed})
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         """What the core takes for this call; a normalizer that does not fit the call is refused."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
 
@@ -169,7 +159,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:
     text = _ALIASES.get(text, text)
-    return read_call(text, "a normalizer") if "(" in text else (text, {})
+    return parse_spelling(text, "a normalizer") if "(" in text else (text, {})
 
 
 def spelling_of(normalizer: Normalizer) -> str:

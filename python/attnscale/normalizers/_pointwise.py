@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from .._base.checks import choose, number, shown
+from .._base.rows import CallRows
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule, built_in
+from ._base import Normalizer, Rule, built_in
 
 
-def _n_visible(call: Rows) -> Any:
+def _n_visible(call: CallRows) -> Any:
     """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
     return np.maximum(call.visible_keys(), 1).astype(np.float64)
 
@@ -57,7 +58,7 @@ class Sigmoid(Normalizer):
         if self.bias is not None:
             number("bias", self.bias)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         if self.bias is not None:
             return Rule("sigmoid", bias=float(self.bias))
         return Rule("sigmoid", bias=-np.log(_n_visible(call)))
@@ -110,7 +111,7 @@ class ReLU(Normalizer):
     def _keeps_weights(self) -> Literal["always", "never"]:
         return "always" if self.divide == "sum" else "never"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return Rule(self.name, factor=factor)
 
@@ -188,5 +189,5 @@ class Softpick(Normalizer):
     def _keeps_weights(self) -> Literal["while small", "never"]:
         return "while small" if self.eps == 0 else "never"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softpick", eps=float(self.eps))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._base.checks import as_array, fit_to, number, shown
-from ._base import Normalizer, Rows, Rule, built_in
+from .._base.rows import CallRows
+from ._base import Normalizer, Rule, built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -31,7 +32,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax")
 
 
@@ -77,7 +78,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
 
 
@@ -145,7 +146,7 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, np.asarray(self.logits).tobytes()))
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax", sink=self._per_row(call.row_shape))
 
     def _per_row(self, row_shape: tuple[int, ...]) -> Any:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._base.checks import number, positive_int, shown
+from .._base.rows import CallRows
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule, built_in
+from ._base import Normalizer, Rule, built_in
 
 
 @built_in
@@ -60,7 +61,7 @@ class Entmax(Normalizer):
             hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
             raise ValueError(f"alpha must be greater than 1, got {shown(self.alpha)}{hint}")
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))
 
 
@@ -88,7 +89,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = statistics_of("entmax", False)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("entmax", alpha=2.0)
 
 
@@ -128,5 +129,5 @@ class TopK(Normalizer):
     def _check(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("top_k", k=min(self.k, 2**62))

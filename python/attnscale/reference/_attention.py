@@ -83,6 +83,10 @@ class _CallRows(NamedTuple):
     score: Array | None  # at the standard scale
     masks: dict[str, Any]
 
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.seen.shape[:-1]
+
     def visible_keys(self) -> Array:
         count: Array = self.seen.sum(-1)
         return count

@@ -14,7 +14,7 @@ from .._base.statistics import AttentionStatistics
 from .._call.arrays import shape_in
 from .._call.options import check_known, takes
 from ..laws import Law
-from ._base.arguments import ScoreOptions, read_call
+from ._base.arguments import TensorDivergenceOptions, read_call
 from ._base.device import backend_of, without_autocast
 from ._base.learned import Learned
 from ._base.private import is_traced
@@ -154,12 +154,12 @@ def _share(lam: Tensor, output: Tensor) -> Tensor:
     return lam.to(output.dtype)[..., None]
 
 
-_OF_SCORES = frozenset(ScoreOptions.__annotations__)
+_OF_SCORES = frozenset(TensorDivergenceOptions.__annotations__)
 #: Those that the two attentions may have each of their own, and that which says what computes them.
 _OF_ONE = ("scale", "attn_mask", "softcap", "backend")
 
 
-@takes(ScoreOptions)
+@takes(TensorDivergenceOptions)
 def attention_divergence(
     query: Tensor,
     key: Tensor,
@@ -169,7 +169,7 @@ def attention_divergence(
     other_scale: float | Tensor | str | Law | Learned | None = None,
     other_attn_mask: Tensor | None = None,
     other_softcap: float | None = None,
-    **options: Unpack[ScoreOptions],
+    **options: Unpack[TensorDivergenceOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
 

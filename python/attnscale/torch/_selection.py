@@ -18,7 +18,7 @@ from .._call.call import Call
 from .._call.options import takes
 from ..exact.heads import HeadKinds, Places
 from ..exact.selection import TopKeys, read_selected
-from ._base.arguments import Arguments, WeightOptions, read_call
+from ._base.arguments import Arguments, TensorSelectionOptions, read_call
 from ._base.device import backend_of, without_autocast
 from ._base.tensors import check_one_device, joined, on_cpu
 from ._plain.blocks import blocks_of
@@ -29,14 +29,14 @@ _PLACING = ("is_causal", "causal", "window", "key_lengths", "document_ids", "ena
 
 
 @hinted
-@takes(WeightOptions)
+@takes(TensorSelectionOptions)
 def attention_mass(
     query: Tensor,
     key: Tensor,
     selected: Any,
     *,
     block_size: int | None = None,
-    **options: Unpack[WeightOptions],
+    **options: Unpack[TensorSelectionOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_mass` on tensors: the share of each row's attention that a selection keeps.
 
@@ -91,8 +91,8 @@ def attention_mass(
 
 
 @hinted
-@takes(WeightOptions)
-def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions]) -> TopKeys:
+@takes(TensorSelectionOptions)
+def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[TensorSelectionOptions]) -> TopKeys:
     """:func:`attnscale.top_keys` on tensors: the strongest keys of each row and their weights.
 
     Parameters
@@ -140,8 +140,10 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
 
 
 @hinted
-@takes(WeightOptions)
-def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack[WeightOptions]) -> HeadKinds:
+@takes(TensorSelectionOptions)
+def head_kinds(
+    query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack[TensorSelectionOptions]
+) -> HeadKinds:
     """:func:`attnscale.head_kinds` on tensors: how much each row reads of the previous key, the first, ...
 
     Parameters

@@ -34,7 +34,7 @@ _N_ARGUMENTS = _SCHEMA.count(",") + 1
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
 
 
-class FamilyOptions(TypedDict, total=False):
+class SsdOptions(TypedDict, total=False):
     """Options of every family."""
 
     enable_gqa: bool
@@ -43,17 +43,17 @@ class FamilyOptions(TypedDict, total=False):
     backend: str | None
 
 
-class CausalOptions(FamilyOptions, total=False):
+class LinearAttentionOptions(SsdOptions, total=False):
     """Options of the families that a call makes causal."""
 
     is_causal: bool
     causal: str | int | None
 
 
-_OF_ALL, _OF_CAUSAL = frozenset(FamilyOptions.__annotations__), frozenset(CausalOptions.__annotations__)
+_OF_ALL, _OF_CAUSAL = frozenset(SsdOptions.__annotations__), frozenset(LinearAttentionOptions.__annotations__)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def efficient_attention(
     query: Tensor,
     key: Tensor,
@@ -61,7 +61,7 @@ def efficient_attention(
     *,
     normalization: str = "softmax",
     scale: float = 1.0,
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.efficient_attention` on tensors, with gradients.
 
@@ -89,14 +89,14 @@ def efficient_attention(
     return _run(efficient_attention, query, key, value, own, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def linear_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     feature_map: str | tuple[Tensor, Tensor] = "elu",
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.linear_attention` on tensors, with gradients.
 
@@ -130,9 +130,9 @@ def linear_attention(
     return _run(linear_attention, query, key, value, {"feature_map": feature_map}, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def cosformer_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, max_length: int, **options: Unpack[CausalOptions]
+    query: Tensor, key: Tensor, value: Tensor, *, max_length: int, **options: Unpack[LinearAttentionOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
 
@@ -159,7 +159,7 @@ def cosformer_attention(
     return _run(cosformer_attention, query, key, value, {"max_length": max_length}, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def performer_attention(
     query: Tensor,
     key: Tensor,
@@ -167,7 +167,7 @@ def performer_attention(
     *,
     projection: Tensor,
     scale: float | None = None,
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.performer_attention` on tensors, with gradients.
 
@@ -201,9 +201,9 @@ def performer_attention(
     return _run(performer_attention, query, key, value, own, options)
 
 
-@takes(FamilyOptions)
+@takes(SsdOptions)
 def ssd(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, **options: Unpack[FamilyOptions]
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, **options: Unpack[SsdOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
 

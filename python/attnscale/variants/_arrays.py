@@ -15,7 +15,7 @@ from .._core import Intervals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._call.types import FormOptions
+    from .._call.options import LayoutOptions
 
 
 def floats(name: str, value: Any) -> NDArray[Any]:
@@ -93,8 +93,8 @@ def read_whole(query: Any, key: Any, value: Any, layout: Any, *, enable_gqa: boo
     return Whole._make(inputs)
 
 
-def read_call(
-    query: Any, key: Any, value: Any, options: FormOptions
+def read_with_output(
+    query: Any, key: Any, value: Any, options: LayoutOptions
 ) -> tuple[Whole, NDArray[Any], NDArray[Any]]:
     """(what was read, the array to return, its view (..., heads, n, dim))."""
     layout = options.get("layout", "bhsd")

@@ -13,11 +13,10 @@ from .._base.checks import as_array, choose, fit_to, shown
 from .._base.hints import hinted
 from .._call.arrays import Inputs, laid_out, make_output, read_inputs
 from .._call.call import Call
-from .._call.options import DEFAULTS, takes
-from .._call.types import VariantOptions
+from .._call.options import DEFAULTS, VariantOptions, takes
 from ..exact.forward import attention
 from ..laws import Law
-from ._arrays import floats, offset_of, read_call, read_layout, read_whole, refuse_causal, wide_type
+from ._arrays import floats, offset_of, read_layout, read_whole, read_with_output, refuse_causal, wide_type
 from ._efficient import efficient_attention
 from ._linear import linear_attention
 from ._performer import performer_attention
@@ -339,7 +338,7 @@ def local_global_attention(
     >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
     True
     """
-    inputs, result, output = read_call(query, key, value, options)
+    inputs, result, output = read_with_output(query, key, value, options)
     q, k, v = inputs.query, inputs.key, inputs.value
     if q.shape[-2] != k.shape[-2]:
         raise ValueError(

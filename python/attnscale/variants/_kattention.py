@@ -14,9 +14,8 @@ from .._base.statistics import statistic_names
 from .._call.arrays import Inputs
 from .._call.call import Call
 from .._call.names import has_names
-from .._call.options import takes
+from .._call.options import KAttentionOptions, takes
 from .._call.scale import read_law
-from .._call.types import CallOptions
 from .._call.weights import available, normalizer_of
 from ..exact.results import AttentionStatistics
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
@@ -33,7 +32,7 @@ def kattention(
     k_weight: ArrayLike,
     bias: ArrayLike | None = None,
     beta: Scale = 1.0,
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> NDArray[Any]:
     """y_i = sum_j softmax_j(beta E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j.
 
@@ -100,7 +99,7 @@ def kattention(
 
 
 @hinted
-@takes(CallOptions)
+@takes(KAttentionOptions)
 def kattention_heads(
     query: ArrayLike,
     key: ArrayLike,
@@ -108,7 +107,7 @@ def kattention_heads(
     *,
     bias: ArrayLike | None = None,
     scale: Scale = None,
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> NDArray[Any]:
     """softmax_j(scale (q_i + b - k_j / 2) . k_j) value: attention by distance, for given queries and keys.
 
@@ -159,7 +158,7 @@ def kattention_heads(
 
 
 @hinted
-@takes(CallOptions)
+@takes(KAttentionOptions)
 def kattention_statistics(
     query: ArrayLike,
     key: ArrayLike,
@@ -168,7 +167,7 @@ def kattention_statistics(
     bias: ArrayLike | None = None,
     scale: Scale = None,
     statistics: Iterable[str] = ("lse", "entropy"),
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> AttentionStatistics:
     """Statistics of every row of weights of :func:`kattention_heads`, and the output, in one pass.
 

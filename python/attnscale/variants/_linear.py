@@ -11,9 +11,8 @@ import numpy as np
 from .._base.checks import as_array, choose, fit_to, positive_int
 from .._base.hints import hinted
 from .._call.arrays import laid_out, read_inputs
-from .._call.options import takes
-from .._call.types import FormOptions, VariantOptions
-from ._arrays import offset_of, read_call, read_layout, read_whole
+from .._call.options import LayoutOptions, VariantOptions, takes
+from ._arrays import offset_of, read_layout, read_whole, read_with_output
 from ._linear_form import LinearForm, State, attend, attend_in, check_features, read_sums, sum_keys
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def linear_attention(
     """
     if not isinstance(feature_map, tuple):
         return attend_in(lambda _: read_map(feature_map), query, key, value, options)
-    read_call(query, key, value, options)
+    read_with_output(query, key, value, options)
     query, key = given_features(feature_map, query, key)
     return attend_in(lambda _: LinearForm("given"), query, key, value, options)
 
@@ -250,13 +249,13 @@ def _rotated(sums: NDArray[np.float64], axis: int, cos: float, sin: float) -> ND
 
 
 @hinted
-@takes(FormOptions)
+@takes(LayoutOptions)
 def ssd(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     log_decay: ArrayLike,
-    **options: Unpack[FormOptions],
+    **options: Unpack[LayoutOptions],
 ) -> NDArray[Any]:
     """y_i = sum over j <= i of exp(a_(j+1) + ... + a_i) (q_i . k_j) v_j, in O(n head_dim value_dim).
 
@@ -299,7 +298,7 @@ def ssd(
     >>> bool(np.allclose(state.read(q[:, 99:]), y[:, 99:]))
     True
     """
-    inputs, result, output = read_call(query, key, value, options)
+    inputs, result, output = read_with_output(query, key, value, options)
     decay = decay_of(inputs, {"log_decay": log_decay})
     attend(SSD_FORM, inputs, output, 0, options.get("num_threads"), decay)
     return result

@@ -15,12 +15,12 @@ from .._base.checks import as_array, boolean
 from .._call.arrays import Inputs, laid_out, read_inputs
 from .._call.call import read_num_threads
 from .._core import linear
-from ._arrays import Whole, offset_of, read_call, read_layout, read_whole, wide_type
+from ._arrays import Whole, offset_of, read_layout, read_whole, read_with_output, wide_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._call.types import VariantOptions
+    from .._call.options import VariantOptions
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     from numpy.typing import ArrayLike, NDArray
@@ -128,7 +128,7 @@ def attend_in(
     read_form: Callable[[Whole], LinearForm], query: Any, key: Any, value: Any, options: VariantOptions
 ) -> NDArray[Any]:
     """The output of a call with these options in the form that its arrays are read to have."""
-    inputs, result, output = read_call(query, key, value, options)
+    inputs, result, output = read_with_output(query, key, value, options)
     offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     attend(read_form(inputs), inputs, output, offset, options.get("num_threads"))
     return result

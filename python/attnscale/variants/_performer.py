@@ -10,8 +10,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean, generator, number, positive_int, shown
 from .._base.hints import hinted
-from .._call.options import takes
-from .._call.types import VariantOptions
+from .._call.options import VariantOptions, takes
 from ._arrays import reals
 from ._linear_form import LinearForm, State, attend_in
 

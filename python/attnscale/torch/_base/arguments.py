@@ -12,12 +12,13 @@ from torch import Tensor
 
 from ... import laws, normalizers
 from ..._base.checks import fit_to, shown
+from ..._base.rows import CallRows
 from ..._call.call import Call
 from ..._call.rows import read_causal, read_window
 from ...laws import Law
 from ...laws._registry import open_law, with_values
 from ...normalizers import Normalizer
-from ...normalizers._base import Rows, Rule
+from ...normalizers._base import Rule
 from .learned import Entmax, Learned, Sigmoid, Sink
 from .tensors import array, autocast, check_tensors, row_extents
 
@@ -35,7 +36,7 @@ LEARNABLE = (
 )
 
 
-class ScoreOptions(TypedDict, total=False):
+class TensorDivergenceOptions(TypedDict, total=False):
     """Options of every function of queries and keys: their scores, who sees whom, and what computes it."""
 
     scale: float | Tensor | str | Law | Learned | None
@@ -51,7 +52,7 @@ class ScoreOptions(TypedDict, total=False):
     backend: str | None
 
 
-class WeightOptions(ScoreOptions, total=False):
+class TensorSelectionOptions(TensorDivergenceOptions, total=False):
     """Options of functions of the weights, which plain operations of PyTorch compute."""
 
     distance_scale: Tensor | None
@@ -60,7 +61,7 @@ class WeightOptions(ScoreOptions, total=False):
     qk_norm: QKNorm | None
 
 
-class TensorOptions(WeightOptions, total=False):
+class TensorOptions(TensorSelectionOptions, total=False):
     """Options of :func:`attnscale.torch.attention`."""
 
     num_threads: int | None
@@ -282,7 +283,7 @@ class _HeadSigmoid(Normalizer):
     def __init__(self, bias: NDArray[np.float64]) -> None:
         self.bias = bias
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         fitted = fit_to(
             "bias", self.bias[..., None] if self.bias.ndim else self.bias, call.row_shape, "(heads,)"
         )

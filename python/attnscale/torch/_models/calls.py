@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class SeenCall:
     """One call of attention, detached from autograd."""
 
     place: Place
@@ -161,7 +161,7 @@ class Call:
             )
         return self.product
 
-    def some(self, rows: int | None) -> Call:
+    def some(self, rows: int | None) -> SeenCall:
         """The call with some real queries of the first text that has any, evenly spread, with the last one.
 
         None takes all queries of all texts, and so does a call whose rows are not apart from their place:

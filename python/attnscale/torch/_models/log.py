@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._base.checks import choose, shown
+from ..._base.drawing import drawn_by
 from ..._base.tabled import Labelled, Sheet, Tabled, Unit
 from ..._base.text import by_reason, counted, some_of
 from ..._report.headvis import Layer, write_headvis
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..._report.result import Report
     from ...calibration.fit import Length
     from ...laws import Law
-    from .calls import Call
+    from .calls import SeenCall
 
 
 class AttentionLog(Tabled):
@@ -83,7 +84,7 @@ class AttentionLog(Tabled):
         """Say that the calls which follow are of a new pass; one without calls leaves nothing in the log."""
         self._begins = True
 
-    def add(self, call: Call) -> None:
+    def add(self, call: SeenCall) -> None:
         """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
         name, found = (
             str(call.place),
@@ -346,8 +347,6 @@ class AttentionLog(Tabled):
         The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white,
         and so does a layer in which texts and heads cannot be told apart.
         """
-        from ... import plot
-
         unknown = self._without_heads()
         means = [
             np.full(1, np.nan) if name in unknown else each for name, each in self.means("entropy").items()
@@ -355,7 +354,9 @@ class AttentionLog(Tabled):
         most = max(map(len, means))
         grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
         n_keys = max(each.n_keys for one in self._passes for each in one.values())
-        return plot.head_map(grid, n_keys=n_keys, modules=list(self.modules), ax=ax, unit=unit)
+        options: Any = {"n_keys": n_keys, "modules": list(self.modules), "ax": ax, "unit": unit}
+        axes: Axes = drawn_by("head_map")(grid, **options)
+        return axes
 
     def report(
         self,

@@ -16,7 +16,7 @@ from ...calibration.fit import Length
 from .._base.learned import Sink
 from .._base.tensors import array, shows
 from .by_name import ByName, LoggedCall
-from .calls import Call
+from .calls import SeenCall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,9 @@ class Logged(NamedTuple):
         return LoggedCall(self.kind, self.way, self.heads, len({*self.key_of}), tower, self.key_of, axes)
 
 
-def measured(call: Call, statistics: Iterable[str], laws: Mapping[str, Law], *, keep_heads: bool) -> Logged:
+def measured(
+    call: SeenCall, statistics: Iterable[str], laws: Mapping[str, Law], *, keep_heads: bool
+) -> Logged:
     """Measure one call, also under laws, and copy its queries and keys where they are kept."""
     found = {name: np.asarray(on_host(rows)) for name, rows in call.statistics(statistics).items()}
     for name, law in laws.items():
@@ -81,7 +83,7 @@ def on_host(option: Any) -> Any:
     return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
 
 
-def kept_rows(call: Call) -> Length:
+def kept_rows(call: SeenCall) -> Length:
     """A copy of the queries and keys of one call, of a lone text without its padding.
 
     The query is such that 1/sqrt(head_dim) is its own scale. The copy is in the memory of the CPU.
@@ -103,7 +105,7 @@ def kept_rows(call: Call) -> Length:
 
 
 def _without_padding(
-    call: Call, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
+    call: SeenCall, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The real rows of a lone text, and the keys of these rows or that some row sees; options follow."""
     mask, device = options.get("attn_mask"), query.device

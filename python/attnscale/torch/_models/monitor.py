@@ -18,7 +18,7 @@ from ..._base.tabled import Labelled, Sheet, Tabled
 from ..._base.text import by_reason, counted, to_csv
 from ..._grid.files import write_whole
 from .by_name import layer_numbers
-from .calls import Call
+from .calls import SeenCall
 from .record import why_nothing
 from .tally import Alarm, Limits, Tally, told
 from .watch import Watch
@@ -218,7 +218,7 @@ class Monitor(Tabled):
         self._counts = torch.is_grad_enabled() or not self._trained
         self._has_validated |= not self._counts
 
-    def _see(self, call: Call) -> None:
+    def _see(self, call: SeenCall) -> None:
         """Measure some rows of a call of the model."""
         if not call.has_known_axes:
             self._lose(str(call.place), "texts and heads cannot be told apart, so that no row is of a head")

@@ -32,7 +32,7 @@ from .._base.private import (
 )
 from .._functional import attention_statistics, watching
 from .axes import kin_of
-from .calls import Call, Place
+from .calls import Place, SeenCall
 from .fast_path import parts, with_padding_cut
 from .operation import known
 from .operators import Following
@@ -64,9 +64,9 @@ _OUTSIDE = frozenset(("numpy", "__array__", "tolist"))
 class Watch:
     """While it is open, every call of attention inside a model is shown, and computed as ever.
 
-    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, `begin_pass`
-    when a pass begins, a call of the model, or of a part of it from outside, and `lose` with the name of a
-    module and the reason where attention was seen that cannot be measured.
+    `show` is called with each :class:`SeenCall`, under ``torch.no_grad``, before the model goes on,
+    `begin_pass` when a pass begins, a call of the model, or of a part of it from outside, and `lose` with the
+    name of a module and the reason where attention was seen that cannot be measured.
 
     Hooks of all modules say which of them runs. While one does, two modes of PyTorch see what is computed in
     this thread: calls of fused attention with their arguments, and every operator below autograd, by
@@ -78,7 +78,7 @@ class Watch:
     def __init__(
         self,
         model: torch.nn.Module,
-        show: Callable[[Call], None],
+        show: Callable[[SeenCall], None],
         begin_pass: Callable[[], None] | None = None,
         lose: Callable[[str, str], None] | None = None,
     ) -> None:
@@ -202,7 +202,9 @@ class Watch:
         context = context_of(one.running, rows, is_projected, partial(_seen_keys, found))
         if found.asks_learned and context.kind == "self":
             context = Context("cross", None, None, is_cut=False)
-        self._show(Call(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict()))
+        self._show(
+            SeenCall(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict())
+        )
 
     def lose(self, module: str | None, why: str) -> None:
         """Say that attention of a module was seen and cannot be measured."""

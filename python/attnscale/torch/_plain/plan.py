@@ -69,7 +69,7 @@ def plan_rows(call: Arguments) -> RowPlan:
 # ---- the reader ---------------------------------------------------------------------------------
 
 
-class _Rows(Call):
+class _TensorCall(Call):
     """The call on stand-ins; where a law counts keys or measures rows, the tensors themselves are read."""
 
     __slots__ = ("tensors",)
@@ -154,7 +154,7 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
     read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
     if call.qk_norm:
         choose("qk_norm", call.qk_norm, ("l2", "rms"))
-    rows = _Rows(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
+    rows = _TensorCall(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
     rows.tensors = call
     rows.read()
     rule = normalizer_of(rows.options)

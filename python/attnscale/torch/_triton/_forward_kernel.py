@@ -46,7 +46,7 @@ from ._tiles import (
 class Found(NamedTuple):
     """Addresses of results, each of (batch, heads, n_queries); None: not asked for."""
 
-    output: Any = None  # Rows
+    output: Any = None  # StridedRows
     lse: Any = None
     entropy: Any = None
     max_score: Any = None

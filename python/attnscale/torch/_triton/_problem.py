@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._tiles import Pairs, Rows
+from ._tiles import Pairs, StridedRows
 
 
-def rows(x: Tensor | None) -> Rows | None:
+def rows(x: Tensor | None) -> StridedRows | None:
     """Rows of (batch, heads, n, dim), or numbers of (batch, heads, n), for a kernel."""
-    return None if x is None else Rows(x, *x.stride()[:3])
+    return None if x is None else StridedRows(x, *x.stride()[:3])
 
 
 def pairs(x: Tensor | None) -> Pairs | None:

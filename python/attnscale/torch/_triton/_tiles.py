@@ -14,7 +14,7 @@ LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
-class Rows(NamedTuple):
+class StridedRows(NamedTuple):
     """Rows of (batch, heads, n, dim) in memory, or numbers of (batch, heads, n): an address and strides."""
 
     at: Any
@@ -61,7 +61,7 @@ def rows_of_head(x, batch, head):
     if x is None:
         return None
     else:  # noqa: RET505 - Triton compiles what is behind a return
-        return Rows(head_of(x, batch, head), 0, 0, x.row)
+        return StridedRows(head_of(x, batch, head), 0, 0, x.row)
 
 
 @triton.jit

@@ -141,7 +141,7 @@ def attend_with_dropout(
     if not (of_distance or isinstance(scale, float)):
         of_rows = {"scale": scale, "causal": causal, "attn_mask": attn_mask}
         scale = scales_of_rows(read_call(query, key, None, of_rows))[lead]
-    call = _Call(
+    call = _DropoutCall(
         query=query[lead],
         key=key[lead],
         value=value[lead],
@@ -166,7 +166,7 @@ def _offset(query: Tensor, key: Tensor, options: TensorOptions) -> int | None:
     return 0 if causal == "top_left" else key.shape[-2] - query.shape[-2]
 
 
-class _Call(NamedTuple):
+class _DropoutCall(NamedTuple):
     """The arguments of one call with four axes each, except for the scale of a law of the distance."""
 
     query: Tensor

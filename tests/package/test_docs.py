@@ -136,7 +136,7 @@ def test_every_public_module_is_looked_through():
 
 
 def test_the_reference_has_every_public_name_and_no_other():
-    private = {f"attnscale{each}" for each in ("", ".jax", ".torch", ".experiments", "._runtime.Config")}
+    private = {f"attnscale{each}" for each in ("", ".jax", ".torch", ".experiments", "._base.runtime.Config")}
     assert sorted(set(public_names()) - documented()) == []
     assert sorted(documented() - set(public_names()) - private) == []
 

@@ -32,7 +32,7 @@ BOXES = (
     Box(0, 2, 1, "JAX arrays", (f"{_PYTHON}/jax/_functional.py",)),
     Box(0, 3, 1, "C++ containers", ("cpp/include/attnscale/attention.hpp",)),
     Box(1, 0, 2, "a plain call is read in C++", ("cpp/bindings/plain_call.hpp",)),
-    Box(2, 0, 2, "a call that is not plain is read in Python", (f"{_PYTHON}/_call/call.py", "cpp/bindings/call.hpp")),
+    Box(2, 0, 2, "else it is read in Python", (f"{_PYTHON}/_call/call.py", "cpp/bindings/call.hpp")),
     Box(1, 2, 1, "a call of XLA", ("cpp/bindings/xla_call.cpp",)),
     Box(1, 3, 1, "checks and messages", (f"{_CORE}/call/describe.cpp",)),
     Box(3, 0, 4, "keys that a row may see; n of a law", (f"{_CORE}/call/intervals.cpp", f"{_CORE}/scale")),

@@ -82,6 +82,7 @@ def expected_statistics(
 
     Raises
     ------
+    ValueError, TypeError
         If an argument is out of range, not finite or not a number, or a density does not integrate to 1.
 
     Examples

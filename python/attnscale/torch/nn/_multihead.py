@@ -63,7 +63,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If learnable_scale is not allowed, rotary_base is not above 1, or head_dim is odd with a rotary_base.
 
     Notes
     -----

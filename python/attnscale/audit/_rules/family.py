@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a family of models is to the audit: a row of a table whose cells are small rules."""
+"""A family of models: a row of a table with small rules as cells."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ QKNorm = Literal["none", "before rotation", "after rotation"]
 
 
 class Layer(NamedTuple):
-    """One layer as the rules see it."""
+    """One layer, as input of the rules."""
 
     keys: Keys
     number: int  # from 0
     kind: str
     kinds: Sequence[str]  # of all layers
     family: Family
-    head_size: str = ""  # the keys that its head size comes from, for the column "from" of a plan
+    head_size: str = ""  # the keys of its head size, for the column "from" of a plan
 
     @property
     def total(self) -> int:
-        """Number of layers of the model."""
         return len(self.kinds)
 
 
 class Window(NamedTuple):
-    """The most keys that a query sees, and the key of the config that says so."""
+    """Largest number of keys that a query sees, and its key of the config."""
 
     keys: int | None
     origin: str
@@ -45,20 +44,20 @@ class Rope(NamedTuple):
 
     kind: str
     parameters: Mapping[str, Any]
-    name: str  # the key of the config that they come from, for messages
+    name: str  # their key of the config, for messages
 
     def number(self, key: str) -> float | None:
-        """The value of a key as a number above 0; None where the key is null or missing."""
+        """The value of a key as a number above 0; None if the key is null or missing."""
         value = self.parameters.get(key)
         return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
 
     def origin(self, *keys: str) -> str:
-        """The keys among these that the config gives, with their values."""
+        """The given keys among these, with their values."""
         seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
-#: How the config class reads the parameters of rotary positions: rope.py.
+#: Ways in which config classes read the parameters of rotary positions: rope.py.
 Spelling = Literal[
     "flat",
     "either",
@@ -76,7 +75,7 @@ Spelling = Literal[
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of models finds its scale.
+    """Rules by which a family of models finds its scale.
 
     Attributes
     ----------
@@ -85,39 +84,39 @@ class Family:
     head_dim : callable
         Channels of q and k in a layer.
     rotated : callable
-        How many of head_dim channels rotary positions turn, where the layer has rotary positions.
+        Number of rotated channels in a layer with rotary positions.
     rotates : callable
         Whether the layer has rotary positions.
     base : callable
         The scale before other factors.
     extra : tuple of callables
-        Further factors; one that does not apply returns None. Temperatures that act on layers without
-        rotary positions only are in ``nope_extra``.
+        Further factors; one that does not apply returns None. ``nope_extra`` has temperatures that act only
+        on layers without rotary positions.
     rope_extra : tuple of callables
         Further factors whose keys are among the rope parameters.
     own_rope : callable or None
-        What the rotary positions bring, where it is not the common rule.
+        Factors of the rotary positions, if they do not follow the common rule.
     softcap : tuple of str
-        Keys of the soft-cap, the first that is given; empty if the family has none.
+        Keys of the soft-cap, of which the first given one counts; empty if the family has none.
     window : callable
-        The most keys that a query of the layer sees.
+        Largest number of keys that a query of the layer sees.
     sink : callable
         Whether the layer has attention sinks.
     qk_norm : callable
     count : callable
         Number of layers.
     kinds : callable
-        (keys, number of layers) to the kinds of the layers, where the config does not list them.
+        Function from keys and number of layers to the kinds of the layers, if the config does not list them.
     listed : callable
-        What the config class makes of the kinds that the config lists.
+        Function from the kinds in the config to those of the config class.
     rope_key : callable
-        The entry of nested rope parameters that a layer takes.
+        The entry of nested rope parameters for a layer.
     spelling : str
         How the parameters of rotary positions are read.
     refusal : callable
-        Why a layer has no answer, or None.
+        Reason why a layer has no answer, or None.
     notes : tuple of str
-        What else a reader of the plan should know.
+        Further remarks for readers of the plan.
     """
 
     types: tuple[str, ...]

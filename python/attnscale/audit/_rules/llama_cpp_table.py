@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The architectures of llama.cpp as a table: what each does otherwise than most."""
+"""The architectures of llama.cpp as a table of their differences from a plain one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class Sliding(NamedTuple):
     Attributes
     ----------
     period : int or None
-        Of so many layers one has no window; 0: all have one; None: the file must list them.
+        One layer in every `period` has no window; 0: all have one; None: the file must list them.
     full_first : bool
-        Whether the first layer of a period is the one without a window, and not the last.
+        Whether the layer without a window is the first of a period instead of the last.
     usual : int or None
-        The window where the file has no key.
+        The window if the file has no key.
     fixed : int or None
-        The window whatever number the key has, which only switches it on.
+        The window whatever number the key has, which then only switches it on.
     shape : {"before", "both sides", "chunks", "compressed"}
-        Where the keys lie.
+        Position of the keys.
     only_with_layers : int or None
-        The number of layers without which there is no window.
+        The only number of layers with a window; None: any.
     """
 
     period: int | None
@@ -45,35 +45,35 @@ class Architecture:
     base : str
         The scale, a name in ``llama_cpp.py``.
     rotates : str or int
-        Which layers have rotary positions; a number: of so many layers the last has none.
+        Layers with rotary positions; a number: the last layer in every so many has none.
     sliding : Sliding or None
     softcap : float or None
-        The soft-cap where the file has no key; None if the architecture has none, whatever the file says.
+        The soft-cap if the file has no key; None if the architecture has none, whatever the file says.
     sink : {"", "all", "sliding"}
         The layers with attention sinks.
     latent : bool
         Whether key_length_mla is the size of the heads.
     scales_latent : bool
-        Whether YaRN's factor is on all channels of latent heads, too.
+        Whether YaRN's factor also acts on all channels of latent heads.
     weighs : bool
         Whether yarn_log_multiplier is read.
     states_yarn : bool
         Whether the other numbers of YaRN are read.
     betas : float
-        Beta fast of YaRN where the file has no key, for the architectures that read it; else 0.
+        Beta fast of YaRN if the file has no key, for architectures that read it; else 0.
     temperature : str
         The key of the length of a temperature by position; empty without one.
     recurrent : int or str
-        "all"; or, where the file does not list them, all layers but one of so many; 0: none but those
+        "all"; or, if the file does not list them, all layers but one in every so many; 0: only those
         without heads.
     causal : bool
-        Whether a query sees no key behind it where the file does not say so.
+        Whether queries see only earlier keys if the file does not say.
     alibi : {"", "by key", "8", "40 layers"}
         The bias by distance.
     same_base : bool
-        Whether layers with a window have freq_base where the file has no freq_base_swa.
+        Whether layers with a window use freq_base if the file has no freq_base_swa.
     same_scaling : bool
-        Whether the angles of layers with a window are scaled as those of the others.
+        Whether the angles of layers with a window are scaled like those of the others.
     plain_sliding : bool
         Whether layers with a window have no factor of rotary positions.
     notes : tuple of str
@@ -295,7 +295,7 @@ WITHOUT_EFFECT: dict[tuple[str, str], str] = {
     ("phi3", "attention.sliding_window"): "llama.cpp has the windows of Phi switched off",
 }
 
-#: Further keys of llama.cpp whose names look like the score's, and that act on something else.
+#: Further keys of llama.cpp with names like the score's that act on something else.
 OTHER_KEYS = frozenset(
     {
         "logit_scale",

@@ -225,10 +225,7 @@ class AngleDifference(NamedTuple):
 def angle_difference(
     mine: Rotation, theirs: Rotation, limit: int, window: int | None = None
 ) -> AngleDifference | None:
-    """Difference of the angles in short texts, else in texts up to `limit` tokens; None if there is none.
-
-    If one of the layers has more pairs, only the common ones are compared.
-    """
+    """Difference of the common pairs' angles in short texts, else up to `limit` tokens; None without one."""
     reach = limit if window is None else min(limit, window)
     for beyond in sorted({0, *_switches(mine), *_switches(theirs)}):
         at = limit if beyond else 1
@@ -246,7 +243,6 @@ def angle_difference(
 
 
 def _switches(rotation: Rotation) -> list[int]:
-    """Lengths of texts above which the frequencies may change."""
     given = dict(rotation.parameters)
     found = [given[name] for name in ("original", "longest") if isinstance(given.get(name), (int, float))]
     return [int(each) for each in found if 0 < each < 2**63]

@@ -187,7 +187,6 @@ class Differences(Tabled, tuple[Difference, ...]):
 
 
 def gap_lines(each: Difference, distances: Iterable[int] = ()) -> list[str]:
-    """Differences of the angles, one line per distance."""
     pairs = 0 if each.angles is None else each.angles.pairs
     return [
         f"two positions {gap.distance} apart: {gap.pairs} of {pairs} pairs differ by 0.1 rad or more, "
@@ -199,7 +198,6 @@ def gap_lines(each: Difference, distances: Iterable[int] = ()) -> list[str]:
 
 
 def in_angles_alone(found: Iterable[Difference]) -> bool:
-    """Whether there are differences, and only in the angles."""
     kinds = {each.what for each in found}
     return bool(kinds) and kinds <= {"angles", "pairs"}
 
@@ -216,7 +214,6 @@ def _cell(value: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """A value of a plan in words."""
     words: dict[Any, str] = {None: "none", True: "yes", False: "no"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
@@ -302,7 +299,6 @@ def _angles(
 
 
 def _behind_caps(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
-    """The difference of the temperatures behind the soft-cap, if there is one."""
     if not (mine.terms_behind_cap or theirs.terms_behind_cap):
         return []
     here, there = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
@@ -314,10 +310,7 @@ _Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipliers, _Multipliers]:
-    """Two functions of position to compare: multipliers of some channels, or of the capped score.
-
-    If only one of the layers has a soft-cap, the other has no place behind it: all factors are compared.
-    """
+    """Multipliers by position to compare; if only one layer has a soft-cap, with the factors behind it."""
     if what == "capped score":
         return mine.capped_multipliers, theirs.capped_multipliers
     channels: Channels = "rotated" if what == "rotated" else "unrotated"
@@ -347,7 +340,6 @@ def _first(both: tuple[_Multipliers, _Multipliers], limit: int) -> list[tuple[in
 
 
 def _keys(layer: LayerPlan, other: LayerPlan, channels: Channels) -> tuple[str, ...]:
-    """Keys of the factors that the other layer does not have."""
     laws = [(term.law, term.channels) for term in (other.base, *other.terms)]
     terms = [each for each in (layer.base, *layer.terms) if each.acts_on(channels)]
     return tuple(dict.fromkeys(each.key for each in terms if (each.law, each.channels) not in laws))

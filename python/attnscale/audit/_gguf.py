@@ -130,7 +130,6 @@ class _Reader:
         return self.place - size
 
     def check(self, size: int) -> None:
-        """Refuse to read beyond the end of the file."""
         left = len(self.content) - self.place
         if size > left:
             raise InputError(

@@ -138,7 +138,6 @@ TRANSFORMERS: str = _defaults()["transformers"]
 
 
 def known_types() -> frozenset[str]:
-    """Model types whose defaults are known."""
     return frozenset(_defaults()["models"])
 
 
@@ -314,7 +313,6 @@ class Keys:
         return check_number(self.stored(name), self.get(name, default), above=above)
 
     def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
-        """The value of a key as an integer from `least` to `most`."""
         value = self.get(name, default)
         if value is None and not self.kind:
             raise ConfigError(

@@ -58,7 +58,6 @@ class Term:
         return self.law.meaning.is_used
 
     def acts_on(self, channels: Channels) -> bool:
-        """Whether the factor multiplies these channels."""
         return self.channels in ("all", channels)
 
 

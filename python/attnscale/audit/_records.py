@@ -107,7 +107,6 @@ class Framework:
 
     @property
     def has_versions(self) -> bool:
-        """Whether a report names any version."""
         return any(each.seen or each.since or each.before for each in self.defects)
 
 
@@ -173,12 +172,10 @@ def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) 
 
 
 def _with_base(layer: LayerPlan, law: Law) -> LayerPlan:
-    """Replace the base scale by another law, whatever the config says."""
     return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=law))
 
 
 def _power_of(layer: LayerPlan, number: float | str, power: float) -> Law:
-    """A number, or head_dim, to this power."""
     return Constant((layer.head_dim if number == "head_dim" else float(number)) ** power)
 
 

@@ -101,10 +101,6 @@ class ScalePlan(Tabled):
             Part of q . k: the channels rotated by rotary positions, or the others. Optional if both have the
             same multiplier.
 
-        Returns
-        -------
-        float
-
         Raises
         ------
         ValueError
@@ -120,10 +116,6 @@ class ScalePlan(Tabled):
         ----------
         layer, position : int
             As for :meth:`multiplier`.
-
-        Returns
-        -------
-        float
 
         """
         plan = self._answering(layer)

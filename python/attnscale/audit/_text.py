@@ -35,7 +35,6 @@ def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warn
 
 
 def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows of a table: one row for each factor of equal layers."""
     rows = [row for numbers, layer in groups(layers) for row in _rows(named(numbers, len(layers)), layer)]
     return _HEADER, rows
 
@@ -189,7 +188,6 @@ def _cap_source(layer: LayerPlan) -> str:
 
 
 def layer_dict(layer: LayerPlan) -> dict[str, Any]:
-    """The layer in types of JSON."""
     head = {"layer": layer.index, "kind": layer.kind}
     if layer.refusal is not None:
         return {**head, "refusal": layer.refusal}

@@ -153,10 +153,7 @@ class ArrayOptions(TypedDict, total=False):
 def read_call(
     query: Any, key: Any, value: Any, statistics: Any, options: Mapping[str, Any], *, leave_out: bool = False
 ) -> tuple[Form, _Arrays]:
-    """The form of a call and its arrays by name, all with as many leading axes as the longest input.
-
-    With ``leave_out``, statistics that the normalizer lacks are left out instead of refused.
-    """
+    """Form and arrays of a call, with equal leading axes; `leave_out` drops what the normalizer lacks."""
     given = {**DEFAULTS, **options}
     normalizer, scale = given["normalizer"], given["scale"]
     found = _read_normalizer(normalizer)
@@ -224,7 +221,6 @@ def _form(
 
 
 def _read(name: str, array: Any) -> Any:
-    """A JAX array on the CPU."""
     if isinstance(array, np.ndarray) and array.dtype.kind not in "OSU":
         return jnp.asarray(array)
     if not isinstance(array, jax.Array):

@@ -51,7 +51,6 @@ class Form(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that the core reads besides arrays."""
         not_read = ("dtype", "rows", "output", "statistics", "shown")
         options = {name: x for name, x in self._asdict().items() if name not in not_read}
         return options | {"wide": self.dtype == np.float64}
@@ -67,10 +66,7 @@ class Form(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(form: Form, arrays: _Arrays) -> _Arrays:
-    """Statistics of a call and, if there is a value, its "output", by name.
-
-    Arrays have the same number of leading axes, in the order of xla_call.cpp.
-    """
+    """Statistics and "output" of a call, by name; arrays have the same number of leading axes."""
     counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
     results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
     if form.output is not None:
@@ -90,7 +86,6 @@ def _marks(wanted: tuple[bool, ...]) -> np.ndarray[Any, Any]:
 
 
 def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, Any]]:
-    """Return the results, and the residuals for the backward pass."""
     wanted = tuple(name in arrays and arrays[name].perturbed for name in _LEARNABLE)
     values = {name: each.value for name, each in arrays.items()}
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()

@@ -163,10 +163,7 @@ class Density(ABC):
 
     @abstractmethod
     def panels(self, log_n: float, beta: float) -> Array:
-        """Boundaries of panels of v that Gauss-Legendre rules resolve.
-
-        Scores outside of all panels do not matter among n keys.
-        """
+        """Boundaries of panels of v for Gauss-Legendre rules; among n keys, scores outside do not matter."""
 
     def log_norm(self, panels: Array) -> float:
         """ln of the integral of exp(log_density) over the panels."""

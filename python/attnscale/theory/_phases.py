@@ -58,9 +58,8 @@ def annealed_entropy(
 def critical_beta(n: ArrayLike) -> Any:
     """sqrt(2 ln n): where a row of n Gaussian scores freezes onto a few keys.
 
-    The freezing point of Derrida's random energy model (Phys. Rev. B 24, 2613, 1981): there the
-    annealed entropy ln n - beta^2/2 is 0. It is a transition only in the limit of large n, which is
-    approached slowly.
+    The freezing point of Derrida's random energy model (Phys. Rev. B 24, 2613, 1981): there the annealed
+    entropy ln n - beta^2/2 is 0. It is a transition only in the limit of large n, which is approached slowly.
 
     Parameters
     ----------
@@ -247,10 +246,7 @@ def _entropy(t: float, d: float) -> float:
 
 
 def _moments(u: Array, d: float) -> _Moments:
-    """Quadrature over s = sqrt(x), in which the densities are smooth: a x^(a-1) dx = (d-1) s^(d-2) ds.
-
-    Where u is large the peak is narrow: everything is measured from its mode.
-    """
+    """Quadrature over s = sqrt(x), a x^(a-1) dx = (d-1) s^(d-2) ds, measured from the peak's mode."""
     mode, y_mode, width = _peak(u, d)
     inner = np.sqrt(np.maximum(u - _FULL, 0.0))  # below, F has its full density
     first = np.where(inner > 0, (y_mode - _FULL) / (inner + mode), -mode)

@@ -144,12 +144,11 @@ def retrieval_beta(
 ) -> Any:
     """The smallest multiple at which one key holds its weight: ``a - sqrt(a^2 - 2 ln n)``, a its gap.
 
-    The key's score is a standard deviations above the mean of the n others, whose scores are
-    independent and normal. Their sum of exponentials is ``n e^(beta^2 / 2)`` while many of them
-    share it, so the key has the weight w if ``beta a >= ln n + beta^2 / 2 + ln(w / (1 - w))``. That holds
-    from the smaller root on, which exists only for n up to :func:`retrieval_length`. The larger root is not
-    an end: it lies beyond the freezing point, where the sum grows only like ``e^(beta sqrt(2 ln n))``,
-    and the key keeps its weight.
+    The key's score is a standard deviations above the mean of the n others, whose scores are independent and
+    normal. Their sum of exponentials is ``n e^(beta^2 / 2)`` while many of them share it, so the key has the
+    weight w if ``beta a >= ln n + beta^2 / 2 + ln(w / (1 - w))``. That holds from the smaller root on, which
+    exists only for n up to :func:`retrieval_length`. The larger root is not an end: it lies beyond the
+    freezing point, where the sum grows only like ``e^(beta sqrt(2 ln n))``, and the key keeps its weight.
 
     Parameters
     ----------

@@ -125,7 +125,6 @@ class Arguments(NamedTuple):
         return self.bias is None and self.alpha is None and _names_softmax(self.normalizer)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
-        """Return the call with the function applied to each tensor."""
         tensors = (None if x is None else function(x) for x in self.tensors)
         return Arguments._make((*tensors, *self[N_TENSORS:]))
 
@@ -134,11 +133,9 @@ class Arguments(NamedTuple):
         return array(query, "query"), array(key, "key"), None if value is None else array(value, "value")
 
     def on_arrays(self) -> Call:
-        """Read the call with the array functions."""
         return Call(*self.arrays(), self.options()).read()
 
     def options(self) -> dict[str, Any]:
-        """Options of the call for the array functions."""
         found = {
             "causal": self.alignment or self.offset,
             "window": (self.left, self.right),
@@ -256,7 +253,6 @@ def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
 
 
 def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
-    """Return the name of a normalizer, and its tensors: sink, bias and alpha."""
     if not isinstance(normalizer, (Normalizer, Sink, Sigmoid, Entmax)):
         normalizers.get(normalizer)  # raises if there is no such normalizer
     return (

@@ -64,10 +64,7 @@ class _Fold(NamedTuple):
         return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
 
     def front(self, x: Tensor, dim: int | None, rank: int, *, expand: bool) -> Tensor:
-        """The tensor with the axis of samples in front, then axes of length 1 up to the rank.
-
-        A tensor without an axis of samples stays as it is and broadcasts, unless `expand` is true.
-        """
+        """Samples on the first axis, axes of length 1 up to the rank; without samples only if `expand`."""
         if dim is None and not expand:
             return x
         x = x.expand(self.size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -99,11 +96,9 @@ class _Fold(NamedTuple):
         )
 
     def output(self, x: Tensor) -> Tensor:
-        """Remove the inserted axis of heads from an output."""
         return x.squeeze(-2 if self.layout == "bshd" else -3) if self.without_heads else x
 
     def rows(self, x: Tensor) -> Tensor:
-        """Remove the inserted axis of heads from a statistic."""
         return x.squeeze(-2) if self.without_heads else x
 
 
@@ -148,7 +143,6 @@ def _has_heads_of_its_own(call: Arguments, own: list[bool]) -> bool:
 
 
 def _without(x: Tensor | None, dim: int | None) -> tuple[int, ...]:
-    """Shape of one sample of a tensor."""
     if x is None:
         return ()
     return tuple(x.shape) if dim is None else (*x.shape[:dim], *x.shape[dim + 1 :])
@@ -180,10 +174,7 @@ class _Zeroed(torch.autograd.Function):
 
 
 def zeroed(x: Tensor, bad: Tensor) -> Tensor:
-    """Set entries to 0 where they are `bad`, and pass the gradient through to all of them.
-
-    For NaN and infinities that are added later: their products belong to the gradient of the other factor.
-    """
+    """Set `bad` entries to 0 and pass their gradient through, for NaN and infinities that are added later."""
     if has_forward_derivatives():
         return x.masked_fill(bad, 0)
     found: Tensor = _Zeroed.apply(x, bad)
@@ -191,7 +182,6 @@ def zeroed(x: Tensor, bad: Tensor) -> Tensor:
 
 
 def refuse_second_derivative(*_: Any) -> None:
-    """Raise an error in place of a second backward pass."""
     raise RuntimeError(
         "attention of attnscale has first derivatives only, and was to be differentiated twice "
         "(create_graph=True and a second backward, or torch.func.grad of a gradient)"

@@ -93,7 +93,6 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
 
 
 def _count(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Number of visible keys of each row, but at least 1."""
     if seen is None:
         return scores.new_full((), max(scores.shape[-1], 1))
     return seen.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
@@ -165,10 +164,7 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Gradients of scores, s (g - <s, g> / <s, 1>) with s = p^(2 - alpha) on the support, and of alpha.
-
-        The gradient of alpha follows Correia et al. 2019.
-        """
+        """Gradients of scores, s (g - <s, g> / <s, 1>), s = p^(2-alpha), and alpha (Correia et al. 2019)."""
         weights, learnt = context.saved_tensors
         alpha = context.alpha if learnt is None else learnt
         there = weights > 0

@@ -27,7 +27,6 @@ from ._tensors import common_type, swap_heads
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """Return the output, None without a value, and the requested statistics."""
     check_no_threads(call.num_threads)
     rule = _rule(call, *asked)
     with without_autocast(call.query.device):
@@ -44,7 +43,6 @@ def scores_of(call: Arguments) -> Scores:
 
 
 def weights_of_rows(call: Arguments) -> Tensor:
-    """The whole matrix of weights of a call, (..., heads, n_queries, n_keys)."""
     with without_autocast(call.query.device):
         block = blocks_of(call)
         return block.weights(0, block.scores.row_shape[-1])[1]
@@ -103,7 +101,6 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
 
 
 def _is_causal(call: Arguments) -> bool:
-    """Whether query i sees the keys 0 ... i, apart from the mask."""
     first = call.alignment == "top_left" or call.offset == 0
     return first and call.left is call.right is call.key_lengths is call.document_ids is None
 
@@ -138,7 +135,6 @@ def _scale(
 
 
 def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
-    """The scale of each row without the learned factor."""
     given: Any = call.scale
     rows = plan.scale
     if rows is None:

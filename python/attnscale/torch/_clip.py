@@ -80,7 +80,6 @@ def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, thresh
 
 
 def _heads(query_weight: Tensor, key_weight: Tensor, max_score: Tensor) -> tuple[int, int]:
-    """Numbers of query and key heads, from the number of scores and the shapes."""
     if max_score.ndim != 1 or not len(max_score):
         raise ValueError(f"max_score must have the shape (heads,), got {tuple(max_score.shape)}")
     heads = len(max_score)
@@ -104,7 +103,6 @@ def _heads(query_weight: Tensor, key_weight: Tensor, max_score: Tensor) -> tuple
 
 
 def _scale(weight: Tensor, factors: Tensor) -> None:
-    """Multiply the rows of each head by its factor, in place."""
     rows = weight.unflatten(0, (len(factors), -1))
     wide = factors.to(weight.device, torch.promote_types(weight.dtype, torch.float32))
     rows.mul_(wide.view(-1, *[1] * (rows.ndim - 1)))

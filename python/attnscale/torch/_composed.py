@@ -239,7 +239,6 @@ def attention_divergence(
 def _row_shape(
     query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
 ) -> tuple[int, ...]:
-    """Shape (..., heads, n_queries) of the result."""
     layout, enable_gqa = masks.get("layout", "bhsd"), masks.get("enable_gqa", False)
     for one, many, here, there in (("query", "queries", query, other_query), ("key", "keys", key, other_key)):
         n, other_n = (shape_in(layout, x.shape)[-2] for x in (here, there))
@@ -259,7 +258,6 @@ def _row_shape(
 
 
 def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
-    """The query expanded to the rows of the result."""
     return query.expand(shape_in(layout, (*rows, query.shape[-1])))
 
 
@@ -307,7 +305,6 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
 
 
 def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Logarithms of the weights, -inf at hidden keys."""
     if seen is None:
         return log_softmax(scores)
     empty = ~seen.any(-1, keepdim=True)

@@ -66,7 +66,6 @@ def refuse_jit_trace() -> None:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A context in which ``torch.autocast`` is off for a device."""
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # "meta" has no autocast
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

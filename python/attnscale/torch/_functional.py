@@ -213,7 +213,6 @@ def _run(
     asked: tuple[str, ...],
     options: Mapping[str, Any],
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """Return the output, None without a value, and the requested statistics."""
     if any(name not in _OPTIONS for name in options):  # the compiler of PyTorch reads no signature
         check_known(function, options)
     call, backend = read_call(query, key, value, options), options.get("backend")
@@ -265,10 +264,7 @@ def _load_triton(device_type: str) -> None:
 
 
 class _Watching(threading.local):
-    """Watches of models in this thread; the last one is told of a call before it is computed.
-
-    ``attend`` of a watch takes the arguments of :func:`attend_plain`, and returns the result.
-    """
+    """Watches of models in this thread; ``attend`` of the last one replaces :func:`attend_plain`."""
 
     watchers: tuple[Any, ...] = ()
 

@@ -60,7 +60,6 @@ class Learned:
 
     @property
     def packed(self) -> Tensor:
-        """All parameters in one tensor, one after another."""
         return torch.cat([x.double().reshape(-1) for x in self.parameters.values()])
 
     @property

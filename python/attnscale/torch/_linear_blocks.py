@@ -245,10 +245,7 @@ def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: in
 
 
 def _blocks(n_queries: int, n_keys: int, offset: int | None, size: int) -> Iterator[tuple[slice, slice]]:
-    """Queries and keys of each block, in order.
-
-    Query i sees the keys of all earlier blocks, and those of its own block up to position i + offset.
-    """
+    """Queries and keys of each block; query i sees all earlier blocks, and its own up to i + offset."""
     first = n_keys if offset is None else min(max(offset, 0), n_keys)
     offset = first if offset is None else offset
     yield slice(0, max(min(-offset, n_queries), 0)), slice(0, 0)  # these queries see no key

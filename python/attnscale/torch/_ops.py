@@ -116,7 +116,6 @@ def differentiate(
 
 
 def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> torch.Tensor:
-    """The gradient of a tensor of the call, in the type of the tensor."""
     values: Any
     if name == "scale" and call.learned:
         values = np.concatenate([found["law"][each].reshape(-1) for each in call.learned])
@@ -166,7 +165,6 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -
 
 
 def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """The gradients of all arguments of ``attend``."""
     saved = ctx.saved_tensors
     wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
     grad_output = None if saved[2] is None else grads[0]

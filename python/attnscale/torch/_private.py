@@ -51,7 +51,6 @@ def is_traced() -> bool:
 
 
 def has_forward_derivatives() -> bool:
-    """Whether tensors may have derivatives in forward mode."""
     return bool(forward_ad._current_level >= 0)
 
 
@@ -78,10 +77,7 @@ def is_eager(*tensors: torch.Tensor | None) -> bool:
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """The ``apply`` of a function for calls that is_eager() accepts.
-
-    It skips the search for torch.func in every argument, which takes longer than a small attention.
-    """
+    """The ``apply`` of a function if is_eager(), without PyTorch's slow search for torch.func."""
     found: Callable[..., Any] = super(torch.autograd.Function, function).apply
     return found
 
@@ -132,5 +128,4 @@ def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def is_wrapped(x: torch.Tensor) -> bool:
-    """Whether torch.func has wrapped a tensor."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))

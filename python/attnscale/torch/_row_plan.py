@@ -77,13 +77,11 @@ class _Rows(Call):
     tensors: Arguments
 
     def visible_keys(self) -> Any:
-        """Number of keys that each query may see."""
         if self.mask is None:
             return super().visible_keys()
         return self._measured(lambda scores, seen: seen.sum(-1).cpu().numpy(), dtype=np.int64)
 
     def row_entropies(self) -> Any:
-        """Entropy of each row at the standard scale."""
 
         def entropies(scores: Tensor, seen: Tensor) -> Any:
             scores = scores.masked_fill(~seen, -math.inf)
@@ -106,10 +104,7 @@ class _Rows(Call):
         on_arrays: Callable[[Call], Any] | None = None,
         dtype: Any = np.float64,
     ) -> Any:
-        """One number per row, measured on scores at the standard scale and on the visible keys.
-
-        On the CPU `on_arrays` measures the call on arrays, in a tenth of the time.
-        """
+        """One number per row from standard scores; on the CPU by `on_arrays`, which is ten times faster."""
         query, key, _ = wide_rows(self.tensors)
         if on_arrays is not None and query.is_cpu:
             options = {**self.tensors.options(), "scale": None, "qk_norm": None, "layout": "bhsd"}
@@ -181,7 +176,6 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
 
 
 def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """First key that each query may see, and the key past the last."""
     begin, end = rows.intervals.begin, rows.intervals.end
     if begin is None and end is None:
         return None, None

@@ -83,7 +83,6 @@ def key_count(call: Arguments) -> Any:
 def visible_of(
     call: Arguments, row_shape: tuple[int, ...], begin: Tensor | None, end: Tensor | None
 ) -> Visible:
-    """The keys that each query of a call may see; `row_shape` is (..., heads, n_queries)."""
     n_keys = key_count(call)
     mask: Any = call.attn_mask
     if mask is not None:
@@ -118,10 +117,7 @@ class Scores(NamedTuple):
         return [list(each) for each in zip(*found, strict=True)]
 
     def of_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
-        """Scores (..., rows, n_keys) of queries start ... stop - 1, -inf at hidden keys, and visible keys.
-
-        A visible score that is not finite becomes NaN, which reaches all of its row.
-        """
+        """Scores (..., rows, n_keys), -inf if hidden, NaN if visible and not finite; and visible keys."""
         mask, seen = self.visible.mask, self.visible.of_rows(start, stop)
         scores = self._products(start, stop, seen)
         if self.factor is not None:

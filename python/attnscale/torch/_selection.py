@@ -196,7 +196,6 @@ def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:
 
 
 def _members(part: Tensor, n_keys: int, block_size: int | None) -> Tensor:
-    """Whether rows select a key, (..., rows, n_keys)."""
     n_units = n_keys if block_size is None else -(-n_keys // block_size)
     found = torch.zeros(*part.shape[:-1], n_units + 1, dtype=torch.bool, device=part.device)
     found = found.scatter(-1, part.where(part >= 0, n_units), True)[..., :n_units]

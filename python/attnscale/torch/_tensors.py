@@ -16,7 +16,6 @@ _BFLOAT16 = torch.bfloat16  # found faster than the name of PyTorch, which matte
 
 
 def on_cpu(given: Any) -> Any:
-    """A tensor detached and on the CPU; other objects unchanged."""
     return given.detach().cpu() if isinstance(given, torch.Tensor) else given
 
 
@@ -29,7 +28,6 @@ def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
 
 
 def check_on_cpu(*tensors: torch.Tensor | None) -> None:
-    """Refuse tensors on devices other than the CPU."""
     for each in tensors:
         if each is not None and not each.is_cpu:
             raise ValueError(

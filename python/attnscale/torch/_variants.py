@@ -74,10 +74,6 @@ def efficient_attention(
     {names}
         As for :func:`attention`; there are no kernels in Triton.
 
-    Returns
-    -------
-    Tensor
-
     Examples
     --------
     >>> import attnscale as at, torch
@@ -108,10 +104,6 @@ def linear_attention(
         Name of the map, or features of query and key, at least 0, which get the gradients.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
@@ -144,10 +136,6 @@ def cosformer_attention(
         As for the function on arrays.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
@@ -182,10 +170,6 @@ def performer_attention(
     {names}
         As for :func:`attention`; there are no kernels in Triton.
 
-    Returns
-    -------
-    Tensor
-
     Examples
     --------
     >>> import attnscale as at, torch
@@ -213,10 +197,6 @@ def ssd(
         Tensors on one device, which may require grad.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
@@ -269,7 +249,6 @@ def _run(
 
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Options of the array function, from the arguments of the operator."""
     name, query, key, _, *own, alignment, offset, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
@@ -287,7 +266,6 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     "attnscale::attend_variant", mutates_args=(), device_types="cpu", schema=f"({_SCHEMA}) -> Tensor"
 )
 def attend_variant(*arguments: Any) -> Tensor:
-    """The output of the function of attnscale.variants named by the first argument."""
     rows = (array(x) for x in arguments[1:4])
     return tensor(getattr(variants, arguments[0])(*rows, **_options(arguments)))
 

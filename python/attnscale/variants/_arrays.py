@@ -32,7 +32,6 @@ def reals(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def vectors(name: str, value: Any) -> NDArray[Any]:
-    """`value` as rows of vectors, shape (..., n, embed_dim)."""
     array = floats(name, value)
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, embed_dim), got shape {array.shape}")
@@ -111,7 +110,6 @@ def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
 
 
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:
-    """Refuse is_causal= and causal= for a form without a causal variant."""
     if is_causal is not False or causal is not None:
         seen = f"is_causal={shown(is_causal)}" if causal is None else f"causal={shown(causal)}"
         raise ValueError(f"{name} has no causal form: {why}; got {seen}")

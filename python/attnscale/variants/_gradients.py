@@ -264,10 +264,7 @@ _FUNCTIONS = {
 
 
 def form_of(name: str, inputs: Inputs, own: dict[str, Any], offset: int | None) -> LinearForm:
-    """The form of a family of linear time, by its name and own options; a pair of features is given.
-
-    Query i has the position i + offset.
-    """
+    """The form of a family of linear time by name and own options; query i has the position i + offset."""
     feature_map = own.get("feature_map", "elu")
     if isinstance(feature_map, tuple):
         return LinearForm("given")
@@ -302,7 +299,6 @@ def _read_variant(variant: Any) -> tuple[str, Callable[..., Any]]:
 
 
 def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that only this family has."""
     allowed = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
     takes_more = "options" in inspect.signature(function).parameters
     if function is ssd:

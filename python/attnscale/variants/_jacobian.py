@@ -181,7 +181,6 @@ def _own(head: _Head, rows: NDArray[np.int64], p: Any, w: Any, value: Any) -> ND
 
 
 def _value_weight(v_weight: Any, q: NDArray[Any], embed_dim: int) -> NDArray[Any]:
-    """V with the leading axis of the other weights."""
     v = np.eye(embed_dim) if v_weight is None else matrix("v_weight", v_weight, embed_dim, heads=True)
     if v.ndim == 3 and v.shape[:-2] != q.shape[:-2]:
         raise ValueError(f"v_weight must have as many heads as q_weight, got {v.shape} and {q.shape}")

@@ -116,9 +116,8 @@ def kattention_heads(
         The whole multiplier of the score, as for :func:`attnscale.attention`; None: 1/sqrt(head_dim).
         A law that measures the row is refused.
     {names}
-        As for :func:`attnscale.attention`. A normalizer that compares scores with a
-        constant (a sink, a sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts
-        before the bias.
+        As for :func:`attnscale.attention`. A normalizer that compares scores with a constant (a sink, a
+        sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts before the bias.
 
     Returns
     -------

@@ -314,7 +314,6 @@ def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """`log_decay` with leading axes broadcast to `shape`."""
     array = as_array("log_decay", log_decay)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"log_decay must be numbers, got {array.dtype}")

@@ -69,10 +69,7 @@ class LinearForm:
 
 
 class LinearCall(NamedTuple):
-    """Input and output of the core, by name: query and out, key and value, or all four.
-
-    Rows are (..., n, dim); missing parts are None.
-    """
+    """Input and output of the core, by name, with rows (..., n, dim); None: not in this call."""
 
     form: LinearForm
     query: NDArray[Any] | None = None
@@ -89,10 +86,7 @@ class LinearCall(NamedTuple):
 
 
 class LinearGradientCall(NamedTuple):
-    """Input and output of the core for gradients, by name.
-
-    Each head has its own gradients, also of shared keys.
-    """
+    """Input and output of the core for gradients, by name; each head has its own, also of shared keys."""
 
     form: LinearForm
     query: NDArray[Any]
@@ -111,7 +105,6 @@ class LinearGradientCall(NamedTuple):
 
 
 def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]:
-    """`found` as features of rows of this shape."""
     array = as_array(name, found)
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} must be floating point, got {array.dtype}")

@@ -49,7 +49,6 @@ def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
 
 
 def standard(layer: Layer, head_dim: int) -> Term:
-    """The base scale 1 / sqrt(head_dim)."""
     return _term(layer, Standard(), layer.head_size)
 
 

@@ -31,7 +31,6 @@ def _share_of_channels(layer: Layer, head_dim: int) -> int:
 
 
 def _refused(reason: str) -> Callable[[Layer], str]:
-    """The rule that no layer has an answer, for this reason."""
     return lambda layer: reason
 
 
@@ -594,5 +593,4 @@ def family_of(keys: Keys) -> Family:
 
 
 def has_row(kind: str) -> bool:
-    """Whether the table has a row for the model type."""
     return kind in _by_type()

@@ -265,7 +265,6 @@ def _first_given(legacy: dict[str, Any], given: dict[str, Any]) -> tuple[str, di
 
 
 def _flat(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """One set of parameters for all layers."""
     name, common, entries = _first_given(legacy, given)
     why = "its code has the same rotary positions in every layer"
     found = [each for key, block in entries.items() for each in _unread(keys, f"{name}.{key}", block, why)]
@@ -309,10 +308,7 @@ def _share_of(block: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, Any]], Spelled]:
-    """Parameters by kind of layer in rope_parameters; rope_scaling is laid over the entries of some kinds.
-
-    These have a rope_type, so rope_scaling only counts with the spelling rope_type, not type.
-    """
+    """Parameters by kind of layer, with rope_scaling over those of `kinds`, where only rope_type counts."""
 
     def read(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
         common, entries = _split("rope_parameters", given)

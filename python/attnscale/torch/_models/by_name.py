@@ -121,7 +121,6 @@ def differing(what: str, how: str, seen: Mapping[str, Any]) -> str:
 
 
 def _missing(key: Any, names: Sequence[str]) -> str:
-    """Error text for a missing key."""
     if isinstance(key, int) and not isinstance(key, bool):
         numbers = layer_numbers(names)
         there = names[numbers.index(key)] if key in numbers else next(iter(names), "")
@@ -134,10 +133,7 @@ def _missing(key: Any, names: Sequence[str]) -> str:
 
 
 def layer_numbers(names: Sequence[str]) -> tuple[int, ...]:
-    """A number for each name: the last number in it that tells all apart, or 0, 1, 2, ...
-
-    The number of a call, after "#", counts as a number of the name.
-    """
+    """A number for each name: the last one in it (after "#", too) that tells all apart, or 0, 1, 2, ..."""
     found = [
         [int(each) for each in re.findall(r"\d+", name if "#" in name else f"{name}#0")] for name in names
     ]

@@ -54,7 +54,6 @@ class Call:
 
     @property
     def rows_shape(self) -> tuple[int, int, int]:
-        """Numbers of texts, heads and queries."""
         batch, heads, n_queries = self.measured.query.shape[:3]
         return batch, heads, n_queries
 
@@ -64,12 +63,10 @@ class Call:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys, visible or hidden."""
         return self.measured.key.shape[-2]
 
     @property
     def has_sink(self) -> bool:
-        """Whether the softmax has a sink beside the keys."""
         return isinstance(self.measured.options.get("normalizer"), Sink)
 
     def statistics(self, names: Iterable[str]) -> dict[str, Tensor]:
@@ -142,7 +139,6 @@ class Call:
         return self.real is None or bool(self.real[:, 0].all())
 
     def _sees_other_texts(self, options: Mapping[str, Any], seen: Tensor | None, n_keys: int) -> bool:
-        """Whether a real row sees a key of another text."""
         documents, n_queries = options["document_ids"], self.rows_shape[2]
         other = documents[:, None, -n_queries:, None] != documents[:, None, None]
         if self.real is not None:

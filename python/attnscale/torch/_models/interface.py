@@ -109,10 +109,7 @@ def make_mask(
     device: Any = "cpu",
     **options: Any,
 ) -> torch.Tensor:
-    """The mask interface of transformers: a pattern if the mask is one, else the full mask.
-
-    The parameters are those of ``transformers.masking_utils.sdpa_mask``.
-    """
+    """A mask like ``transformers.masking_utils.sdpa_mask``, as a pattern if it is one."""
     q_offset = int(q_offset)  # a static cache has it as a tensor, and increases it before the mask is made
     full = partial(
         masking_utils.sdpa_mask,
@@ -250,10 +247,7 @@ def call_options(
     sinks: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """Options of :func:`attnscale.torch.attention_statistics` for a call of a layer of transformers.
-
-    The parameters have the names of transformers; unknown ones that may change the result are refused.
-    """
+    """Options of attention for a call of a transformers layer; unknown ones that may matter are refused."""
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(
@@ -275,7 +269,6 @@ def call_options(
 def _masks(
     query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None, *, causal: bool
 ) -> dict[str, Any]:
-    """Options of attention for the keys that each query may see."""
     if isinstance(mask, PatternMask) and mask.pattern is None:
         mask = mask.full()
     if isinstance(mask, PatternMask):

@@ -81,10 +81,7 @@ def on_host(option: Any) -> Any:
 
 
 def kept_rows(call: Call) -> Length:
-    """A CPU copy of the queries and keys of one call, of a single text without its padding.
-
-    Queries are scaled so that 1/sqrt(head_dim) is their scale.
-    """
+    """A CPU copy of the keys and of the queries, rescaled for 1/sqrt(head_dim), of a text without padding."""
     query, key, given = call.known("keep_heads keeps")
     options = dict(given)
     if len(query) == 1:

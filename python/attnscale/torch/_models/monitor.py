@@ -168,7 +168,6 @@ class Monitor(Tabled):
 
     @property
     def is_recording(self) -> bool:
-        """Whether forward passes are being recorded."""
         return self._is_recording
 
     def end(self, number: int) -> None:
@@ -219,7 +218,6 @@ class Monitor(Tabled):
         self._has_validated |= not self._counts
 
     def _see(self, call: Call) -> None:
-        """Measure some rows of a call of the model."""
         if not call.has_known_axes:
             self._lose(str(call.place), "texts and heads cannot be told apart, so that no row is of a head")
         elif self._counts:

@@ -159,7 +159,6 @@ def _gather(op: Operation) -> None:
 
 
 def _put(op: Operation) -> Note:
-    """A tensor into which parts of others are written, as into a cache."""
     what = op.first.what
     if (
         op.name == "index_put"

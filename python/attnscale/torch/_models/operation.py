@@ -62,7 +62,6 @@ class Operation(NamedTuple):
     writes: bool = False  # into its first argument
 
     def argument(self, place: int, name: str, default: Any) -> Any:
-        """An argument by its place or its name."""
         return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
 
     @property
@@ -90,7 +89,6 @@ def known(function: Any) -> Known:
 
 
 def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-    """Arguments, with lists of them flattened."""
     for each in (*args, *kwargs.values()):
         if isinstance(each, (list, tuple)):
             yield from each
@@ -99,7 +97,6 @@ def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
 
 
 def broadcasts(shape: torch.Size, whole: torch.Size) -> bool:
-    """Whether a tensor of one shape broadcasts to another."""
     return len(shape) <= len(whole) and all(
         n in (1, m) for n, m in zip(reversed(shape), reversed(whole), strict=False)
     )
@@ -126,7 +123,6 @@ def resized_axes(axes: Iterable[tuple[Axis, int, int]]) -> Axes:
 
 
 def number_of(x: Any) -> float | None:
-    """A number, or a tensor of one entry, as a float."""
     if isinstance(x, Tensor):
         return float(x.detach()) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
     return float(x) if isinstance(x, (int, float)) else None

@@ -92,7 +92,6 @@ class Following:
         return note
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Note the result of an operator."""
         name, writes, is_view, _ = known(function)
         if "out" in kwargs:
             kwargs = {each: x for each, x in kwargs.items() if each != "out"}
@@ -237,7 +236,6 @@ class Following:
         return Note(kept, scores if alpha == 1 else scores.then("mul", float(alpha)))
 
     def use(self, weights: Weights) -> None:
-        """Mark weights as multiplied with values."""
         if not weights.outcome.is_used:
             weights.outcome.is_used = True
             self.used.append(weights)
@@ -281,7 +279,6 @@ def _left_of(name: str, note: Note, is_whole: bool) -> Scores | Weights | None:
 
 
 def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count: int) -> Part | None:
-    """One part of an axis cut into parts of equal size."""
     cut = [i for i, (n, m) in enumerate(zip(shape, part, strict=True)) if n != m]
     return (
         Part(note.axes[cut[0]], number, count)

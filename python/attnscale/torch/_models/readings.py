@@ -37,10 +37,7 @@ Notes = Callable[[Tensor], Note]
 
 
 class Product(NamedTuple):
-    """Queries, keys and options of :func:`attnscale.torch.attention_statistics` that give the rows of a call.
-
-    Tensors have four axes and are detached from autograd.
-    """
+    """Queries, keys and options of attention that give the rows of a call; four axes, detached."""
 
     query: Tensor
     key: Tensor
@@ -79,7 +76,6 @@ class Reading(NamedTuple):
 
 
 def _of_text(text: int, option: Any) -> Any:
-    """The option for one text of the batch."""
     if isinstance(option, Sink):
         return Sink(_of_text(text, option.logits[:, None])[:, 0]) if option.logits.ndim == 3 else option
     if not (isinstance(option, Tensor) and option.ndim == 4):
@@ -131,16 +127,12 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
 
 
 def _axes_of(notes: Notes, query: Tensor, key: Tensor) -> tuple[Axes, frozenset[int]]:
-    """The axes of the query, and the kin of its channels and the key's."""
     axes = notes(query).axes
     return axes, kin_of(axes[-1], notes(key).axes[-1])
 
 
 def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product:
-    """The call with one query head in each place, if heads that share keys stand as the rows of one.
-
-    transformers writes a step of generation this way if it has a mask.
-    """
+    """Unfold query heads that stand as rows of their key head, as in transformers' masked generation."""
     query, key, options = product
     heads = prod(piece.size for piece in takewhile(lambda each: each.kin & channels, axes[-2]))
     mask, (batch, key_heads, rows, _) = options["attn_mask"], query.shape
@@ -320,10 +312,7 @@ def _product_of(
 
 
 def _joined_sink(scores: Scores, groups: Groups, measured: Sink) -> Sink:
-    """The sink as joined to the scores, one logit per head if all rows have the same.
-
-    The measured sink was shifted and rounded since.
-    """
+    """The sink as joined to the scores (the measured one was shifted), one logit per head if rows agree."""
     steps = [step for step in scores.steps if step.kind == "sink"]
     columns = torch.cat([step.value for step in steps], -1)
     logits = groups._replace(columns=[]).of(_as_one(columns)[..., None], steps[0].axes)[..., 0]

@@ -117,7 +117,6 @@ def why_nothing(watch: Watch, block: str) -> str:
 
 
 def _check(model: Any) -> None:
-    """Refuse models that cannot be watched, before they run."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
     for name, module in model.named_modules():

@@ -190,7 +190,6 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
 
 
 def _name_of_mask(arguments: Mapping[str, Any], is_decoder: bool) -> str | None:
-    """The parameter that is the padding mask of the rows, or None."""
     if is_decoder and "decoder_attention_mask" in arguments:  # the plain name is the encoder's
         return "decoder_attention_mask"
     return next((each for each in _MASKS if each in arguments), None)
@@ -249,10 +248,7 @@ def _documents(given: Sequence[dict[str, Any]], extent: _Extent, mask: Tensor | 
 
 
 def _packed(given: Sequence[dict[str, Any]], extent: _Extent, has_mask: bool) -> Tensor | None:
-    """Texts in one row, from their lengths, their numbers or positions that begin again.
-
-    Positions are used only without a mask, as in transformers.
-    """
+    """Texts in one row, by lengths, numbers or, without a mask, positions that begin again."""
     n, has_positions = extent.n_keys, has_mask
     for arguments in reversed(given):
         for name, x in arguments.items():

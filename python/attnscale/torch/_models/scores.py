@@ -17,10 +17,7 @@ FAR = -9984.0
 
 
 class Step(NamedTuple):
-    """One operation on scores: a factor, a sum, hidden keys, a cap or a sink.
-
-    Tensors have the axes of the scores at that time, `axes`.
-    """
+    """A factor, sum, hidden keys, cap or sink; its tensors have the scores' axes at that time, `axes`."""
 
     kind: str  # "mul", "add", "hide", "tanh" or "sink"
     value: Any = None
@@ -61,7 +58,6 @@ class Scores:
 
     @property
     def swapped(self) -> Scores:
-        """The scores with queries and keys exchanged."""
         return replace(
             self,
             query=self.key,
@@ -99,7 +95,6 @@ class Groups(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether batch and heads are told apart."""
         return bool(self.heads) or not any(UNKNOWN in piece.kin for piece in self.batch)
 
 
@@ -152,7 +147,6 @@ class Weights:
     is_cleared: bool = False  # whether single weights were multiplied by their own numbers
 
     def counts_keys(self, axis: Axis) -> bool:
-        """Whether an axis counts the keys."""
         return marks(axis, self.mark) or (not axis and self.n_keys == 1)
 
 

@@ -39,10 +39,7 @@ class Tally:
         statistics: Iterable[str],
         real: torch.Tensor | None = None,
     ) -> None:
-        """Add the rows of one call, tensors (batch, heads, rows), with their n_visible.
-
-        Rows that are not `real`, (batch, rows), do not count.
-        """
+        """Add the rows of one call, (batch, heads, rows), with n_visible; only `real` ones, (batch, rows)."""
         seen = rows["n_visible"] > 0
         self.has_calls = True
         if not seen.numel():  # a text of padding alone, which has no largest score
@@ -110,10 +107,7 @@ class Alarm:
 
 
 class Limits:
-    """The limits of a monitor, and the heads that are beyond them.
-
-    A head raises one alarm when it passes a limit, and another only after it came back.
-    """
+    """The limits of a monitor; a head raises another alarm only after it came back within a limit."""
 
     def __init__(self, least_entropy: float | None, most_score: float | None) -> None:
         given = {"entropy": least_entropy, "max_score": most_score}
@@ -137,7 +131,6 @@ class Limits:
 
 
 def told(alarms: Iterable[Alarm]) -> str:
-    """The alarms of one step as the text of a warning."""
     texts = [str(each) for each in alarms]
     more = f"; and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
     return f"{'; '.join(texts[:_MOST])}{more}"

@@ -212,7 +212,6 @@ class Watch:
                 self._lose(str(place), why)
 
     def _number(self, module: str) -> Place:
-        """The place of one more call of a module."""
         with self._lock:
             self._calls[module] += 1
             return Place(module, self._calls[module] - 1)
@@ -276,7 +275,6 @@ class _Pass:
         self._modes.enter_context(_Functions(self))
 
     def suspend(self, module: torch.nn.Module) -> None:
-        """Stop watching until a module is left."""
         if self._suspended_by is None:
             self._suspended_by = module
             self._modes.close()

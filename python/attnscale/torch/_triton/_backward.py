@@ -34,7 +34,6 @@ _CURVED = {"score_variance", "concentration", "max_weight", "max_score"}
 
 
 def needed_rows(gradients: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Statistics that the gradients of these need."""
     found = ["lse", *(each for name in gradients for each in _NEEDED.get(name, ()))]
     return tuple(dict.fromkeys(found))
 

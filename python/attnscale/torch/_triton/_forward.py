@@ -63,7 +63,6 @@ def _run(problem: Problem, found: Found) -> None:
 
 
 def _statistic(name: str, problem: Problem, found: dict[str, Tensor]) -> Tensor:
-    """A statistic computed from what the kernel wrote."""
     if name == "max_weight":
         # A row without keys has both numbers infinite, or a sink beside a score of -inf.
         return (found["max_score"] - found["lse"]).exp().masked_fill(found["max_score"] == -torch.inf, 0.0)

@@ -171,7 +171,6 @@ def _problem(call: Arguments, folding: Folding, plan: RowPlan) -> Problem:
 
 
 def _sink(call: Arguments) -> Tensor | None:
-    """The score of the sink, broadcastable to (..., heads, n_queries)."""
     sink = call.sink
     if sink is None:
         sink = _sink_of_text(call.normalizer, call.query.device)
@@ -190,7 +189,6 @@ def _sink_of_text(text: str, device: torch.device) -> Tensor | None:
 
 
 def _folded(names: Sequence[str], given: Sequence[Tensor | None], folding: Folding) -> dict[str, Tensor]:
-    """Fold the given output and statistics, by name."""
     found = {}
     for name, x in zip(names, given, strict=True):
         if x is not None:
@@ -210,7 +208,6 @@ def _device_of(call: Arguments) -> AbstractContextManager[Any]:
 
 
 def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
-    """Gradient of a tensor of the call from the gradient of a field of the problem."""
     given = cast(Tensor, getattr(call, name))
     shape: tuple[int, ...] = tuple(given.shape)
     if name in ("query", "key", "value"):

@@ -43,7 +43,6 @@ class Problem(NamedTuple):
 
     @property
     def row_shape(self) -> tuple[int, int, int]:
-        """(batch, heads, n_queries)."""
         batch, heads, n_queries = self.query.shape[:3]
         return batch, heads, n_queries
 
@@ -65,7 +64,6 @@ class Problem(NamedTuple):
         return self.query.new_empty(*self.row_shape, self.value.shape[-1])
 
     def interval_lengths(self) -> Tensor:
-        """Number of keys of each query, without the mask."""
         if self.begin is None or self.end is None:
             n_keys = torch.tensor(self.key.shape[-2], device=self.query.device)
             return n_keys.expand(self.row_shape).contiguous()

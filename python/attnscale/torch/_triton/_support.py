@@ -23,10 +23,7 @@ _LARGEST = 256  # of head_dim and value_dim
 
 
 def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
-    """Reason why the kernels do not support a call, as the end of a sentence; None if they do.
-
-    Depends only on types, shapes and options, so tensors without numbers give the same answer.
-    """
+    """Reason by types, shapes and options why the kernels do not support a call, or None."""
     if why_not := missing() or _of_tensors(call) or _of_options(call):
         return why_not
     if other := [name for name in asked if name in _NOT_HERE]:

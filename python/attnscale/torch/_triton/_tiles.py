@@ -57,7 +57,6 @@ def head_of(x, batch, head):
 
 @triton.jit
 def rows_of_head(x, batch, head):
-    """The rows of one head; None for None."""
     if x is None:
         return None
     else:  # noqa: RET505 - Triton compiles what is behind a return
@@ -66,7 +65,6 @@ def rows_of_head(x, batch, head):
 
 @triton.jit
 def pairs_of_head(x, batch, head):
-    """The numbers of pairs of one head; None for None."""
     if x is None:
         return None
     else:  # noqa: RET505
@@ -75,7 +73,6 @@ def pairs_of_head(x, batch, head):
 
 @triton.jit
 def has_bias(mask):
-    """Whether there is a mask whose numbers are added to the scores."""
     if mask is None:
         return tl.constexpr(False)
     else:  # noqa: RET505
@@ -168,7 +165,6 @@ def product(a, b, WIDEN: tl.constexpr):
 
 @triton.jit
 def add_product(sums, a, b, WIDEN: tl.constexpr):
-    """Add the matrix product to the sums."""
     if WIDEN:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, sums, input_precision="ieee")
@@ -227,5 +223,4 @@ def next_start(span, index, BLOCK: tl.constexpr):
 
 @triton.jit
 def count_partial(span, BLOCK: tl.constexpr):
-    """Number of partly visible tiles."""
     return (span.full - span.first + span.past - span.last) // BLOCK

@@ -180,10 +180,7 @@ class _Call(NamedTuple):
     dropout: Dropout
 
     def output(self, whole_heads: bool) -> Tensor:
-        """The output of all blocks; `whole_heads` puts all queries of a head in one block.
-
-        A law of the distance needs that unless the call is causal.
-        """
+        """The output of all blocks; `whole_heads` for a law of the distance unless the call is causal."""
         batch, heads, n_queries, _ = self.query.shape
         entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads=whole_heads)
         parts = []

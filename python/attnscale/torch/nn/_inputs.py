@@ -18,10 +18,7 @@ from .._tensors import shows
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], *, batch_first: bool
 ) -> None:
-    """Refuse inputs that are not all (n, channels), or all with three axes, one of them the batch.
-
-    `channels` are those of query, key and value: embed_dim, kdim and vdim.
-    """
+    """Refuse inputs unless all are (n, channels) or all have a batch; `channels`: embed_dim, kdim, vdim."""
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
         axes = ", ".join(str(x.dim()) for x in given)
@@ -146,16 +143,12 @@ def _lengths(nested: Tensor) -> list[int]:
 
 
 def _beyond(lengths: list[int], padded: Tensor) -> Tensor:
-    """A mask that is True at padding, (batch, longest)."""
     place = torch.arange(padded.shape[1], device=padded.device)
     return place >= torch.tensor(lengths, device=padded.device)[:, None]
 
 
 def _nest(rows: list[Tensor], like: Tensor) -> Tensor:
-    """The rows in the layout of a nested tensor.
-
-    A jagged layout gets the very same offsets, which sums of both tensors need.
-    """
+    """The rows in the layout of a nested tensor; a jagged one keeps its offsets, so that sums work."""
     if like.layout == torch.jagged:
         return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets=like.offsets())
     nested: Tensor = torch.nested.as_nested_tensor(rows)

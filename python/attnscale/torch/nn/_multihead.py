@@ -219,14 +219,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: Dropout | None, options: dict[str, Any]
     ) -> Tensor:
-        """The output of the heads; also sets ``rows``."""
         attend: Any = partial(attend_with_dropout, dropout=dropout) if dropout else attention_statistics
         found = attend(q, k, v, statistics=self.statistics, **options)
         self.rows = found if self.statistics else None
         return found.output
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected query, key and value, as in PyTorch's module."""
         if self._qkv_same_embed_dim:
             weights = self.in_proj_weight.chunk(3)
         else:

@@ -117,7 +117,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         read = "a config.json, its folder and a .gguf are read here, queries and keys by `attnscale entropy`"
-        raise ConfigError(f"{file} is not JSON, and no text: {read}") from None
+        raise ConfigError(f"{file} is not JSON, and not text: {read}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):
@@ -315,9 +315,7 @@ class Keys:
     def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
         value = self.get(name, default)
         if value is None and not self.kind:
-            raise ConfigError(
-                f"{self.stored(name)} is missing, and there is no model_type that has a default"
-            )
+            raise ConfigError(f"{self.stored(name)} is missing, and there is no model_type with a default")
         self.seen.sizes[name] = size = check_size(self.stored(name), value, least, most)
         return size
 

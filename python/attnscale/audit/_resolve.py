@@ -243,7 +243,7 @@ def _impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
             keys = "; ".join(term.key for term in (layer.base, *layer.terms))
             value = _worst(layer)
             if value is not None and not np.isfinite(value):
-                raise ConfigError(f"{keys}: the multiplier is {value:g}, which is no number for a score")
+                raise ConfigError(f"{keys}: the multiplier is {value:g}, which cannot multiply a score")
             if value is not None:
                 found[f"{keys}: the multiplier is {value:g}, which no score can be multiplied with"] = None
     return tuple(found)

@@ -118,7 +118,7 @@ def _check_cotangents(form: Form, given: _Arrays) -> None:
     rows = [name for name in given if name != "output"]
     for name in rows:
         if name not in DIFFERENTIABLE:
-            raise ValueError(f"{name} has no gradient, and one was asked for; jax.lax.stop_gradient drops it")
+            raise ValueError(f"{name} has no gradient, but one was requested; jax.lax.stop_gradient drops it")
     if rows and form.normalizer != "softmax":
         raise ValueError(
             f"rows of {form.shown} have the gradient of the output alone here, got that of {rows[0]}"
@@ -151,7 +151,7 @@ def _gradients(
 
 def _refuse_second_derivative(*_: Any) -> Any:
     raise RuntimeError(
-        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "attention of attnscale has first derivatives only, and cannot be differentiated twice "
         "(jax.grad of a gradient, jax.hessian)"
     )
 

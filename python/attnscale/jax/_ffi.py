@@ -73,7 +73,7 @@ def check_on_cpu(name: str, array: Any) -> None:
 def _refuse_platform(context: Any, _: Any) -> Any:
     platforms = ", ".join(context.module_context.platforms)
     raise ValueError(
-        f"attnscale.jax runs on the CPU, and was to be compiled for {platforms}; "
+        f"attnscale.jax runs on the CPU and cannot be compiled for {platforms}; "
         "jax.jit under jax.default_device(jax.devices('cpu')[0]) compiles for the CPU"
     )
 

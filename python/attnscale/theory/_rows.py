@@ -39,7 +39,7 @@ _LARGEST_BETA = 1e60
 def row_function(model: Any, support: Any) -> Callable[[float, float, int], Averages]:
     """A function of n, beta and head_dim that returns the averages; only the sphere uses head_dim."""
     if support is not None and (isinstance(model, str) or not callable(model)):
-        raise TypeError("support goes with a model that is a function of the score")
+        raise TypeError("support needs a model that is a function of the score")
     if isinstance(model, str):
         if choose("model", model, MODELS) == "sphere":
             return _sphere_row

@@ -183,7 +183,7 @@ def zeroed(x: Tensor, bad: Tensor) -> Tensor:
 
 def refuse_second_derivative(*_: Any) -> None:
     raise RuntimeError(
-        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "attention of attnscale has first derivatives only, and cannot be differentiated twice "
         "(create_graph=True and a second backward, or torch.func.grad of a gradient)"
     )
 

@@ -80,7 +80,7 @@ def device_named(name: Any) -> torch.device:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         raise refusal(
-            ValueError, "device", f"{_RULE}, got {shown(name)}, which is no device of PyTorch"
+            ValueError, "device", f"{_RULE}, got {shown(name)}, which is not a device of PyTorch"
         ) from None
     if device.type == "meta":
         raise refusal(ValueError, "device", f"{_RULE}, got {shown(name)}, whose tensors have no numbers")

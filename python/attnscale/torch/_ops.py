@@ -124,7 +124,7 @@ def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> 
     if values is None and name == "value":  # the output is not in the loss
         return torch.zeros_like(given)
     if values is None:
-        raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
+        raise ValueError(f"{name} has no gradient in this call, but requires one; use {name}.detach()")
     gradient = tensor(values if values.flags.c_contiguous else np.ascontiguousarray(values))
     if gradient.dtype is not given.dtype:
         gradient = gradient.to(given.dtype)

@@ -351,7 +351,7 @@ def local_global_attention(
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
     if isinstance(scale, (str, Law)):
         raise TypeError(
-            f"scale must be a number here: a law would see the n of a part of the keys, got {shown(scale)}"
+            f"scale must be a number here: a law would count only a part of the keys, got {shown(scale)}"
         )
     causal = options.get("causal")
     offset = offset_of(inputs, options.get("is_causal", False), causal)

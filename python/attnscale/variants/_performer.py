@@ -130,7 +130,7 @@ def performer_form(head_dim: int, features: Any, projection: Any, scale: Any, rn
     else:
         directions = _read_projection(projection, head_dim)
         if rng is not None:
-            raise ValueError("rng is of directions that are drawn, got it with a projection")
+            raise ValueError("rng must be left out with a projection, got both")
         if features not in (None, 256, len(directions)):
             raise ValueError(
                 f"features must be the rows of the projection, {len(directions)}, got {shown(features)}"

@@ -38,7 +38,7 @@ def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
                 f"{width} must be a multiple of {heads} in the code of {keys.kind}, got {wide} and {many}"
             )
         keys.doubt(
-            f"{width} = {wide} is no multiple of {heads} = {many}: the head size is rounded down to "
+            f"{width} = {wide} is not a multiple of {heads} = {many}: the head size is rounded down to "
             f"{wide // many}"
         )
     return wide // many

@@ -251,7 +251,7 @@ def call_options(
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(
-                f"{type(module).__name__} passes {name}=, which attnscale does not know and may not ignore"
+                f"{type(module).__name__} passes {name}=, which attnscale does not know and cannot ignore"
             )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, kwargs.get("sliding_window"), causal=bool(causal))

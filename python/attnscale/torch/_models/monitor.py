@@ -122,7 +122,7 @@ class Monitor(Tabled):
         self._limits = Limits(least, None if max_score is None else _limit("max_score", max_score))
         self.statistics = tuple(dict.fromkeys((*statistic_names(statistics), *self._limits.given)))
         if "argmax" in self.statistics:
-            raise ValueError("statistics must have a mean over rows, got 'argmax', which is a place")
+            raise ValueError("statistics must have a mean over rows, got 'argmax', which is an index")
         if not (on_alarm is None or callable(on_alarm)):
             raise TypeError(f"on_alarm must be callable, got {shown(on_alarm)}")
         self.on_alarm = on_alarm
@@ -203,7 +203,7 @@ class Monitor(Tabled):
         if self._tally.has_calls:
             return "none of its rows counts: all are padding, or see no key"
         if self._has_validated:
-            return "all passes were without a gradient, as those of a validation, which is not recorded"
+            return "no pass had a gradient, and passes of a validation are not recorded"
         return why_nothing(self._watch, "step")
 
     def _lose(self, module: str, why: str) -> None:
@@ -219,7 +219,7 @@ class Monitor(Tabled):
 
     def _see(self, call: Call) -> None:
         if not call.has_known_axes:
-            self._lose(str(call.place), "texts and heads cannot be told apart, so that no row is of a head")
+            self._lose(str(call.place), "texts and heads cannot be told apart, so no row belongs to a head")
         elif self._counts:
             some = call.some(self.rows)
             rows = some.statistics((*self.statistics, "n_visible"))

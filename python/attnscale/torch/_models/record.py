@@ -109,10 +109,10 @@ def record(
 def why_nothing(watch: Watch, block: str) -> str:
     """Reason why a watch has seen no attention in a block or step, for an error."""
     if watch.missed_a_thread:
-        return "the model ran in another thread than the one that records, which sees no other"
+        return "the model ran in another thread than the one that records"
     return (
-        f"the model did not run in the {block}, or it has none that is a softmax over products of queries "
-        "and keys"
+        f"the model did not run in the {block}, or none of its attention is a softmax over products of "
+        "queries and keys"
     )
 
 
@@ -128,5 +128,5 @@ def _check(model: Any) -> None:
     if isinstance(implementation, str) and "flash" in implementation:
         raise NotImplementedError(
             f"{type(model).__name__} has attn_implementation={implementation!r}, a closed kernel: "
-            'model.set_attn_implementation("sdpa") computes alike'
+            'model.set_attn_implementation("sdpa") computes the same'
         )

@@ -61,7 +61,7 @@ def replace_attention(model: Module, **options: Any) -> Module:
             new[module] = MultiheadAttention._of(module, **options)
         elif isinstance(module, torch.nn.MultiheadAttention) and not isinstance(module, MultiheadAttention):
             raise TypeError(
-                f"model must have torch.nn.MultiheadAttention itself, no class derived from it, got "
+                f"model must have torch.nn.MultiheadAttention itself, not a class derived from it, got "
                 f"{type(module).__module__}.{type(module).__qualname__} at {name or 'its top'}"
             )
     if not new:

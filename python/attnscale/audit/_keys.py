@@ -53,13 +53,7 @@ class ConfigError(InputError):
 
 
 def read_config(config: Any) -> dict[str, Any]:
-    """The keys of a config, copied into new dicts and lists.
-
-    Parameters
-    ----------
-    config : mapping, str, path or transformers config
-        As for :func:`attnscale.audit.resolve`.
-    """
+    """The keys of a config, as :func:`attnscale.audit.resolve` takes it, copied into new dicts and lists."""
     if isinstance(config, (str, os.PathLike)):
         config = _read_file(Path(config))
     elif hasattr(config, "to_dict") and not isinstance(config, Mapping):
@@ -177,23 +171,10 @@ class Seen:
 
 
 class Keys:
-    """The keys of one language model, given or by default of its model type.
+    """The keys of one language model, given or by default of its type `kind`; ``seen`` notes those read.
 
-    They do not change; ``seen`` notes which were read.
-
-    Parameters
-    ----------
-    given : mapping
-        The config, or the part of it that describes the language model.
-    kind : str
-        Model type.
-    part : str
-        Key of the composite config that ``given`` comes from; empty for the config itself.
-
-    Attributes
-    ----------
-    architecture : str
-        Architecture of llama.cpp for keys of a GGUF file; otherwise empty.
+    `given` is the config, or the part of it under the key `part`. ``architecture`` is that of llama.cpp for
+    keys of a GGUF file, else empty.
     """
 
     def __init__(self, given: Mapping[str, Any], kind: str, part: str = "") -> None:
@@ -382,15 +363,7 @@ def check_table(name: str, value: Any) -> dict[str, Any]:
 
 
 def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
-    """Return the keys of the language model of a config, and remarks on the reading.
-
-    Parameters
-    ----------
-    given : mapping
-        The config, as read by :func:`attnscale.audit.resolve`.
-    part : str, optional
-        The part of a composite config to read, such as "encoder" or "text_config".
-    """
+    """The keys of a config's language model, or of a part such as "encoder", and remarks on the reading."""
     if ARCHITECTURE in given and part is None:
         return Keys.of_gguf(given), ()
     kind = _model_type(given, "")

@@ -26,24 +26,13 @@ Meaning = Callable[["NDArray[np.float64]", Mapping[str, Any]], "NDArray[np.float
 
 
 class Rule(NamedTuple):
-    """Meaning of tensors with some names.
+    """Meaning of tensors with some names."""
 
-    Attributes
-    ----------
-    tensor : str
-        Regular expression for the end of the name; the part before it is the module.
-    quantity : str
-    values : callable
-    meaning : str
-    source : str
-        Where the name and the formula come from.
-    """
-
-    tensor: str
+    tensor: str  # regular expression for the end of the name; before it is the module
     quantity: str
     values: Meaning
     meaning: str
-    source: str
+    source: str  # of the name and the formula
 
 
 def _by_head(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:

@@ -23,22 +23,10 @@ def call_core(
     results: Mapping[str, tuple[tuple[int, ...], Any]],
     **options: Any,
 ) -> dict[str, Any]:
-    """Call a foreign function of the core.
+    """Call a foreign function of the core, a name of ``_core.xla_handlers()``; returns the results by name.
 
-    Parameters
-    ----------
-    name : str
-        A name of ``_core.xla_handlers()``.
-    arguments : dict of arrays
-        "query" is among them. All have the same number of leading axes; ``jax.vmap`` adds one in front.
-    results : dict of (shape, dtype)
-    **options
-        Numbers and texts that the handler reads.
-
-    Returns
-    -------
-    dict of arrays
-        The results by name.
+    "query" is among the arguments. All have the same number of leading axes; ``jax.vmap`` adds one in front.
+    `results` has the shape and type of each result, `options` are numbers and texts that the handler reads.
     """
     types: Any = [jax.ShapeDtypeStruct(*each) for each in results.values()]
     call: Any = jax.ffi.ffi_call(f"attnscale_{name}", types, vmap_method="expand_dims")

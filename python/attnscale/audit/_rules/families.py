@@ -406,20 +406,11 @@ class Remote(NamedTuple):
 
     That code is not imported or run. The rules were read in the code and in ports by several frameworks, and
     are tested by numbers; they are not compared with the code as it runs.
-
-    Attributes
-    ----------
-    models : str
-        Names of the models.
-    rule : str
-        Description of the scale.
-    family : Family
-        The rule, for the model types.
     """
 
-    models: str
-    rule: str
-    family: Family
+    models: str  # names of the models
+    rule: str  # description of the scale
+    family: Family  # the rule, for the model types
 
 
 REMOTE: tuple[Remote, ...] = (

@@ -75,67 +75,25 @@ Spelling = Literal[
 
 @dataclass(frozen=True)
 class Family:
-    """Rules by which a family of models finds its scale.
+    """Rules by which a family of models finds its scale."""
 
-    Attributes
-    ----------
-    types : tuple of str
-        Model types.
-    head_dim : callable
-        Channels of q and k in a layer.
-    rotated : callable
-        Number of rotated channels in a layer with rotary positions.
-    rotates : callable
-        Whether the layer has rotary positions.
-    base : callable
-        The scale before other factors.
-    extra : tuple of callables
-        Further factors; one that does not apply returns None. ``nope_extra`` has temperatures that act only
-        on layers without rotary positions.
-    rope_extra : tuple of callables
-        Further factors whose keys are among the rope parameters.
-    own_rope : callable or None
-        Factors of the rotary positions, if they do not follow the common rule.
-    softcap : tuple of str
-        Keys of the soft-cap, of which the first given one counts; empty if the family has none.
-    window : callable
-        Largest number of keys that a query of the layer sees.
-    sink : callable
-        Whether the layer has attention sinks.
-    qk_norm : callable
-    count : callable
-        Number of layers.
-    kinds : callable
-        Function from keys and number of layers to the kinds of the layers, if the config does not list them.
-    listed : callable
-        Function from the kinds in the config to those of the config class.
-    rope_key : callable
-        The entry of nested rope parameters for a layer.
-    spelling : str
-        How the parameters of rotary positions are read.
-    refusal : callable
-        Reason why a layer has no answer, or None.
-    notes : tuple of str
-        Further remarks for readers of the plan.
-    """
-
-    types: tuple[str, ...]
-    head_dim: Callable[[Layer], int]
-    rotated: Callable[[Layer, int], int]
-    rotates: Callable[[Layer], bool]
-    base: Callable[[Layer, int], Term]
-    extra: tuple[Callable[[Layer, int], Term | None], ...]
-    nope_extra: tuple[Callable[[Layer, int], Term | None], ...]
-    rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]
-    own_rope: Callable[[Layer, Rope], Term | None] | None
-    softcap: tuple[str, ...]
-    window: Callable[[Layer], Window]
-    sink: Callable[[Layer], bool]
+    types: tuple[str, ...]  # model types
+    head_dim: Callable[[Layer], int]  # channels of q and k in a layer
+    rotated: Callable[[Layer, int], int]  # number of rotated channels in a layer with rotary positions
+    rotates: Callable[[Layer], bool]  # whether the layer has rotary positions
+    base: Callable[[Layer, int], Term]  # the scale before other factors
+    extra: tuple[Callable[[Layer, int], Term | None], ...]  # further factors; None: does not apply
+    nope_extra: tuple[Callable[[Layer, int], Term | None], ...]  # only without rotary positions
+    rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]  # with keys among the rope parameters
+    own_rope: Callable[[Layer, Rope], Term | None] | None  # factors in place of the common rule
+    softcap: tuple[str, ...]  # keys of the soft-cap; the first given one counts
+    window: Callable[[Layer], Window]  # largest number of keys that a query of the layer sees
+    sink: Callable[[Layer], bool]  # whether the layer has attention sinks
     qk_norm: Callable[[Layer], QKNorm]
-    count: Callable[[Keys], int]
-    kinds: Callable[[Keys, int], list[str]]
-    listed: Callable[[list[str]], list[str]]
-    rope_key: Callable[[Layer], str]
-    spelling: Spelling
-    refusal: Callable[[Layer], str | None]
-    notes: tuple[str, ...]
+    count: Callable[[Keys], int]  # number of layers
+    kinds: Callable[[Keys, int], list[str]]  # of this number of layers, if the config lists none
+    listed: Callable[[list[str]], list[str]]  # kinds in the config to those of the config class
+    rope_key: Callable[[Layer], str]  # the layer's entry of nested rope parameters
+    spelling: Spelling  # how the parameters of rotary positions are read
+    refusal: Callable[[Layer], str | None]  # reason why a layer has no answer, or None
+    notes: tuple[str, ...]  # further remarks for readers of the plan

@@ -103,24 +103,12 @@ def _scaled(row: Architecture, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Factors(NamedTuple):
-    """Parts of the factor on cos and sin in llama.cpp.
+    """Parts of the factor on cos and sin in llama.cpp."""
 
-    Attributes
-    ----------
-    own : float
-        YaRN's factor, with its weights; 1 without YaRN.
-    stated : float
-        rope.scaling.attn_factor.
-    growth : float
-        The logarithm of the factor, 0 up to 1.
-    weight : float
-        yarn_log_multiplier as the architecture reads it, or 0.
-    """
-
-    own: float
-    stated: float
-    growth: float
-    weight: float
+    own: float  # YaRN's factor, with its weights; 1 without YaRN
+    stated: float  # rope.scaling.attn_factor
+    growth: float  # logarithm of the factor, 0 up to 1
+    weight: float  # yarn_log_multiplier as the architecture reads it, or 0
 
 
 def factors_of(layer: Layer, rope: Rope | None) -> Factors:

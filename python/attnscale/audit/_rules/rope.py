@@ -188,24 +188,12 @@ _ANGLES = frozenset({"rope_theta", "mrope_section", "mrope_interleaved"})
 
 
 class Spelled(NamedTuple):
-    """Parameters of the rotary positions of a model.
+    """Parameters of the rotary positions of a model."""
 
-    Attributes
-    ----------
-    name : str
-        Their key of the config.
-    common : mapping
-        Parameters of every layer without its own entry.
-    entries : mapping
-        Parameters by kind of layer; a null entry means no rotary positions.
-    unread : tuple of str
-        Parts of the config that the code does not read.
-    """
-
-    name: str
-    common: Mapping[str, Any]
-    entries: Mapping[str, Mapping[str, Any] | None]
-    unread: tuple[str, ...]
+    name: str  # the key of the config
+    common: Mapping[str, Any]  # for every layer without its own entry
+    entries: Mapping[str, Mapping[str, Any] | None]  # by kind of layer; None: no rotary positions
+    unread: tuple[str, ...]  # parts of the config that the code does not read
 
     def of(self, entry: str) -> tuple[str, Mapping[str, Any] | None]:
         """The name and the parameters for an entry; None if it is null."""

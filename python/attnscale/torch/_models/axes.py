@@ -123,13 +123,7 @@ def refine(one: Axis, other: Axis) -> Axis | None:
 
 
 def unfold(x: Tensor, axes: Axes, order: Sequence[Piece]) -> Tensor:
-    """The tensor with one axis per piece of the order, of size 1 where it lacks the piece.
-
-    Raises
-    ------
-    LookupError
-        If the tensor has a piece that the order lacks, or one twice.
-    """
+    """One axis per piece of the order, of size 1 where the tensor lacks it; LookupError for other pieces."""
     sizes, found = [], []
     for size, axis in zip(x.shape, axes, strict=True):
         for piece in axis if size > 1 else ():

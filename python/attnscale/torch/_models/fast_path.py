@@ -32,22 +32,11 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 def parts(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> float | None:
     """The largest difference between an output of a watched module and what PyTorch computes unwatched.
 
-    Parameters
-    ----------
-    module : Module
-        Any module; only ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` are checked.
-    args, kwargs : tuple, dict
-        Arguments of its ``forward``.
-    output : Any
-        Its output, computed while a mode of PyTorch was active or hooks of this package were attached, in the
-        current gradient mode.
-
-    Returns
-    -------
-    float or None
-        None if the fused path is not taken without a watch, and if the difference, outside of rows of
-        padding, is rounding: a multiple of the operator's change when its input is rounded otherwise. inf
-        where only one of the two is NaN, and where the operator refuses the call.
+    Only ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` are checked. `output` was computed in
+    the current gradient mode, while a mode of PyTorch was active or hooks of this package were attached. None
+    if the fused path is not taken without a watch, and if the difference, outside of rows of padding, is
+    rounding: a multiple of the operator's change when its input is rounded otherwise. inf where only one of
+    the two is NaN, and where the operator refuses the call.
     """
     kind = _kind_of(module, (TransformerEncoderLayer, MultiheadAttention))
     if kind is None:
@@ -80,17 +69,8 @@ def with_padding_cut(
 ) -> Tensor | None:
     """The output of a watched ``nn.TransformerEncoder`` with rows of padding as they are without a watch.
 
-    In evaluation the encoder cuts off padding behind each text if it can: its last layer gives 0 there.
-
-    Parameters
-    ----------
-    module, args, kwargs, output
-        As for :func:`parts`; only ``nn.TransformerEncoder`` is checked.
-
-    Returns
-    -------
-    Tensor or None
-        None if the encoder cuts off nothing.
+    In evaluation the encoder cuts off padding behind each text if it can: its last layer gives 0 there. None
+    if the encoder cuts off nothing. Arguments as for :func:`parts`.
     """
     kind = _kind_of(module, (TransformerEncoder,))
     if kind is None or output.is_nested:

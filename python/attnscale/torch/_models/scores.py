@@ -227,10 +227,7 @@ class Done(NamedTuple):
 def carried_out(scores: Scores, groups: Groups, lowest: float) -> Done:
     """Combine the steps of scores; for scores of several products only the sums and the hidden keys.
 
-    Raises
-    ------
-    LookupError, RuntimeError
-        If axes of a step are not those of the softmax.
+    Raises LookupError or RuntimeError if axes of a step are not those of the softmax.
     """
     now = Done(1.0, None, None, None, 0.0, None)
     is_capped = False

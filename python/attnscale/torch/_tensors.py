@@ -98,9 +98,9 @@ def stand_in(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def shows(mask: torch.Tensor) -> torch.Tensor:
-    """Where a mask shows the key: not at numbers up to half of its type's smallest finite one.
+    """Where a mask shows the key: not at or below half of its type's lowest finite number.
 
-    Models hide keys by the smallest finite number. Array masks follow the same rule.
+    Models hide keys by the lowest finite number. Array masks follow the same rule.
     """
     return mask if mask.dtype == torch.bool else ~(mask <= torch.finfo(mask.dtype).min / 2)
 

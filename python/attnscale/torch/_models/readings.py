@@ -148,7 +148,7 @@ def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product
 
 
 def _hidden_by_sum(product: Product) -> tuple[Mapping[str, Any], bool]:
-    """Options in which keys are hidden whose score got so low a number added that no weight is left."""
+    """Options that hide keys whose score got so low an addend that no weight is left."""
     query, key, options = product
     mask = options["attn_mask"]
     if mask is None or mask.dtype == torch.bool or not query.numel() or not key.numel():

@@ -310,7 +310,7 @@ _Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipliers, _Multipliers]:
-    """Multipliers by position to compare; if only one layer has a soft-cap, with the factors behind it."""
+    """Multipliers by position to compare; if only one layer has a soft-cap, with the factors after it."""
     if what == "capped score":
         return mine.capped_multipliers, theirs.capped_multipliers
     channels: Channels = "rotated" if what == "rotated" else "unrotated"
@@ -322,7 +322,7 @@ def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipli
 def _multiplier(
     layer: LayerPlan, channels: Channels, positions: NDArray[np.int64], *, whole: bool
 ) -> NDArray[np.float64]:
-    """The multiplier before the soft-cap, or with the factors behind it too."""
+    """The multiplier before the soft-cap, or with the factors after it too."""
     found = layer.multipliers(positions, channels)
     return found * layer.capped_multipliers(positions) if whole else found
 

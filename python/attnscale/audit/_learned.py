@@ -32,7 +32,7 @@ class Rule(NamedTuple):
     quantity: str
     values: Meaning
     meaning: str
-    source: str  # of the name and the formula
+    source: str  # source of the name and the formula
 
 
 def _by_head(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:

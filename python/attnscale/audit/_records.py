@@ -45,7 +45,7 @@ class Defect:
     before : str
         The first version without the defect if the report names it, or empty.
     mended : str
-        The change that mended the defect, or empty.
+        The change that fixed the defect, or empty.
     """
 
     what: str
@@ -256,7 +256,7 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
     plan : ScalePlan
     name : str
         One of :data:`FRAMEWORKS`, optionally with a version, as "vllm-0.9": without defects that came later
-        or were mended before, according to the reports.
+        or were fixed before, according to the reports.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
 
     Notes
     -----
-    This is a list of public reports, not a test of the frameworks: a defect may be mended in your
+    This is a list of public reports, not a test of the frameworks: a defect may be fixed in your
     version, and there may be others.
 
     Examples

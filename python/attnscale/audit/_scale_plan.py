@@ -110,7 +110,7 @@ class ScalePlan(Tabled):
         return float(self._multipliers(self._answering(layer), self._position(position), channels))
 
     def capped_multiplier(self, *, layer: int, position: int) -> float:
-        """The multiplier of a query's score behind the layer's soft-cap: 1 for nearly all models.
+        """The multiplier of a query's score after the layer's soft-cap: 1 for nearly all models.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class ScalePlan(Tabled):
         ------
         ValueError
             As :meth:`multiplier`; also if ``sink_logits`` is missing for a layer with a sink, or given for
-            one without, or if a temperature behind the soft-cap differs between the queries.
+            one without, or if a temperature after the soft-cap differs between the queries.
         """
         plan = self._answering(layer)
         if plan.sink and sink_logits is None:

@@ -27,15 +27,15 @@ class Form(NamedTuple):
     """The part of a call besides arrays, which is compiled into a program."""
 
     swapped: bool  # whether query, key, value and output are (..., n, heads, dim)
-    dtype: np.dtype[Any]  # of the output
+    dtype: np.dtype[Any]  # type of the output
     rows: tuple[int, ...]  # (..., heads, n_queries)
     output: tuple[int, ...] | None  # shape in the caller's layout; None: there is no value
     statistics: tuple[str, ...]
     scale: float  # used without an array of scales and without a law
-    law: str  # of the scale, as the core spells it; "": none
+    law: str  # law of the scale in the core's spelling; "": none
     causal: int  # causal_alignment of the core
     causal_offset: int
-    left: int  # of the window
+    left: int  # keys of the window
     right: int
     softcap: float
     normalizer: str  # name in the core
@@ -89,7 +89,7 @@ def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays,
     wanted = tuple(name in arrays and arrays[name].perturbed for name in _LEARNABLE)
     values = {name: each.value for name, each in arrays.items()}
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
-    # As a separate call: a second derivative then reaches the backward pass, which refuses it.
+    # A separate call, so that a second derivative reaches the backward pass, which refuses it.
     found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
     kept = {name: found[name] for name in (*KEPT, "output") if name in found}
     return {name: x for name, x in found.items() if name not in also}, (values, kept, _marks(wanted))

@@ -37,7 +37,7 @@ def entmax(s: Array, seen: Array, alpha: float) -> Array:
     with np.errstate(invalid="ignore"):
         d = x - _least_with_weight(x, power)
         low, high = np.zeros((*s.shape[:-1], 1)), np.ones((*s.shape[:-1], 1))
-        for _ in range(60):  # of the smallest distance from tau, or its root
+        for _ in range(60):  # bisect the smallest distance from tau, or its root
             u = (low + high) / 2
             p = np.where(d > 0, (np.maximum(d, 0) + u ** max(alpha - 1, 1)) ** power, 0)
             p = np.where(d == 0, u ** max(1, power), p)  # where the power of u may underflow

@@ -129,7 +129,7 @@ Array = NDArray[np.float64]
 # The outer integral is over ln of a unit exponential number, by the trapezoidal rule.
 _STEP = 0.125
 _LEVELS = np.arange(-38.0, 4.0, _STEP)
-_NODES = 16  # of an inner panel
+_NODES = 16  # nodes of an inner panel
 # Ends of the inner panels around the mode, in units of its width.
 _PANELS = np.array([1.2, 2.5, 4, 6, 9, 13, 20, 30, 45, 70])
 _PANELS = np.concatenate([-_PANELS[::-1], [0.0], _PANELS])

@@ -297,7 +297,7 @@ def _below(ratio: float) -> float:
 
     k = np.arange(1.0, math.ceil(ratio + 12 * math.sqrt(ratio) + 60))
     before = k - 1 < ratio
-    highest = np.where(before, k - 1, ratio)  # of the Poisson probability of k - 1 at rates up to ratio
+    highest = np.where(before, k - 1, ratio)  # rate of the largest Poisson probability of k - 1
     c = ratio * np.exp(xlogy(k - 1, highest) - highest - gammaln(k))
     # P(k or more), a sum of such probabilities, over the share of the rate that is above k - 1.
     share = np.where(before, 1 - (k - 1) / ratio, 1.0)
@@ -313,7 +313,7 @@ _SHIFT, _TERMS, _EULER = 23.0, 60, 15
 #: Points at which a transform is needed; the first is real.
 POINTS: Complex = np.asarray(_SHIFT / 2 + 1j * np.pi * np.arange(_TERMS + _EULER + 1), np.complex128)
 
-_NODES = 12  # of a panel
+_NODES = 12  # nodes of a panel
 _FARTHEST_SCORE = 20.0  # from the lowest score that matters to the end of the normal density
 _LARGEST = 3.5  # exp(-POINTS w) is below 1e-17 for larger w
 

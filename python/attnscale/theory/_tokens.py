@@ -81,7 +81,7 @@ def token_correlation(
     layers : int, default 1
         At least 0.
     residual : float, default 0
-        Weight of the token itself beside its attention, at least 0.
+        Weight of the token itself, added to its attention; at least 0.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def propagated_correlation(
     beta : array_like
         Standard deviation of the scores, in [0, 20].
     residual : array_like, optional
-        Strength alpha of the attention beside the token itself, ``x + alpha y`` at unit length again;
+        Strength alpha of the attention added to the token itself, ``x + alpha y`` at unit length again;
         at least 0. Without it there is no skip connection.
     layers : int, default 1
         At least 0.

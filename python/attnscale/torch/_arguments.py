@@ -87,7 +87,7 @@ class Arguments(NamedTuple):
     lengths: Sequence[int]  # length of each parameter; 0: one number for all heads
     alignment: str  # a causal= that is a name
     offset: int | None  # a causal= that is a number
-    left: int | None  # of the window
+    left: int | None  # keys of the window
     right: int | None
     enable_gqa: bool
     softcap: float | None
@@ -219,7 +219,7 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
     )
     query, key, value = autocast(query, key, value)
     lengths, documents = _integers(given("key_lengths"), query), _integers(given("document_ids"), query)
-    # By position: names take twice as long.
+    # Arguments by position, since names take twice as long.
     learnable = query, key, value, factor, attn_mask, *tables, sink, bias, alpha
     aligned = alignment_of(given("is_causal", False), given("causal"))
     seen = *aligned, *read_window(given("window")), given("enable_gqa", False)

@@ -45,7 +45,7 @@ class _Fold(NamedTuple):
     """Maps between samples of vmap and one call with the samples as its first axis."""
 
     size: int
-    rank: int  # of query, key and value, with heads
+    rank: int  # axes of query, key and value, with heads
     without_heads: bool  # whether an axis of one head is inserted
     layout: str
 

@@ -30,11 +30,11 @@ class Learnt(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Weights of a block of rows, with the scores that they come from; a sink stands behind the keys."""
+    """Weights of a block of rows, with the scores that they come from; a sink follows the keys."""
 
     of_keys: Tensor  # 0 where the key is hidden
     counted: Tensor | None  # True where a key counts for lse and support; None: every key
-    scores: Tensor  # of all outcomes; -inf where an outcome does not count
+    scores: Tensor  # scores of all outcomes; -inf where an outcome does not count
     of_all: Tensor
     is_softmax: bool = False  # whether `of_all` is the softmax of `scores`
 
@@ -290,7 +290,7 @@ class _DifferentiableAgain(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return grad, None, None, None, None, None
         *rows, seen = ctx.saved_tensors
-        # As separate tensors: two may be the same one, or one a function of another.
+        # Separate tensors, since two may be the same one, or one a function of another.
         rows = query, key, value = [x.view_as(x) for x in rows]
         with without_autocast(grad.device), sdpa_kernel(SDPBackend.MATH):
             output = scaled_dot_product_attention(query, key, value, seen, is_causal=ctx.is_causal, scale=1.0)
@@ -317,7 +317,7 @@ class _BlockRows(NamedTuple):
         count = self.seen.to(value.dtype) @ bad.to(value.dtype)
         signs = (weights > 0).to(value.dtype) @ value.sign().masked_fill(~torch.isinf(value), 0.0)
         found = torch.where(signs.abs() == count, signs * math.inf, math.nan)
-        # As a factor of the weights, whose gradient reads the value; the gradient of the value does not.
+        # A factor of the weights, whose gradient reads the value; the gradient of the value does not.
         return output + weights.sum(-1, keepdim=True) * torch.where(count > 0, found, 0.0)
 
     def lse(self) -> Tensor:

@@ -272,7 +272,7 @@ def _plain(mask: Tensor | None) -> Tensor | None:
 def _hides(
     query: Tensor, key: Tensor, mask: Tensor | None, other_mask: Tensor | None, masks: dict[str, Any]
 ) -> Tensor:
-    """Where p' hides a key that p sees; the keys are counted on one channel of zeros."""
+    """True where p' hides a key that p sees; the keys are counted on one channel of zeros."""
     shown = [shows(x) for x in (mask, other_mask) if x is not None]
     both = shown[0] if len(shown) == 1 else shown[0] & shown[1]
     zeros = [torch.zeros_like(x[..., :1]) for x in (query, key)]

@@ -275,7 +275,7 @@ watching = _Watching()
 def attend_plain(
     query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
-    """The output, None without a value, and the statistics of a plain call, read by the core alone.
+    """The output, None without a value, and the statistics of a plain call, read by the core only.
 
     Returns None for calls with other options, and where PyTorch compiles, transforms or watches the call.
     """

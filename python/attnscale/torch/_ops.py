@@ -23,7 +23,7 @@ from ._blocks import weights_of_rows
 from ._device import backend_of, refuse_jit_trace
 from ._tensors import array, check_on_cpu
 
-_N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
+_N_ARGUMENTS = len(Arguments._fields)  # number for a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
 
 

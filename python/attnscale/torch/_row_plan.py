@@ -225,7 +225,7 @@ def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
     """The expanded plan of a call; empty tensors replace missing ones."""
     call = Arguments.of(arguments)
     plan = _read(call, call.query.device)
-    usual = {"begin": 0, "end": key_count(call)}  # of a window that is open on both sides
+    usual = {"begin": 0, "end": key_count(call)}  # a window open on both sides
     found = []
     for name, x, extents in zip(plan._fields, plan, _extents(call), strict=True):
         if extents is None:

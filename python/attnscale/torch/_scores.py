@@ -142,7 +142,7 @@ class Scores(NamedTuple):
         of_query, of_key = (~torch.isfinite(x).all(-1) for x in (query, self.key))
         clean = [zeroed(x, bad[..., None]) for x, bad in ((query, of_query), (self.key, of_key))]
         products = clean[0] @ clean[1].transpose(-1, -2)
-        # As a factor, so that the gradient is NaN where the product is.
+        # A factor, so that the gradient is NaN where the product is.
         bad = (of_query[..., None] | of_key[..., None, :]) & seen
         return products * torch.where(bad, math.nan, 1.0).to(products.dtype)
 

@@ -98,7 +98,7 @@ def stand_in(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def shows(mask: torch.Tensor) -> torch.Tensor:
-    """Where a mask shows the key: not at or below half of its type's lowest finite number.
+    """True where a mask shows the key: not at or below half of its type's lowest finite number.
 
     Models hide keys by the lowest finite number. Array masks follow the same rule.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .._call.types import VariantOptions
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of keys and values, without their number
+    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # shapes of keys and values, without their number
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class LinearGradientCall(NamedTuple):
     query: NDArray[Any]
     key: NDArray[Any]
     value: NDArray[Any]
-    grad: NDArray[Any]  # of the output
+    grad: NDArray[Any]  # gradient of the output
     query_out: NDArray[Any]
     key_out: NDArray[Any]
     value_out: NDArray[Any]
@@ -328,7 +328,7 @@ class State:
         """Refuse more positions than the family allows; any number by default."""
 
     def _after(self, sums: KeySums, n_keys: int) -> KeySums:
-        """The sums, moved behind `n_keys` other keys."""
+        """The sums, moved after `n_keys` other keys."""
         return sums
 
     def _read_query(self, query: ArrayLike, shapes: _Shapes) -> tuple[Inputs, tuple[int, ...]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells of the family tables: the base scale, and factors beside those of rotary positions."""
+"""Cells of the family tables: the base scale, and factors other than those of rotary positions."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def logn_attention(layer: Layer, head_dim: int) -> Term | None:
 
 
 def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """Grok in SGLang: a temperature behind the soft-cap; a length of 0 or less switches it off."""
+    """Grok in SGLang: a temperature after the soft-cap; a length of 0 or less switches it off."""
     for name in ("attn_temperature_len", "xai_temperature_len"):
         length = layer.keys.get(name)
         if length is not None and check_number(name, length) > 0:

@@ -19,7 +19,7 @@ class Layer(NamedTuple):
     keys: Keys
     number: int  # from 0
     kind: str
-    kinds: Sequence[str]  # of all layers
+    kinds: Sequence[str]  # kinds of all layers
     family: Family
     head_size: str = ""  # the keys of its head size, for the column "from" of a plan
 
@@ -91,7 +91,7 @@ class Family:
     sink: Callable[[Layer], bool]  # whether the layer has attention sinks
     qk_norm: Callable[[Layer], QKNorm]
     count: Callable[[Keys], int]  # number of layers
-    kinds: Callable[[Keys, int], list[str]]  # of this number of layers, if the config lists none
+    kinds: Callable[[Keys, int], list[str]]  # kinds of so many layers, if the config lists none
     listed: Callable[[list[str]], list[str]]  # kinds in the config to those of the config class
     rope_key: Callable[[Layer], str]  # the layer's entry of nested rope parameters
     spelling: Spelling  # how the parameters of rotary positions are read

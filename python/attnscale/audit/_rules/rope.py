@@ -68,12 +68,12 @@ def rope_of(layer: Layer) -> Rope | None:
 def _rope(keys: Keys, given: Mapping[str, Any], name: str, *, by_kind: bool) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind == "deepseek_yarn" and keys.kind == "sarvam_mla":
-        kind = "yarn"  # as its own configuration reads its older files
+        kind = "yarn"  # the reading of older files by its own configuration
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
     if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):
-        kind = "longrope"  # as Phi-3's own configuration reads its older files
+        kind = "longrope"  # the reading of older files by Phi-3's own configuration
     rope = Rope(kind, {**given, **_original_length(keys, given, by_kind=by_kind)}, name)
     if kind in ("linear", "dynamic", "llama3"):
         rope.number("factor")  # without effect here, but a wrong one is an error of the config

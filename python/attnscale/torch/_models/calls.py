@@ -116,7 +116,7 @@ class Call:
             if meaning.is_distance or (by_place and (n_queries == 1 or not self._begins_with_text())):
                 raise NotImplementedError(self._refusal(law, "the places of its queries are not known"))
             return key, options if by_place else options | _lengths(seen)
-        if is_last and seen is not None:  # room for later keys is behind those that no row sees
+        if is_last and seen is not None:  # room for later keys follows those that no row sees
             filled = int(_some_row(seen).flatten(0, -2).any(0).nonzero().max()) + 1
             key, seen = key[..., :filled, :], seen[..., :filled]
             options["attn_mask"] = options["attn_mask"][..., :filled]
@@ -195,7 +195,7 @@ def _some_row(seen: Tensor) -> Tensor:
 
 
 def _lengths(seen: Tensor | None) -> dict[str, Any]:
-    """Option with the lengths of keys of another text, without the padding behind."""
+    """Option with the lengths of keys of another text, without the padding after them."""
     if seen is None:
         return {}
     places = torch.arange(1, seen.shape[-1] + 1, device=seen.device)

@@ -69,7 +69,7 @@ def with_padding_cut(
 ) -> Tensor | None:
     """The output of a watched ``nn.TransformerEncoder`` with rows of padding as they are without a watch.
 
-    In evaluation the encoder cuts off padding behind each text if it can: its last layer gives 0 there. None
+    In evaluation the encoder cuts off padding after each text if it can: its last layer gives 0 there. None
     if the encoder cuts off nothing. Arguments as for :func:`parts`.
     """
     kind = _kind_of(module, (TransformerEncoder,))

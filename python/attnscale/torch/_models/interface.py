@@ -288,7 +288,7 @@ def _masks(
         raise NotImplementedError("a sliding window without a mask is only known for causal queries")
     if not causal or query.shape[2] == 1:
         return {}
-    # As in the sdpa path of transformers: without a mask, query i is aligned with key i.
+    # Without a mask, query i is aligned with key i, as in the sdpa path of transformers.
     return {"is_causal": True, **({} if window is None else {"window": (window - 1, 0)})}
 
 

@@ -74,7 +74,7 @@ class AttentionLog(Tabled):
         self.unmeasured: dict[str, str] = {}
         self._passes: list[dict[str, Logged]] = []
         self._begins = True  # whether the next call is the first one of a pass
-        self._towers: Mapping[str, str] | None = None  # of the log that this one was selected from
+        self._towers: Mapping[str, str] | None = None  # those of the log it was selected from
 
     def __len__(self) -> int:
         return len(self._passes)

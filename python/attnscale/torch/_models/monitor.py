@@ -34,7 +34,7 @@ class Monitor(Tabled):
     ----------
     model : torch.nn.Module
         Any model that :func:`record` can watch. It computes as before, with its own attention: the rows are
-        computed once more, beside it.
+        computed once more, in addition.
     every : int, default 100
         Steps 0, every, 2 every, ... are recorded.
     statistics : str or sequence of str, default ("entropy", "max_score")
@@ -131,7 +131,7 @@ class Monitor(Tabled):
         self.alarms: list[Alarm] = []
         self._model, self._watch = model, Watch(model, self._see, self._begin_pass, self._lose)
         self.unmeasured: dict[str, str] = {}
-        self._lost: dict[str, str] = {}  # of the step in progress
+        self._lost: dict[str, str] = {}  # reasons by module, in this step
         self._tally = Tally()
         self._recorded: list[dict[str, dict[str, NDArray[np.float64]]]] = []
         self._is_recording, self._trained, self._counts = False, False, True
@@ -403,7 +403,7 @@ def _of_lightning(monitor: Monitor, package: str, by: str) -> Any:
         """Records the steps, which the trainer counts from 0, and logs before the weights change."""
 
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-            # With accumulated gradients several batches are one step.
+            # Several batches are one step if gradients are accumulated.
             if trainer.global_step % monitor.every == 0 and not monitor.is_recording:
                 monitor.begin(trained=True)
 

@@ -78,7 +78,7 @@ def _part(op: Operation) -> Note:
 
 
 def _pad(op: Operation) -> Note:
-    """Padding of a tensor; one column behind scores is a sink."""
+    """Padding of a tensor; one column after scores is a sink."""
     what, note = op.first.what, _part(op)
     if isinstance(what, Scores) and list(op.args[1]) == [0, 1]:
         columns = torch.full_like(op.given[0][..., :1], float(op.argument(2, "value", 0)))

@@ -230,7 +230,7 @@ def _less(x: Tensor, shift: Tensor | float) -> Tensor:
 
 
 def _shown(mask: Tensor) -> Tensor:
-    """Where a mask, or scores, hide no key, even if its weight is 0."""
+    """True where a mask, or scores, hide no key, even if its weight is 0."""
     return mask if mask.dtype == torch.bool else mask > FAR
 
 

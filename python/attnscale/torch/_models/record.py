@@ -31,7 +31,7 @@ def record(
     ----------
     model : torch.nn.Module
         Any model of PyTorch, on any device, of any float type. It computes as before, with its own attention;
-        the statistics are computed beside it. Attention is seen in any spelling: calls of
+        the statistics are computed in addition. Attention is seen in any spelling: calls of
         ``scaled_dot_product_attention``, ``flex_attention`` or this package, and a softmax written out over
         products of two tensors and then multiplied with values; also in programs of ``torch.export``,
         scripted functions and under ``torch.vmap``.

@@ -141,7 +141,7 @@ class Weights:
     numbers: Tensor
     axes: Axes
     dim: int
-    mark: int  # of the pieces that count keys
+    mark: int  # mark of the pieces that count keys
     n_keys: int
     outcome: Outcome
     is_cleared: bool = False  # whether single weights were multiplied by their own numbers
@@ -197,7 +197,7 @@ class Note:
     what: Scores | Weights | Outer | LogWeights | Exponentials | Totals | None = None
     is_parameter: bool = False  # whether its entries come from parameters and buffers, without a product
     base: weakref.ref[Tensor] | None = None  # the tensor that it is a view of
-    part: Part | None = None  # of all parts of a tensor that was split
+    part: Part | None = None  # place among the parts of a split tensor
 
     def like(self, axes: Axes) -> Note:
         return Note(axes, self.what, self.is_parameter)

@@ -42,7 +42,7 @@ class Tally:
         """Add the rows of one call, (batch, heads, rows), with n_visible; only `real` ones, (batch, rows)."""
         seen = rows["n_visible"] > 0
         self.has_calls = True
-        if not seen.numel():  # a text of padding alone, which has no largest score
+        if not seen.numel():  # a text of only padding, which has no largest score
             return
         if real is not None:
             seen &= real[:, None]

@@ -128,7 +128,7 @@ class _QueryBlock(NamedTuple):
     """Data that the tiles of a block of queries share."""
 
     query: Any
-    gradient: Any  # of the output
+    gradient: Any  # gradient of the output
     key: Any  # addresses of the head
     value: Any
     mask: Any
@@ -219,7 +219,7 @@ class _KeyBlock(NamedTuple):
     key: Any
     value: Any
     query: Any  # addresses of the head
-    gradient: Any  # of the output
+    gradient: Any  # gradient of the output
     mask: Any
     terms: Any  # addresses of all heads
     softcap: Any

@@ -64,7 +64,7 @@ def _run(problem: Problem, found: Found) -> None:
 
 def _statistic(name: str, problem: Problem, found: dict[str, Tensor]) -> Tensor:
     if name == "max_weight":
-        # A row without keys has both numbers infinite, or a sink beside a score of -inf.
+        # A row without keys has both numbers infinite, or a sink and a score of -inf.
         return (found["max_score"] - found["lse"]).exp().masked_fill(found["max_score"] == -torch.inf, 0.0)
     if name == "sink_weight":
         if problem.sink is None:

@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     mask: Tensor | None = None  # broadcastable to (batch, heads, n_queries, n_keys); bool, or float to add
     sink: Tensor | None = None  # the score of an outcome that is not a key
     softcap: float | None = None
-    layout: str = "bhsd"  # of the memory of the output
+    layout: str = "bhsd"  # memory order of the output
 
     @property
     def row_shape(self) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ _OLDEST = (3, 4)
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 #: Statistics that the kernels lack.
 _NOT_HERE = ("renyi2", "min_score")
-_LARGEST = 256  # of head_dim and value_dim
+_LARGEST = 256  # limit of head_dim and value_dim
 
 
 def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:

@@ -59,7 +59,7 @@ def head_of(x, batch, head):
 def rows_of_head(x, batch, head):
     if x is None:
         return None
-    else:  # noqa: RET505 - Triton compiles what is behind a return
+    else:  # noqa: RET505 - Triton compiles code after a return
         return Rows(head_of(x, batch, head), 0, 0, x.row)
 
 
@@ -127,7 +127,7 @@ def load_mask(mask, rows, keys, there):
 
 @triton.jit
 def shows(values):
-    """Where mask values show the key, by the rule of shows() of tensors; NaN does."""
+    """True where mask values show the key, by the rule of shows() of tensors; NaN does."""
     if values.dtype == tl.float16:
         shown = (values <= -32752.0) == 0
     elif values.dtype == tl.bfloat16:
@@ -216,7 +216,7 @@ def tiles_of(begin, end, there, n, BLOCK: tl.constexpr, PARTIAL: tl.constexpr):
 
 @triton.jit
 def next_start(span, index, BLOCK: tl.constexpr):
-    """Start of a partly visible tile: first those before the full tiles, then those behind."""
+    """Start of a partly visible tile: first those before the full tiles, then those after."""
     start = span.first + index * BLOCK
     return tl.where(start >= span.full, start + (span.last - span.full), start)
 

@@ -181,7 +181,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Output and, if requested, weights, with the arguments and shapes of PyTorch's module.
 
-        ``is_causal`` needs no mask here; a mask beside it is taken for the causal one and not read. The
+        ``is_causal`` needs no mask here; a mask given with it is taken for the causal one and not read. The
         weights are those after dropout, and the only array of n_queries * n_keys: use ``need_weights=False``
         except for pictures. Their gradient costs n_queries * n_keys^2 per head. A query with all keys masked
         has output 0, where PyTorch's module gives NaN with ``need_weights=True``.

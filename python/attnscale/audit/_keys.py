@@ -330,7 +330,6 @@ class Keys:
 
 
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
-    """`value` as a finite float, greater than `above`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
     number: Any = value  # numpy's numbers compare, too
@@ -341,7 +340,6 @@ def check_number(name: str, value: Any, *, above: float | None = None) -> float:
 
 
 def check_size(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
-    """`value` as an int from `least` to `most`."""
     if value is None:
         raise ConfigError(f"{name} is missing: the config does not say it, and its model type has no default")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):

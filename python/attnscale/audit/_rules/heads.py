@@ -302,7 +302,6 @@ def norm_after_if_rotated(layer: Layer) -> QKNorm:
 
 
 def is_latent(layer: Layer) -> bool:
-    """Whether the keys describe multi-head latent attention."""
     return all(layer.keys.get(name) is not None for name in ("qk_nope_head_dim", "qk_rope_head_dim"))
 
 

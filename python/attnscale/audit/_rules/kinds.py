@@ -117,7 +117,6 @@ def zamba(keys: Keys, count: int) -> list[str]:
 
 
 def uniform(kind: str) -> Rule:
-    """The rule that all layers are of one kind."""
     return lambda keys, count: [kind] * count
 
 
@@ -135,12 +134,10 @@ def every(
 
 
 def full_at_last(kinds: list[str]) -> list[str]:
-    """The kinds, with full attention in the last layer."""
     return [*kinds[:-1], "full_attention"]
 
 
 def ending_full(rule: Rule) -> Rule:
-    """A rule with full attention in its last layer."""
     return lambda keys, count: full_at_last(rule(keys, count))
 
 

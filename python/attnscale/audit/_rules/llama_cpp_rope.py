@@ -112,7 +112,6 @@ class Factors(NamedTuple):
 
 
 def factors_of(layer: Layer, rope: Rope | None) -> Factors:
-    """The factors of a layer with these rotary positions."""
     keys, row = layer.keys, row_of(layer.keys)
     stated = keys.number("rope.scaling.attn_factor", default=1.0)
     factor = 1.0 if rope is None else (rope.number("factor") or 1.0)

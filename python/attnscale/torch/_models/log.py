@@ -125,7 +125,7 @@ class AttentionLog(Tabled):
 
     @property
     def ways(self) -> ByName[str]:
-        """Way in which the model computed each call, see :class:`LoggedCall`."""
+        """Way in which the model computed each call, such as "softmax" or "flex_attention"."""
         return ByName((name, each.way) for name, each in self._last().items())
 
     @property

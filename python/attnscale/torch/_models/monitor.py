@@ -197,7 +197,6 @@ class Monitor(Tabled):
         return layer_numbers(self.modules)
 
     def _why_nothing(self) -> str:
-        """Reason why a step recorded nothing, for an error."""
         if self._lost:
             return f"it was seen, and none could be measured: {'; '.join(by_reason(self._lost))}"
         if self._tally.has_calls:

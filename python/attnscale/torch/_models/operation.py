@@ -16,7 +16,6 @@ from .scores import Note
 
 
 def named(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 

@@ -188,7 +188,6 @@ class Watch:
     # ---- calls of attention --------------------------------------------------------------------------
 
     def show(self, one: _Pass, found: Reading) -> None:
-        """Show a call of attention of the running module."""
         module = one.place
         if module is None:
             return

@@ -503,7 +503,7 @@ def test_a_softmax_that_is_not_used_is_named_as_one() -> None:
 def test_the_error_of_a_step_that_ran_in_another_thread_says_so() -> None:
     model = products.Matmul()
     monitor = at.torch.Monitor(model, every=1)
-    message = "in step 0: the model ran in another thread than the one that records, which sees no other"
+    message = "in step 0: the model ran in another thread than the one that records"
     thread = threading.Thread(target=model, args=(torch.randn(2, 5, WIDTH),))
     step = monitor.step()
     step.__enter__()
@@ -522,7 +522,7 @@ def test_the_error_of_a_step_of_validations_says_so() -> None:
     monitor.begin(trained=True)
     with torch.no_grad():
         model(torch.randn(2, 5, WIDTH))
-    with pytest.raises(ValueError, match="in step 3: all passes were without a gradient"):
+    with pytest.raises(ValueError, match="in step 3: no pass had a gradient"):
         monitor.end(3)
 
 
@@ -542,5 +542,5 @@ def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
         monitor._see(call)
     assert monitor.modules == ["plain"]
     assert monitor.unmeasured == {
-        "mixed": "texts and heads cannot be told apart, so that no row is of a head"
+        "mixed": "texts and heads cannot be told apart, so no row belongs to a head"
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on arrays of JAX."""
+"""Attention on JAX arrays."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _USUAL = ("lse", "entropy")
 
 @takes(JaxOptions)
 def attention(query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
-    """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
+    """:func:`attnscale.attention` on JAX arrays on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
     Parameters
     ----------
     query, key, value : jax.Array
-        Arrays with shapes and types as for :func:`attnscale.attention`. Arrays of NumPy are taken as
-        ``jnp.asarray`` takes them: float64 needs ``jax_enable_x64``.
+        Arrays with shapes and types as for :func:`attnscale.attention`. NumPy arrays are converted by
+        ``jnp.asarray``: float64 needs ``jax_enable_x64``.
     scale, attn_mask, distance_scale, distance_bias : jax.Array, optional
         May be traced and differentiated, as may the logits of a :class:`Sink`.
     key_lengths, document_ids : jax.Array, optional
         May be traced; their numbers are checked when the program runs.
     is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attnscale.attention`; layout is "bhsd" or "bshd". They are parts of the program.
+        As for :func:`attnscale.attention`; layout is "bhsd" or "bshd". They are compiled into the program.
 
     Returns
     -------
@@ -40,20 +40,20 @@ def attention(query: jax.Array, key: jax.Array, value: jax.Array, **options: Unp
     Raises
     ------
     TypeError, ValueError
-        As :func:`attnscale.attention`, where the call is traced. ValueError also for arrays on another
-        device, for a program that is compiled for one, and for laws and normalizers that count keys or
-        measure scores that are not known then.
+        As :func:`attnscale.attention`, while the call is traced. ValueError also for arrays on another
+        device, for compilation for one, and for laws and normalizers that count keys or measure scores that
+        are not known then.
     jax.errors.JaxRuntimeError
-        When the program runs: for a scale or table that is not finite, for key_lengths out of range, for
-        a document that is not one run, and for a lack of memory.
+        When the program runs: for a scale or table that is not finite, key_lengths out of range, a document
+        that is not one run, or lack of memory.
     RuntimeError
         If a second derivative is taken.
 
     Notes
     -----
     The kernels are those of :func:`attnscale.attention` and :func:`attnscale.attention_gradients`, as foreign
-    functions of XLA; no array of n_queries * n_keys is made. ``jax.vmap`` puts one more axis in front of the
-    batch. ``qk_norm`` is in operations of JAX.
+    functions of XLA; no array of n_queries * n_keys is made. ``jax.vmap`` adds one axis before the batch.
+    ``qk_norm`` is computed by JAX.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def attention_statistics(
     statistics: Sequence[str] = _USUAL,
     **options: Unpack[JaxOptions],
 ) -> AttentionStatistics:
-    """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
+    """:func:`attnscale.attention_statistics` on JAX arrays: output and statistics, all in one pass.
 
     Parameters
     ----------
@@ -94,13 +94,13 @@ def attention_statistics(
     Returns
     -------
     AttentionStatistics
-        A named tuple of arrays; None stands for what was not asked for. n_visible, argmax and support are
+        A named tuple of arrays; fields that were not requested are None. n_visible, argmax and support are
         int64 with ``jax_enable_x64``, else int32.
 
     Raises
     ------
-    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
-        As :func:`attention`; ValueError also for the gradient of a statistic that has none.
+    ValueError
+        If the gradient of a statistic without one is taken; other errors as :func:`attention`.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def attention_statistics(
 
 @takes(JaxOptions)
 def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
-    """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
+    """:func:`attnscale.attention_entropy` on JAX arrays: the entropy of every row of weights, in nats.
 
     Parameters
     ----------
@@ -133,11 +133,6 @@ def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[JaxOpt
     -------
     jax.Array, shape (..., heads, n_queries)
         float64 for float64 input, else float32; differentiable.
-
-    Raises
-    ------
-    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
-        As :func:`attention_statistics`.
 
     Examples
     --------

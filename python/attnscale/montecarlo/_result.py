@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _KIND = "attnscale mc"
+# Results that were pickled before this module moved have its class under the old name.
+sys.modules.setdefault("attnscale._provenance", sys.modules[Provenance.__module__])
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,10 @@ def test_two_scales_for_a_needle_and_a_majority():
     assert "they answer {:.3f}, {:.3f} and {:.3f}, so that".format(*at_16) in page("docs/claims.md")
     plain = [100 * both[each].mean() for each in ("two: standard", "two: pair")]
     assert "with {:.0f} % and {:.0f} %, they are".format(*plain) in text
+    majority = 100 * trained.select("accuracy", n=1024, part="majority")
+    cost = (majority[names.index("two: standard")] - majority[names.index("two: log_n")])[:, None]
+    assert f"costs {cells(cost, '.1f')[0]} points of the majorities" in text
+    assert f"both factors are learned {100 * both['shared: learned'].mean():.0f} % are answered" in text
     for name in ("shared: pair", "one: natural_log_n", "two: sharp"):
         assert cells(both[name][:, None], ".3f")[0] in page("docs/claims.md")
     for variant in trained.axes["variant"][5:]:

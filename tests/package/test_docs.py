@@ -185,7 +185,7 @@ def test_claims_name_notebooks_that_show_them():
     sections = claim_sections()
     assert list(sections) == [f"T{i}" for i in range(1, 35)] + [f"A{i}" for i in range(1, 16)]
     for claim, text in sections.items():
-        notebook = re.search(r"Shown in \[notebook \d+\]\(tutorials/(\w+)\.ipynb\)", text)
+        notebook = re.search(r"\[Notebook \d+\]\(tutorials/(\w+)\.ipynb\)", text)
         assert notebook, claim
         if claim.startswith("T"):
             assert claim in (ROOT / "notebooks" / f"{notebook[1]}.py").read_text(encoding="utf-8")

@@ -190,7 +190,6 @@ def test_the_constants_of_the_lemma_and_of_heads():
     claims = page("docs/claims.md")
     assert f"{4 / (1 - math.log(2)):.2f} or more, $4/(1 - \\ln 2)$" in claims
     shown = {0.47: "cosine 0.47 in {} % of the rows, one of 64 in {} %", 0.40: "cosine 0.40 in {} and {} %"}
-    shown[0.30] = "with 0.30 in {} and {} %"
     for cosine, form in shown.items():
         tail = betainc((np.array([50, 64]) - 1) / 2, 0.5, 1 - cosine**2) / 2
         found = 100 * np.exp(511 * np.log1p(-tail))

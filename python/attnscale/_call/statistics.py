@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Statistics of rows as libraries of tensors have them, and which of them a backward pass starts from."""
+"""Statistics of rows in tensor libraries, and those that a backward pass keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argm
 
 
 class AttentionStatistics(NamedTuple):
-    """Tensors or arrays of JAX of ``attention_statistics``, a pytree; None: it was not asked for.
+    """Results of ``attention_statistics`` for tensors or JAX arrays, a pytree; None if not requested.
 
     Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
     """

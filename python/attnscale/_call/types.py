@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The types of options, by what takes them: for type checkers, and for the record in `options.py`."""
+"""Types of options, by the functions that take them: for type checkers and the record in `options.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FormOptions(TypedDict, total=False):
-    """How heads, axes and threads are shared out: options of every function on query, key and value."""
+    """Heads, axes and threads: options of every function of query, key and value."""
 
     enable_gqa: bool
     layout: Layout
@@ -41,7 +41,7 @@ class VariantOptions(FormOptions, total=False):
 
 
 class SharedOptions(VariantOptions, total=False):
-    """Who sees whom, and how a call is laid out: options of every exact function."""
+    """Masks and layout: options of every exact function."""
 
     attn_mask: ArrayLike | None
     window: Window | None
@@ -58,7 +58,7 @@ class SolveOptions(SharedOptions, total=False):
 
 
 class WeightOptions(SharedOptions, total=False):
-    """How scores become weights, besides their scale."""
+    """Weights from scores, besides their scale."""
 
     softcap: float | None
     normalizer: str | Normalizer
@@ -66,7 +66,7 @@ class WeightOptions(SharedOptions, total=False):
 
 
 class CallOptions(WeightOptions, total=False):
-    """Options that functions on the exact kernel hand on to it: those of attention without scale and out."""
+    """Options that functions pass on to the exact kernel: those of attention except scale and out."""
 
     distance_scale: DistanceTable | None
     distance_bias: DistanceTable | None
@@ -80,7 +80,7 @@ class StateOptions(WeightOptions, total=False):
 
 
 class DivergenceOptions(SharedOptions, total=False):
-    """Options of :func:`attnscale.attention_divergence`, of both attentions or of the first."""
+    """Options of :func:`attnscale.attention_divergence`, for both attentions or the first."""
 
     scale: Scale
     softcap: float | None
@@ -99,12 +99,12 @@ class GradientOptions(CallOptions, total=False):
 
 
 class RowOptions(CurveOptions, total=False):
-    """Options of functions whose results are of rows."""
+    """Options of functions with a result for each row."""
 
     scale: Scale
 
 
 class AttentionOptions(RowOptions, total=False):
-    """Options of functions that have an output."""
+    """Options of functions with an output."""
 
     out: NDArray[Any] | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What attention_statistics and solve_scale return, and the names of the statistics."""
+"""Results of attention_statistics and solve_scale, and the names of the statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The statistics, in the order of the fields of AttentionStatistics.
 NAMES = tuple(statistic_traits)
-#: Statistics that are numbers of keys or places of them.
+#: Statistics that count keys or are indices of keys.
 COUNTS = tuple(name for name, traits in statistic_traits.items() if traits.is_count)
 #: Statistics whose gradients reach query and key.
 DIFFERENTIABLE = tuple(name for name, traits in statistic_traits.items() if traits.has_gradient)
@@ -39,7 +39,7 @@ def describe_arrays(result: Any) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class AttentionStatistics(Tabled):
-    """Statistics of each row of attention weights; only those that were asked for are there.
+    """Statistics of each row of attention weights; only the requested ones are attributes.
 
     A row is one query of one head. With s its scores (after scale, soft-cap and bias) over the keys
     it may see and p = softmax(s):
@@ -80,16 +80,16 @@ class AttentionStatistics(Tabled):
     Notes
     -----
     With another normalizer, p are its weights. A sink is one more outcome in lse, entropy, mean_score,
-    score_variance, concentration and renyi2, and no key. Normalizers say in ``statistics`` which fields
-    their rows have; those whose weights do not add up to 1 have no entropy. A row of ReLU("sum") without a
-    positive score has no weights: its entropy is 0.
+    score_variance, concentration and renyi2, but not a key. A normalizer's ``statistics`` lists the fields of
+    its rows; rows whose weights do not add up to 1 have no entropy. A row of ReLU("sum") without a positive
+    score has no weights: its entropy is 0.
 
     Shapes are (..., heads, n_queries); types are float64 for float64 input, else float32, and int64
     for the counts. A row without keys has zeros where no other value is named. A row that sees a NaN
     or an infinite score is NaN.
     """
 
-    # Without defaults: a field that was not asked for is no attribute.
+    # Without defaults: a field that was not requested is not an attribute.
     output: NDArray[Any] | None
     lse: NDArray[Any]
     entropy: NDArray[Any]
@@ -111,7 +111,7 @@ class AttentionStatistics(Tabled):
         self.__dict__.update(statistics, output=output)
 
     def __getattr__(self, name: str) -> Any:
-        name = "entropy" if name == "effective_keys" else name  # effective_keys is made from the entropy
+        name = "entropy" if name == "effective_keys" else name  # effective_keys comes from the entropy
         if name in NAMES:
             raise AttributeError(
                 f"{name} was not asked for: attention_statistics(..., statistics=(..., {name!r})) has it; "
@@ -126,7 +126,7 @@ class AttentionStatistics(Tabled):
         return keys
 
     def _replace(self, **changes: Any) -> AttentionStatistics:
-        """The statistics with other fields; dataclasses.replace would ask for fields that are not there."""
+        """The statistics with other fields; dataclasses.replace would need the absent ones."""
         return AttentionStatistics(**{**self.__dict__, **changes})
 
     def _present(self) -> list[str]:
@@ -154,7 +154,7 @@ class AttentionStatistics(Tabled):
 
 
 def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
-    """The statistics asked for, each once and known."""
+    """The requested statistics, checked, without repetition."""
     try:
         wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:
@@ -169,7 +169,7 @@ def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaleSolution(Tabled):
-    """Scales that give a wanted entropy, and how near to it they come.
+    """Scales that give a target entropy, and how near the entropy comes to it.
 
     Shapes are (..., heads, n_queries) for ``per="row"``, (..., heads) for "head" and () for "all".
 
@@ -182,9 +182,9 @@ class ScaleSolution(Tabled):
         The entropy at this scale, in nats; where no scale reaches the target, the nearest that one does.
         Its type is the arithmetic's for rows, else float64.
     lowest, highest : ndarray
-        What any scale can reach: ln of the number of keys that tie for the largest dot product, and
-        ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite
-        scale need reach.
+        The range of the entropy over all scales: ln of the number of keys that tie for the largest dot
+        product, and ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit, perhaps
+        reached by no finite scale.
     converged : ndarray of bool
         Whether ``entropy`` is within the tolerance of the target.
     feasible : ndarray of bool
@@ -222,7 +222,7 @@ class ScaleSolution(Tabled):
 
 
 def labelled_as(template: Any, values: NDArray[Any], name: str, units: str = "") -> NDArray[Any]:
-    """The values with the labels of `template`, which has the same axes; unchanged if it has no labels."""
+    """The values with the labels of `template`, which has the same axes; unchanged without labels."""
     if not hasattr(template, "coords"):
         return values
     found: Any = template.copy(data=values).rename(name)
@@ -231,5 +231,5 @@ def labelled_as(template: Any, values: NDArray[Any], name: str, units: str = "")
 
 
 def coordinates_of(arrays: Iterable[Any]) -> dict[str, Any]:
-    """Labels that arrays of xarray carry; other arrays have none."""
+    """Labels of xarray arrays; other arrays have none."""
     return {name: each for array in arrays for name, each in getattr(array, "coords", {}).items()}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results as tables: of text, of HTML, and as pandas and xarray have them."""
+"""Results as tables: text, HTML, pandas and xarray."""

@@ -199,7 +199,7 @@ def test_rows_of_padding_are_left_out_and_counted(call: Any, models: Path, model
     assert len(names) == 2
     for name, each in zip(names, own, strict=True):
         np.testing.assert_allclose(both[name], each, atol=1e-5)
-    assert "\n10 of 32 rows are padding, and no part of any number.\n" in call(*given)
+    assert "\n10 of 32 rows are padding, and are left out.\n" in call(*given)
 
 
 def test_heads_of_several_towers_are_named(call: Any, models: Path) -> None:

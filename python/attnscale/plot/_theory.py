@@ -159,11 +159,6 @@ def jl_dimensions(
     -------
     matplotlib Axes
 
-    Raises
-    ------
-    ValueError
-        As :func:`attnscale.theory.jl_min_dim`.
-
     Examples
     --------
     >>> ax = jl_dimensions([64, 512, 4096], eps=[0.1, 0.5])

@@ -205,7 +205,7 @@ def test_rows_of_padding_are_left_out_and_counted(call: Any, models: Path, model
 def test_heads_of_several_towers_are_named(call: Any, models: Path) -> None:
     arguments = ("diagnose", "clip", "--text", "short.txt", "--plot", "clip.png")
     said = call(*arguments)
-    assert "The model looked at random pixels: --images FOLDER gives it images." in said
+    assert "The model's images are random pixels: --images FOLDER gives it images." in said
     assert (
         "The figure has no line of means, since towers or kinds differ: --kind and --modules choose." in said
     )

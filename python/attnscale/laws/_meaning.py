@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The meanings that laws give their n."""
+"""Meanings of n in laws."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NMeans = Literal[
 
 
 class CallRows(Protocol):
-    """What a call knows of its rows; every array broadcasts to (..., heads, n_queries)."""
+    """Facts of a call about its rows; every array broadcasts to (..., heads, n_queries)."""
 
     def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see."""
+        """Number of keys that each query may see."""
 
     def row_sizes(self) -> NDArray[Any]:
-        """Keys up to the last one that causal, window and key_lengths let the query see."""
+        """Number of keys up to the last that causal, window and key_lengths let the query see."""
 
     def positions(self) -> NDArray[Any]:
-        """Index within its document of the key that each query is aligned with."""
+        """Index within its document of each query's aligned key."""
 
     def row_entropies(self) -> NDArray[Any]:
         """Entropy of each row at the standard scale, in nats."""
@@ -43,27 +43,27 @@ class CallRows(Protocol):
         """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
 
     def row_spreads(self) -> NDArray[Any]:
-        """Standard deviation of the scores that each row sees, at the standard scale."""
+        """Standard deviation of the visible scores of each row, at the standard scale."""
 
 
 @dataclass(frozen=True)
 class Meaning(ABC):
-    """One meaning of n: what attention counts for each query.
+    """A meaning of n: the number that attention counts for each query.
 
     Attributes
     ----------
     name : str
-        What ``n_means`` of a law says.
+        Value of a law's ``n_means``.
     description : str
-        How attention finds it.
+        Definition of n in attention.
     least : int
         The smallest n.
     at_position : int or None
-        n of a causal query at position i that sees the keys 0 ... i, less i; None where it is no count.
+        n minus i for a causal query at position i that sees the keys 0 ... i; None if n is not a count.
     is_used, is_row_size, is_position, is_distance, measures_the_row : bool
-        Whether the scale depends on n at all; whether n is where the keys that the query may see end;
-        whether n follows from the query's position alone; whether each key of a row has an n of its own;
-        whether n takes a first pass over the row's scores.
+        Whether the scale depends on n; whether n is the end of the visible keys; whether n follows from the
+        query's position alone; whether each key of a row has its own n; whether n needs a first pass over the
+        row's scores.
     """
 
     name: NMeans
@@ -168,10 +168,10 @@ _MEANINGS: tuple[Meaning, ...] = (
 )
 _BY_NAME = {meaning.name: meaning for meaning in _MEANINGS}
 
-#: The meanings that a law may give its n, and how attention() finds it for each query.
+#: Meanings of n in laws, and how attention() finds it for each query.
 MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meaning in _MEANINGS}
 
 
 def meaning_of(name: str) -> Meaning:
-    """The meaning that ``n_means`` names."""
+    """The meaning named by ``n_means``."""
     return _BY_NAME[cast(NMeans, name)]

@@ -162,7 +162,7 @@ def _is_linear(call: Call) -> bool:
 
 
 def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
-    """Where p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
+    """Whether p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
     visible = own.visible_keys()
     masks = [shows(call.mask) for call in (own, other) if call.mask is not None]
     mask = masks[0] if len(masks) == 1 else masks[0] & masks[1]

@@ -279,7 +279,7 @@ def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
         else np.broadcast_to(np.arange(n), score.shape)
     )
     least = np.take_along_axis(score, found, -1).min(-1, keepdims=True, initial=np.inf)
-    # Which keys tie for the last place is arbitrary here: such rows are sorted.
+    # Ties for the last place are broken arbitrarily here: such rows are sorted.
     tied = (np.count_nonzero(score >= least, axis=-1) > k) & (least[..., 0] > -np.inf)
     found = np.sort(found, -1)
     found[tied] = np.sort(np.argsort(-score[tied], -1, kind="stable")[..., :k], -1)

@@ -377,7 +377,7 @@ def _plain(values: Any) -> Any:
 # ---- properties of all heads, and unusual heads, in words ----------------------------------------
 
 
-#: How far a head must be from all that equal weights and random keys of its mask explain to be mentioned:
+#: Least distance of a mentioned head from all that equal weights and random keys of its mask explain:
 #: in nats or nats a doubling; for weights, a multiple of equal weights' and a share of all weight.
 _NATS = 0.1
 _TIMES, _SHARE = 4, 0.01

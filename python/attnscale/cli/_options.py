@@ -233,7 +233,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse a value outside the choices, which the error lists."""
         if action.choices is not None and value not in action.choices:
             every = list(action.choices)
-            # Of two spellings, max_cosine and max-cosine, the first is listed.
+            # Only the first of two spellings, max_cosine and max-cosine, is listed.
             known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
             rule = f"{argparse.ArgumentError(action, '').argument_name} must be one of"
             listed = ", ".join(map(repr, known))

@@ -52,7 +52,7 @@ def _gaps(n: _Array, values: _Array) -> _Array:
     share = ((log_n[1:-1] - log_n[:-2]) / (log_n[2:] - log_n[:-2]))[:, None]
     off = np.abs(flat[1:-1] - (1 - share) * flat[:-2] - share * flat[2:])
     known = np.isfinite(flat)
-    # Where a curve begins or ends, one of three values is missing.
+    # At the beginning or end of a curve, one of three values is missing.
     edge = (known[1:] != known[:-1]).any(1)
     with np.errstate(invalid="ignore"):
         bends = (off > _BEND * height + 1e-9 * np.abs(flat[1:-1])).any(1)  # a constant is straight

@@ -20,21 +20,12 @@ Axes = dict[str, list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One point of the grid.
+    """One point of the grid."""
 
-    Attributes
-    ----------
-    index : tuple of int
-        Position of the case on each axis.
-    parameters : dict
-        The value of the case on each axis.
-    digest : str
-        Digest of the names and values alone, the same in every grid with this case. Empty where it is not
-        needed.
-    """
-
-    index: tuple[int, ...]
-    parameters: dict[str, Any]
+    index: tuple[int, ...]  # position of the case on each axis
+    parameters: dict[str, Any]  # the value of the case on each axis
+    #: Digest of the names and values alone, the same in every grid with this case. Empty where it is not
+    #: needed.
     digest: str
 
     def __str__(self) -> str:

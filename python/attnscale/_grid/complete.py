@@ -167,22 +167,12 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class Completion:
-    """Outcomes of the wanted cases.
-
-    Attributes
-    ----------
-    wanted : sequence of Case
-    finished : dict of Case to Fields
-        Results in order of completion, possibly of cases that were not wanted too.
-    failures : dict of Case to Failure
-    interrupted : bool
-        Ctrl-C came before the end.
-    """
+    """Outcomes of the wanted cases."""
 
     wanted: Sequence[Case]
-    finished: dict[Case, Fields]
+    finished: dict[Case, Fields]  # results in order of completion, possibly of cases that were not wanted too
     failures: dict[Case, Failure]
-    interrupted: bool
+    interrupted: bool  # ctrl-C came before the end
 
     def require(self, table: Callable[[], Any], noun: str, where: str, after_failure: str = "") -> None:
         """Raise if the run was interrupted or cases failed; the exception has the partial results.

@@ -19,19 +19,11 @@ Reserved = frozenset[str]
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One array of a result.
-
-    Attributes
-    ----------
-    values : ndarray
-    dims : tuple of str, or None
-        Names of the axes of `values`; None if the result has none.
-    attrs : dict
-        Unit and other attributes, text and numbers.
-    """
+    """One array of a result."""
 
     values: NDArray[Any]
-    dims: tuple[str, ...] | None = None
+    dims: tuple[str, ...] | None = None  # names of the axes of `values`; None if the result has none
+    #: Unit and other attributes, text and numbers.
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -43,31 +43,15 @@ def add_reading(parser: Any, text: str) -> None:
 
 @dataclass
 class Reader:
-    """A model and its inputs.
-
-    Attributes
-    ----------
-    model : transformers.PreTrainedModel
-    texts : sequence of list of int
-        Token ids of each text; empty for a model of images alone.
-    padding : int
-        Id of the token that pads shorter texts.
-    decoder : list of int
-        Token ids for the decoder, in a model with one.
-    pixels : Tensor or None, shape (images, channels, height, width)
-    tokenizer : object or None
-        The tokenizer; None without a text.
-    notes : list of str
-        Remarks for a reader of the results.
-    """
+    """A model and its inputs."""
 
     model: Any
-    texts: Sequence[list[int]] = ()
-    padding: int = 0
-    decoder: list[int] = field(default_factory=list)
-    pixels: Any = None
-    tokenizer: Any = None
-    notes: list[str] = field(default_factory=list)
+    texts: Sequence[list[int]] = ()  # token ids of each text; empty for a model of images alone
+    padding: int = 0  # id of the token that pads shorter texts
+    decoder: list[int] = field(default_factory=list)  # token ids for the decoder, in a model with one
+    pixels: Any = None  # shape (images, channels, height, width)
+    tokenizer: Any = None  # the tokenizer; None without a text
+    notes: list[str] = field(default_factory=list)  # remarks for a reader of the results
 
     @property
     def longest(self) -> int:

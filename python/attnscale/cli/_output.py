@@ -141,38 +141,17 @@ def _check_format(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a command, in all forms that the options may request.
+    """Answer of a command, in all forms that the options may request."""
 
-    Attributes
-    ----------
-    text : str
-        The answer for people.
-    rows : sequence of dict, optional
-        The rows of CSV; None if there are no rows.
-    about : dict, optional
-        Content of JSON before the rows; None for the rows alone.
-    drawing : Drawing, optional
-    figure : Path, optional
-        File of the figure if ``--plot`` names none.
-    report : object
-        Content of JSON in place of `about` and the rows.
-    remarks : sequence of str
-        Lines of standard error that follow the text.
-    ends : Exception, optional
-        The error to end the command with, after the answer was written.
-    interrupted : bool
-        Whether Ctrl-C came, so the answer is partial.
-    """
-
-    text: str
-    rows: Sequence[Mapping[str, Any]] | None = None
-    about: Mapping[str, Any] | None = None
+    text: str  # the answer for people
+    rows: Sequence[Mapping[str, Any]] | None = None  # the rows of CSV; None if there are no rows
+    about: Mapping[str, Any] | None = None  # content of JSON before the rows; None for the rows alone
     drawing: Drawing | None = None
-    figure: Path | None = None
-    report: Any = None
-    remarks: Sequence[str] = ()
-    ends: BaseException | None = None
-    interrupted: bool = False
+    figure: Path | None = None  # file of the figure if ``--plot`` names none
+    report: Any = None  # content of JSON in place of `about` and the rows
+    remarks: Sequence[str] = ()  # lines of standard error that follow the text
+    ends: BaseException | None = None  # the error to end the command with, after the answer was written
+    interrupted: bool = False  # whether Ctrl-C came, so the answer is partial
 
     @property
     def content(self) -> Any:

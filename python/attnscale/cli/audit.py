@@ -308,26 +308,13 @@ STATUSES = ("ok", "warned", "refused", "skipped")
 
 @dataclass(frozen=True)
 class Model:
-    """A config and its outcome.
+    """A config and its outcome."""
 
-    Attributes
-    ----------
-    config : str
-        The file, relative to the start of the search.
-    plan : ScalePlan or None
-    reason : str
-        Why there is no plan.
-    skipped : bool
-        Whether the file does not look like a model's config.
-    known : tuple of Defect
-        Reported differences of a framework.
-    """
-
-    config: str
+    config: str  # the file, relative to the start of the search
     plan: audit.ScalePlan | None = None
-    reason: str = ""
-    skipped: bool = False
-    known: tuple[audit.Defect, ...] = ()
+    reason: str = ""  # why there is no plan
+    skipped: bool = False  # whether the file does not look like a model's config
+    known: tuple[audit.Defect, ...] = ()  # reported differences of a framework
 
     @property
     def status(self) -> str:

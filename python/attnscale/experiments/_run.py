@@ -47,29 +47,16 @@ PROVENANCE, FACTS = "_provenance", "_facts"
 
 @dataclass(frozen=True)
 class UnitTask:
-    """All that a process needs to run a unit; it is called with the case of the grid.
-
-    Attributes
-    ----------
-    study : Design
-    store : Path or None
-        Directory of the store.
-    num_threads : int
-        Threads of PyTorch and of this package.
-    checkpoint_seconds : float
-    watch, announce : callable or None
-        Called with lines of progress, and once with the duration of a training; None in other processes.
-    models : int
-        Number of units to run.
-    """
+    """All that a process needs to run a unit; it is called with the case of the grid."""
 
     study: Design
-    store: Path | None
-    num_threads: int
+    store: Path | None  # directory of the store
+    num_threads: int  # threads of PyTorch and of this package
     checkpoint_seconds: float
+    #: Called with lines of progress, and once with the duration of a training; None in other processes.
     watch: Callable[[str], object] | None = None
     announce: Callable[[str], object] | None = None
-    models: int = 1
+    models: int = 1  # number of units to run
 
     def __call__(self, case: Case) -> Fields | Failure | Busy:
         """The arrays of a unit; after an exception, a failure in words."""

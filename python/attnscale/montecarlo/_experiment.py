@@ -42,54 +42,25 @@ class Grid(NamedTuple):
 
 @dataclass(eq=False)
 class Declaration:
-    """Facts about an experiment that are known before it runs.
+    """Facts about an experiment that are known before it runs."""
 
-    Attributes
-    ----------
-    subject : str
-        A description in one line.
-    quantities : dict of str to Quantity
-        Estimated quantities; a target error applies to the first.
-    samples : int
-        Default number of samples for each point of the outer axes.
-    along : tuple of str
-        Parameters for the x axis of a figure; the first that varies is used.
-    exact : callable or None
-        Function of a :class:`Grid` that gives the theoretical expectations of quantities.
-    known : str
-        Quantities with a value in `exact`, in words.
-    defaults : dict of str to str
-        Descriptions of defaults that the signature gives as None.
-    choices : dict of str to tuple of str
-        Choices of text parameters.
-    arrays : tuple of str
-        Parameters that accept a model's own queries and keys.
-    shares : tuple of str
-        Quantities that are 0 or 1 in every row; their mean is a share.
-    bounded : tuple of str
-        Quantities between 0 and 1 in every row.
-    block : int
-        Samples in a row.
-    name : str
-        Name of the experiment's function in :mod:`attnscale.montecarlo`.
-    function : callable
-        That function.
-    """
-
-    subject: str
-    quantities: Mapping[str, Quantity]
-    samples: int
+    subject: str  # a description in one line
+    quantities: Mapping[str, Quantity]  # estimated quantities; a target error applies to the first
+    samples: int  # default number of samples for each point of the outer axes
+    #: Parameters for the x axis of a figure; the first that varies is used.
     along: tuple[str, ...] = ("n", "head_dim")
+    #: Function of a :class:`Grid` that gives the theoretical expectations of quantities.
     exact: Callable[[Grid], dict[str, Any]] | None = None
-    known: str = ""
+    known: str = ""  # quantities with a value in `exact`, in words
+    #: Descriptions of defaults that the signature gives as None.
     defaults: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    arrays: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()
-    bounded: tuple[str, ...] = ()
-    block: int = 1
-    name: str = field(init=False)
-    function: Callable[..., Any] = field(init=False)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # choices of text parameters
+    arrays: tuple[str, ...] = ()  # parameters that accept a model's own queries and keys
+    shares: tuple[str, ...] = ()  # quantities that are 0 or 1 in every row; their mean is a share
+    bounded: tuple[str, ...] = ()  # quantities between 0 and 1 in every row
+    block: int = 1  # samples in a row
+    name: str = field(init=False)  # name of the experiment's function in :mod:`attnscale.montecarlo`
+    function: Callable[..., Any] = field(init=False)  # that function
 
     def of(self, function: _Function) -> _Function:
         """Decorate the declared function, and add the experiment to :data:`DECLARATIONS`."""
@@ -124,48 +95,27 @@ Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.f
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """A point of the outer axes.
+    """A point of the outer axes."""
 
-    Attributes
-    ----------
-    identity : tuple of int
-        Numbers that give the case its own random numbers.
-    rows : callable
-    cost : float
-        Approximate operations of a row, by which work is divided; results do not depend on it.
-    estimate : callable
-        Function of a tally that gives values and standard errors, (..., quantities), of quantities other than
-        means.
-    """
-
-    identity: tuple[int, ...]
+    identity: tuple[int, ...]  # numbers that give the case its own random numbers
     rows: RowSource
-    cost: float
+    cost: float  # approximate operations of a row, by which work is divided; results do not depend on it
+    #: Function of a tally that gives values and standard errors, (..., quantities), of quantities other than
+    #: means.
     estimate: Estimator | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment with its parameters, ready to run.
-
-    Attributes
-    ----------
-    declared : Declaration
-    outer, inner : tuples of Axis
-        Each point of the outer axes is a case; its rows have an entry for each inner point.
-    cases : sequence of Draws
-        In the order of the outer axes, the last varying fastest.
-    about : dict
-        Parameters that are not axes, for JSON.
-    betas : ndarray or None
-        Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
-    """
+    """An experiment with its parameters, ready to run."""
 
     declared: Declaration
+    #: Each point of the outer axes is a case; its rows have an entry for each inner point.
     outer: tuple[Axis, ...]
-    cases: Sequence[Draws]
+    cases: Sequence[Draws]  # in the order of the outer axes, the last varying fastest
     inner: tuple[Axis, ...] = ()
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # parameters that are not axes, for JSON
+    #: Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     betas: NDArray[np.float64] | None = None
 
     @property

@@ -29,23 +29,12 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Values of one parameter.
-
-    Attributes
-    ----------
-    name : str
-    values : tuple
-        Values to compute with.
-    labels : tuple of int, float or str
-        Labels of results.
-    scalar : bool
-        Whether a single value was given: then results have no such axis.
-    """
+    """Values of one parameter."""
 
     name: str
-    values: tuple[Any, ...]
-    labels: tuple[Any, ...]
-    scalar: bool
+    values: tuple[Any, ...]  # values to compute with
+    labels: tuple[Any, ...]  # labels of results
+    scalar: bool  # whether a single value was given: then results have no such axis
 
     def __len__(self) -> int:
         return len(self.values)

@@ -22,19 +22,12 @@ class Tally:
     The sums run strictly from the first row to the last, so equal rows give equal bits for every division of
     the work. They sum differences from the first row, which keeps digits where the spread is small against
     the mean. The core computes; it reads these fields by name.
-
-    Attributes
-    ----------
-    rows : int
-        Number of added rows.
-    origin : ndarray of float64, shape (..., m)
-        The first row.
-    sums, products : ndarrays of shape (..., m) and (..., m, m)
-        Sums of the difference from the origin, and of its outer product with itself.
     """
 
-    rows: int
-    origin: _Array
+    rows: int  # number of added rows
+    origin: _Array  # shape (..., m). The first row
+    #: shape (..., m) and (..., m, m). Sums of the difference from the origin, and of its outer product with
+    #: itself.
     sums: _Array
     products: _Array
 

@@ -44,34 +44,16 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep ready to be computed.
+    """A sweep ready to be computed."""
 
-    Attributes
-    ----------
-    function, constants
-        As given to ``sweep``.
-    axes : dict of str to list
-        The grid.
-    cases : list of Case
-        The points of the grid.
-    laws : tuple of FunctionLaw
-        Registered laws that the grid or the constants name.
-    seed : SeedSequence or None
-        None if the function takes no ``rng``.
-    identity : dict
-        Identity that a store must have; empty without a store.
-    seed_is_given : bool
-        Whether the seed is the user's; otherwise the store's seed is used.
-    """
-
-    function: Callable[..., Any]
+    function: Callable[..., Any]  # as given to ``sweep``
     constants: dict[str, Any]
-    axes: Axes
-    cases: list[Case]
-    laws: tuple[FunctionLaw, ...]
-    seed: np.random.SeedSequence | None
-    identity: dict[str, Any]
-    seed_is_given: bool
+    axes: Axes  # the grid
+    cases: list[Case]  # the points of the grid
+    laws: tuple[FunctionLaw, ...]  # registered laws that the grid or the constants name
+    seed: np.random.SeedSequence | None  # None if the function takes no ``rng``
+    identity: dict[str, Any]  # identity that a store must have; empty without a store
+    seed_is_given: bool  # whether the seed is the user's; otherwise the store's seed is used
 
     def resume(self, store: Store, part: Part | None) -> Plan:
         """The plan with the store's seed, if it has one; a new store gets the sweep's identity."""

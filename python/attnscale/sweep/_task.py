@@ -25,31 +25,16 @@ from .._seeds import child_seed
 
 @dataclass(frozen=True)
 class FunctionTask:
-    """All that a process needs to run a case of the sweep.
-
-    Attributes
-    ----------
-    function : callable
-    constants : dict
-    seed : SeedSequence or None
-        The seed of the whole sweep; None if the function takes no ``rng``.
-    reserved : frozenset of str
-        Names of the axes.
-    laws : tuple of FunctionLaw
-        Registered laws among the parameters, for processes that do not know them.
-    num_threads : int or None
-        Largest number of attention threads in another process.
-    away : bool
-        Whether the task was pickled, and so runs in another process than the caller's.
-    """
+    """All that a process needs to run a case of the sweep."""
 
     function: Callable[..., Any]
     constants: dict[str, Any]
-    seed: np.random.SeedSequence | None
-    reserved: Reserved
+    seed: np.random.SeedSequence | None  # the seed of the whole sweep; None if the function takes no ``rng``
+    reserved: Reserved  # names of the axes
+    #: Registered laws among the parameters, for processes that do not know them.
     laws: tuple[laws.FunctionLaw, ...] = ()
-    num_threads: int | None = None
-    away: bool = False
+    num_threads: int | None = None  # largest number of attention threads in another process
+    away: bool = False  # whether the task was pickled, and so runs in another process than the caller's
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)

@@ -41,10 +41,7 @@ def _attend(
 
 @takes(AttentionOptions)
 def attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    **options: Unpack[AttentionOptions],
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, **options: Unpack[AttentionOptions]
 ) -> NDArray[Any]:
     """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
@@ -157,9 +154,7 @@ def attention_statistics(
 
 @takes(RowOptions)
 def attention_entropy(
-    query: ArrayLike,
-    key: ArrayLike,
-    **options: Unpack[RowOptions],
+    query: ArrayLike, key: ArrayLike, **options: Unpack[RowOptions]
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 

@@ -91,10 +91,7 @@ def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, flo
 @hinted
 @takes(CurveOptions)
 def entropy_curve(
-    query: ArrayLike,
-    key: ArrayLike,
-    scales: ArrayLike,
-    **options: Unpack[CurveOptions],
+    query: ArrayLike, key: ArrayLike, scales: ArrayLike, **options: Unpack[CurveOptions]
 ) -> EntropyCurve:
     """Entropy of every row at many scales, for little more than the cost of one.
 

@@ -153,8 +153,7 @@ _ENGINES = {
         "jax 0.10.2, dot_product_attention(return_residual=True); measured",
     ),
     "flashinfer": _Known(
-        LseConvention(base="2", empty=-5e4),
-        "flashinfer issue 2113, pull request 4547, state.cuh, math.cuh",
+        LseConvention(base="2", empty=-5e4), "flashinfer issue 2113, pull request 4547, state.cuh, math.cuh"
     ),
     "vllm_merge": _Known(
         LseConvention(), "vLLM, triton_merge_attn_states.py, which reads inf as -inf for FlashAttention 2"

@@ -30,11 +30,7 @@ _TILE = 128
 @hinted
 @takes(RowOptions)
 def attention_weights(
-    query: ArrayLike,
-    key: ArrayLike,
-    *,
-    max_bytes: int = 2**32,
-    **options: Unpack[RowOptions],
+    query: ArrayLike, key: ArrayLike, *, max_bytes: int = 2**32, **options: Unpack[RowOptions]
 ) -> NDArray[np.floating[Any]]:
     """The weight of every key for every query: the matrix that :func:`attention` never writes out.
 

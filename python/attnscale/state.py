@@ -102,10 +102,7 @@ class AttentionState(Tabled):
 @hinted
 @takes(StateOptions)
 def attention_state(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    **options: Unpack[StateOptions],
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, **options: Unpack[StateOptions]
 ) -> AttentionState:
     """Attention to a part of the keys, ready to be merged with the other parts.
 

@@ -77,11 +77,8 @@ def _check_alike(first: Store, wanted: dict[str, Any], other: Store, seen: dict[
     for key in {**wanted, **seen}:
         said = said or difference(key, seen.get(key), wanted.get(key))
     if said:
-        raise refusal(
-            ValueError,
-            "stores",
-            f"must be of the same work as {str(first)!r}, got {str(other)!r}, whose {said}",
-        )
+        rule = f"must be of the same work as {str(first)!r}, got {str(other)!r}, whose {said}"
+        raise refusal(ValueError, "stores", rule)
 
 
 def _gather(stores: Sequence[Store]) -> tuple[dict[str, Path], list[Path]]:

@@ -85,18 +85,12 @@ class Store:
                     held = stack.enter_context(locked(own, wait=wait))
             except OSError as error:
                 why = error.strerror or str(error)
-                raise refusal(
-                    ValueError,
-                    "store",
-                    f"must be a folder that can be made and written, got {str(self)!r} ({why})",
-                ) from None
+                rule = f"must be a folder that can be made and written, got {str(self)!r} ({why})"
+                raise refusal(ValueError, "store", rule) from None
             if not held:
                 one = self._what if part is None else f"process for part {part}, or for the whole,"
-                raise refusal(
-                    ValueError,
-                    "store",
-                    f"must be used by one {one} at a time, another process writes {str(self)!r}",
-                )
+                rule = f"must be used by one {one} at a time, another process writes {str(self)!r}"
+                raise refusal(ValueError, "store", rule)
             yield
 
     def read_manifest(self) -> dict[str, Any] | None:
@@ -109,11 +103,8 @@ class Store:
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
-            raise refusal(
-                ValueError,
-                "store",
-                f"must be written by a {self._what}, got {str(path)!r} of another program",
-            )
+            rule = f"must be written by a {self._what}, got {str(path)!r} of another program"
+            raise refusal(ValueError, "store", rule)
         if manifest.get("format") != FORMAT:
             raise refusal(
                 ValueError,
@@ -150,11 +141,8 @@ class Store:
         stored = self.read_manifest()
         if stored is None:
             if any_seed and part is not None:
-                raise refusal(
-                    ValueError,
-                    "part",
-                    f"must come with a seed, rng, where the store has none: all parts use it, got {part}",
-                )
+                rule = f"must come with a seed, rng, where the store has none: all parts use it, got {part}"
+                raise refusal(ValueError, "part", rule)
             self.write_manifest(identity)
             stored = self.read_manifest() or identity  # another part may have been faster
         if any_seed and stored.get("seed") is not None:

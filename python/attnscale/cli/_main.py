@@ -35,9 +35,7 @@ _INTERRUPTED = 130
 def build_parser() -> Parser:
     """Parser of the command line with all commands."""
     parser = Parser(
-        prog=program(),
-        description="Attention scale laws and attention entropy on the CPU.",
-        epilog=_STATUSES,
+        prog=program(), description="Attention scale laws and attention entropy on the CPU.", epilog=_STATUSES
     )
     parser.add_argument("--version", action="version", version=f"attnscale {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -486,7 +486,7 @@ def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *,
     titles = [name.replace("entropy under ", "times ").replace("effective_keys", "keys") for name in names]
     notes = [
         f"Means over {rows_that_count(is_causal=False)} of each head ({unit}), as the model has it;\n"
-        "keys: exp of the mean entropy; max_score: the largest.",
+        "keys: exp of the mean entropy; max_score: the largest."
     ]
     if any(title.startswith("times ") for title in titles):
         notes.append("times LAW: the entropy with the model's own scale multiplied by the law.")

@@ -38,9 +38,7 @@ def add(commands: Any) -> None:
     add_option(listing, "--laws", help=f"with --n: only these, as {LAW_HELP}")
     add_option(listing, "--head-dim", help="with --n: components of q and k (default: 64)")
     add_option(
-        listing,
-        "--train-length",
-        help="with --n: training length of laws that leave it open (default: 512)",
+        listing, "--train-length", help="with --n: training length of laws that leave it open (default: 512)"
     )
     add_option(listing, "--unit", help="with --n: of entropies in the table (default: nats)")
     add_outputs(listing)

@@ -181,11 +181,7 @@ def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], obje
 
 
 def _record(
-    name: str,
-    reader: Reader,
-    lengths: list[int],
-    options: argparse.Namespace,
-    tell: Callable[[str], object],
+    name: str, reader: Reader, lengths: list[int], options: argparse.Namespace, tell: Callable[[str], object]
 ) -> Report:
     from ..torch import record
 

@@ -80,9 +80,7 @@ class _File:
 def add(commands: Any) -> None:
     """Add the parser of ``attnscale sweep``."""
     parser = commands.add_parser(
-        "sweep",
-        help="a function over a grid of parameters, from a TOML file",
-        description=_DESCRIPTION,
+        "sweep", help="a function over a grid of parameters, from a TOML file", description=_DESCRIPTION
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     add_option(parser, "--store")

@@ -41,11 +41,7 @@ of a run before it.
 
 def add(commands: Any) -> None:
     """Add the parser of ``attnscale train``."""
-    parser = commands.add_parser(
-        "train",
-        help="a study that trains models",
-        description=_DESCRIPTION,
-    )
+    parser = commands.add_parser("train", help="a study that trains models", description=_DESCRIPTION)
     parser.add_argument("study", metavar="STUDY", nargs="?", help="FILE.py, or a name that --list shows")
     add_option(parser, "--seeds", help="models of each cell (default: 5, or those of --registration)")
     add_option(parser, "--store", help="keep finished models and checkpoints here")

@@ -85,10 +85,7 @@ def _tiled(options: dict[str, Any], arrays: list[Any]) -> list[Any]:
     """Key and value heads in the order 0, 1, 0, 1 in place of 0, 0, 1, 1."""
     axis = -2 if options.get("layout") == "bshd" else -3
     heads = arrays[0].shape[axis]
-    return [
-        arrays[0],
-        *(np.concatenate([x] * (heads // x.shape[axis]), axis) for x in arrays[1:]),
-    ]
+    return [arrays[0], *(np.concatenate([x] * (heads // x.shape[axis]), axis) for x in arrays[1:])]
 
 
 def has_sink(options: Mapping[str, Any]) -> bool:

@@ -78,11 +78,8 @@ def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> st
     stored = read_json(path, _KIND)
     written, _ = stored.pop("sha256", None), stored.pop("created", None)
     if digest(stored) != written:
-        raise refusal(
-            ValueError,
-            "registration",
-            f"must be as it was written, got {str(path)!r}, which has another hash",
-        )
+        rule = f"must be as it was written, got {str(path)!r}, which has another hash"
+        raise refusal(ValueError, "registration", rule)
     for name, wanted in content.items():
         if stored.get(name) != wanted:
             raise refusal(

@@ -174,12 +174,7 @@ class TrainingResult(Table):
         return cls(axes=axes, variables=variables, arrays=arrays, **stored)
 
     def plot(
-        self,
-        name: str | None = None,
-        *,
-        x: str | None = None,
-        ax: Axes | Figure | None = None,
-        **labels: Any,
+        self, name: str | None = None, *, x: str | None = None, ax: Axes | Figure | None = None, **labels: Any
     ) -> Axes:
         """Mean over the seeds with error bars: a line for each point of the other axes.
 

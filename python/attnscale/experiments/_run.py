@@ -348,11 +348,7 @@ def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
 
 
 def _result(
-    study: Design,
-    axes: Axes,
-    finished: Mapping[Case, Fields],
-    *,
-    interrupted: bool,
+    study: Design, axes: Axes, finished: Mapping[Case, Fields], *, interrupted: bool
 ) -> TrainingResult:
     """The result with the arrays of all finished units; NaN elsewhere."""
     criterion = study.criterion()

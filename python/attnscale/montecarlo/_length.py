@@ -136,11 +136,8 @@ def entropy_vs_length(
 def _dims(head_dim: Any, source: str | RealHeads) -> Axis:
     if isinstance(source, RealHeads):
         if head_dim not in (None, source.head_dim):
-            raise refusal(
-                ValueError,
-                "head_dim",
-                f"must be {source.head_dim}, that of the arrays, got {shown(head_dim)}",
-            )
+            rule = f"must be {source.head_dim}, that of the arrays, got {shown(head_dim)}"
+            raise refusal(ValueError, "head_dim", rule)
         return integer_axis("head_dim", source.head_dim)
     return integer_axis("head_dim", 64 if head_dim is None else head_dim, least=least_head_dim(source))
 

@@ -97,11 +97,8 @@ def beta_of(law: Law, n: int, head_dim: int) -> float:
             ValueError, "law", f"must give one scale for each n, got {shown(law)} with one for each head"
         )
     if not math.isfinite(beta) or beta < 0:
-        raise refusal(
-            ValueError,
-            "law",
-            f"must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}",
-        )
+        rule = f"must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}"
+        raise refusal(ValueError, "law", rule)
     return beta
 
 

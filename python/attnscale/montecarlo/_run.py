@@ -250,11 +250,8 @@ def _read_stopping(experiment: Prepared, samples: Any, chosen: dict[str, Any]) -
         count = experiment.declared.samples if samples is None else _read_count("samples", samples)
         return _Stopping(-(-count // block), None)
     if samples is not None:
-        raise refusal(
-            ValueError,
-            ("samples", "target_error"),
-            f"exclude each other, got {shown(samples)} and {target!r}",
-        )
+        rule = f"exclude each other, got {shown(samples)} and {target!r}"
+        raise refusal(ValueError, ("samples", "target_error"), rule)
     if number("target_error", target) <= 0:
         raise refusal(ValueError, "target_error", f"must be greater than 0, got {shown(target)}")
     most = _read_count("max_samples", chosen["max_samples"])

@@ -156,12 +156,7 @@ def needle(
     return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0, unit=unit, spread=True)
 
 
-def jl_distortion(
-    result: Any,
-    *,
-    ax: Axes | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> Axes:
+def jl_distortion(result: Any, *, ax: Axes | None = None, labels: Mapping[str, str] | None = None) -> Axes:
     """Largest change of a squared distance against k, below the bound of Dasgupta and Gupta.
 
     Parameters

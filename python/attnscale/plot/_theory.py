@@ -137,11 +137,7 @@ def _draw_line(ax: Axes, x: _Array, y: ArrayLike, colour: str, dashes: Any, name
 
 
 def jl_dimensions(
-    n: ArrayLike,
-    *,
-    eps: ArrayLike = 0.5,
-    failure_probability: float | None = None,
-    ax: Axes | None = None,
+    n: ArrayLike, *, eps: ArrayLike = 0.5, failure_probability: float | None = None, ax: Axes | None = None
 ) -> Axes:
     """Dimensions from the lemma against the number of vectors, with 8 ln n beside them.
 

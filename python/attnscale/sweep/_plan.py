@@ -144,11 +144,8 @@ def make_plan(
     wants_rng = "rng" in parameters - axes.keys() - fixed.keys()
     if rng is not None and not wants_rng:
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
-        raise refusal(
-            ValueError,
-            "rng",
-            f"must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}",
-        )
+        rule = f"must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}"
+        raise refusal(ValueError, "rng", rule)
     seed = seed_sequence(rng) if wants_rng else None
     laws = registered_laws([*axes.values(), *fixed.values()])
     described = describe_axes(axes) if stored or seed is not None else None

@@ -167,8 +167,7 @@ def attention_entropy(
     -------
     ndarray, shape (..., heads, n_queries)
         -sum_j p_j ln p_j, between 0 and ln(number of visible keys) to rounding (2e-6 in float32); 0 for a
-        query without keys.
-        float64 for float64 input, else float32.
+        query without keys. float64 for float64 input, else float32.
 
     Raises
     ------

@@ -87,8 +87,7 @@ def entropy_vs_length(
     rng : None, int, SeedSequence, BitGenerator or Generator, optional
         As in SPEC 7.
     **options
-        target_error, max_samples, progress, on_interrupt, resume, num_threads: see
-        :class:`RunOptions`.
+        target_error, max_samples, progress, on_interrupt, resume, num_threads: see :class:`RunOptions`.
 
     Returns
     -------

@@ -80,10 +80,9 @@ def jl_distortion(
     Returns
     -------
     ExperimentResult
-        Means over the projections: ``distortion`` (the largest relative change of a squared
-        distance), ``outside`` (share of pairs that change by more than eps), ``success`` (share of
-        projections that keep all pairs), ``mean_ratio`` and ``ratio_std`` of the squared distances
-        after and before.
+        Means over the projections: ``distortion`` (the largest relative change of a squared distance),
+        ``outside`` (share of pairs that change by more than eps), ``success`` (share of projections that keep
+        all pairs), ``mean_ratio`` and ``ratio_std`` of the squared distances after and before.
 
     See Also
     --------

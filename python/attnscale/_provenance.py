@@ -65,16 +65,7 @@ class Provenance:
 
 
 def provenance(seed: np.random.SeedSequence | None = None) -> Provenance:
-    """Provenance of a result computed now from this seed.
-
-    Parameters
-    ----------
-    seed : SeedSequence, optional
-        None if nothing is random.
-
-    Returns
-    -------
-    Provenance
+    """Provenance of a result computed now from this seed; None if nothing is random.
 
     Examples
     --------

@@ -54,12 +54,8 @@ class Stored(NamedTuple):
 def stored_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Stored]:
     """Tensors of a checkpoint by name; only headers are read.
 
-    Parameters
-    ----------
-    path : Path
-        A file, the index of several, or the folder that holds them.
-    wanted : callable
-        Whether to list a name; files of an index without such names are not opened.
+    `path` is a file, the index of several, or their folder. Only names with ``wanted(name)`` are listed;
+    files of an index without such names are not opened.
     """
     if path.is_dir():
         indices = sorted(path.glob("*.safetensors.index.json"))

@@ -177,16 +177,9 @@ class Completion:
     def require(self, table: Callable[[], Any], noun: str, where: str, after_failure: str = "") -> None:
         """Raise if the run was interrupted or cases failed; the exception has the partial results.
 
-        Parameters
-        ----------
-        table : callable
-            Makes the table of all finished cases; None if there are none.
-        noun : str
-            The cases' name in messages, plural.
-        where : str
-            Where the results are kept, as the end of a sentence.
-        after_failure : str
-            Further text where cases failed.
+        `table` makes the table of all finished cases, None without any. `noun` is the cases' name in
+        messages, `where` tells where results are kept, and `after_failure` is further text where cases
+        failed.
         """
         done = sum(case in self.finished for case in self.wanted)
         if self.interrupted:
@@ -226,21 +219,10 @@ def complete(
 ) -> Completion:
     """Take outcomes until all wanted cases have a result; a failed case does not stop the others.
 
-    Parameters
-    ----------
-    outcomes : generator
-        Outcomes one by one, from a runner; closed at the end.
-    wanted : sequence of Case
-    finished : dict of Case to Fields
-        Results that exist already.
-    progress : bool or callable
-        Called with the number of wanted cases that have an outcome, or the amount: at the start and after
-        each.
-    accept : callable, optional
-        ``accept(case, outcome, finished)`` is called in this process with each outcome as it comes; it may
-        store it, and returns the outcome to use.
-    amount : Amount, optional
-        Unit of progress; cases by default.
+    `outcomes` is a runner's generator, closed at the end; `finished` are the existing results. `progress` is
+    told the number of wanted cases with an outcome, or the `amount`, at the start and after each.
+    ``accept(case, outcome, finished)`` runs in this process with each outcome as it comes; it may store it,
+    and returns the outcome to use.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}

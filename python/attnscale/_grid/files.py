@@ -18,18 +18,9 @@ _FORMAT = 1  # of the JSON files of results
 def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[bool]:
     """Hold a file's lock, creating the file and its directory; False if another process holds it.
 
-    Parameters
-    ----------
-    path : Path
-    wait : bool
-        Wait for the other process; the lock of a dead process is released.
-    shared : bool
-        Share the lock with other sharing processes only.
-
-    Notes
-    -----
-    A record lock: a forked worker that outlives its parent does not keep it. On a file system without
-    locks every process holds it.
+    With `wait` it waits for the other process; the lock of a dead process is released. A `shared` lock
+    excludes only locks that are not shared. It is a record lock: a forked worker that outlives its parent
+    does not keep it. On a file system without locks every process holds it.
     """
     import fcntl  # POSIX only, as is the whole package
 

@@ -37,17 +37,9 @@ def check_progress(progress: Any) -> Progress:
 def reporter(
     progress: Progress, unit: str, total: int | None, start: int = 0
 ) -> Iterator[Callable[[int], Any]]:
-    """A function to report the number of finished cases or samples to.
+    """A function to report the number of finished cases, samples or pairs to (the `unit`).
 
-    Parameters
-    ----------
-    progress : see :data:`Progress`
-    unit : {"case", "sample", "pair"}
-        Unit of the count.
-    total : int or None
-        None if it is not known.
-    start : int
-        Done by an earlier run: not counted in the bar's speed.
+    The `total` may be unknown (None). The bar's speed does not count the `start` of an earlier run.
     """
     if callable(progress):
         yield lambda done: progress(done, total)
@@ -91,16 +83,8 @@ def _this_takes(seconds: float) -> str:
 class Watch:
     """Duration of a piece of work: a line while it runs, and an announcement if it is long.
 
-    Parameters
-    ----------
-    show : callable
-        ``show(text)`` replaces the shown text.
-    announce : callable
-        ``announce(text)`` prints a line that stays.
-    least : float
-        Seconds from which the duration is announced.
-    told : callable
-        ``told(seconds)`` is the announcement.
+    ``show(text)`` replaces the shown text, ``announce(text)`` prints a line that stays, from `least` seconds
+    of duration on, and ``told(seconds)`` is that line.
 
     Examples
     --------

@@ -38,15 +38,7 @@ WRITERS = {"sweep": "sweep", "mc": "experiment", "train": "training"}
 
 
 class Store:
-    """Finished cases of one sweep in a directory.
-
-    Parameters
-    ----------
-    directory : path
-        Made if it does not exist.
-    writer : str, default "sweep"
-        The program that writes here; it refuses stores of others.
-    """
+    """Finished cases of a sweep in a directory, created if needed; only the command `writer` uses it."""
 
     def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep") -> None:
         self.writer = writer
@@ -124,19 +116,8 @@ class Store:
     ) -> dict[str, Any]:
         """Write the identity into a new directory, or check that a used directory has the same one.
 
-        Parameters
-        ----------
-        identity : dict
-            The identity of the sweep, for JSON.
-        any_seed : bool
-            Accept the seed of a used store, whatever the seed of `identity`.
-        part : Part, optional
-            The claiming part: parts may begin at the same moment, and must have the same seed.
-
-        Returns
-        -------
-        dict
-            The identity, with the seed to use.
+        Returns the identity with the seed to use: with `any_seed` that of a used store. Parts may begin at
+        the same moment, and must have the same seed.
         """
         stored = self.read_manifest()
         if stored is None:

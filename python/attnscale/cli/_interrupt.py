@@ -30,16 +30,8 @@ def finished(
 ) -> tuple[dict[_Item, _Result], bool]:
     """The results of `compute` for the items, and whether Ctrl-C came before the last item.
 
-    Parameters
-    ----------
-    items : sequence
-    compute : callable
-    work : callable, optional
-        Work of an item, in any unit: the remaining time is estimated from it.
-    name : callable, optional
-        Name of an item while it is computed.
-    expected : float
-        Seconds for all items together, if known in advance.
+    `work` is that of an item, in any unit, for the remaining time; `name` is an item's while it is computed;
+    `expected` are the seconds for all items, if known in advance.
 
     Examples
     --------

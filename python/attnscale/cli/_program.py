@@ -15,10 +15,7 @@ _NAME = "attnscale"
 def program(*, anywhere: bool = False) -> str:
     """The words that run this program in the caller's shell: its name, or its path if needed.
 
-    Parameters
-    ----------
-    anywhere : bool, default False
-        Whether the words must work in other working directories too: then a path is absolute.
+    `anywhere`: the words must work in other working directories too, so a path is absolute.
 
     Examples
     --------

@@ -523,15 +523,7 @@ def read_budget(given: Sequence[str]) -> Budget:
 
 
 def bits_by_head(renyi2: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
-    """Bits of a number in the cache of each key head: b + (mean of H_2 - H_2 of the head) / 4, H_2 in bits.
-
-    Parameters
-    ----------
-    renyi2 : ndarray
-        Renyi entropy of order 2 of each key head, in nats.
-    mean : float
-        Bits of a number on average, b.
-    """
+    """Bits of a number in each key head's cache: mean + (mean of H_2 - H_2) / 4, H_2 = renyi2 in bits."""
     in_bits = renyi2 / np.log(2)
     shared: NDArray[np.float64] = mean + (in_bits.mean() - in_bits) / 4
     return shared

@@ -87,21 +87,10 @@ class Schedule:
 class Loop:
     """The state of one training, step by step.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    loss : callable
-        ``loss(step)``: the loss of that step's batch, a tensor with a gradient.
-    groups : iterable
-        Parameters for AdamW, or groups of parameters with their own learning rates.
-    schedule : Schedule
-    clip : float or None
-        Largest norm of the gradient; None for no clipping.
-    observe : callable or None
-        ``observe(step)`` returns numbers by name, before every ``observe_every`` steps and after the last.
-    observe_every : int
-    adam : dict
-        ``lr``, ``weight_decay``, ``betas`` of AdamW.
+    ``loss(step)`` is the loss of a step's batch, a tensor with a gradient. `groups` are parameters for AdamW,
+    perhaps with their own learning rates, `adam` its other options. `clip` is the largest norm of the
+    gradient, or None. ``observe(step)`` returns numbers by name, before every `observe_every` steps and after
+    the last.
     """
 
     def __init__(

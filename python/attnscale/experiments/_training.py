@@ -30,14 +30,7 @@ from ._train import History, Loop, Schedule
 class Checkpoints:
     """States of the trainings of one unit, one file each; a file is replaced as a whole.
 
-    Parameters
-    ----------
-    directory : Path or None
-        Directory of the files; None keeps nothing.
-    unit : str
-        Name of the unit, with which its file names begin.
-    seconds : float
-        Seconds until the next state is due.
+    Without a `directory` nothing is kept. File names begin with `unit`. A state is due after `seconds`.
     """
 
     def __init__(self, directory: Path | None, unit: str = "", seconds: float = 30.0) -> None:

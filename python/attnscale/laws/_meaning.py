@@ -48,34 +48,19 @@ class CallRows(Protocol):
 
 @dataclass(frozen=True)
 class Meaning(ABC):
-    """A meaning of n: the number that attention counts for each query.
+    """A meaning of n: the number that attention counts for each query."""
 
-    Attributes
-    ----------
-    name : str
-        Value of a law's ``n_means``.
-    description : str
-        Definition of n in attention.
-    least : int
-        The smallest n.
-    at_position : int or None
-        n minus i for a causal query at position i that sees the keys 0 ... i; None if n is not a count.
-    is_used, is_row_size, is_position, is_distance, measures_the_row : bool
-        Whether the scale depends on n; whether n is the end of the visible keys; whether n follows from the
-        query's position alone; whether each key of a row has its own n; whether n needs a first pass over the
-        row's scores.
-    """
-
-    name: NMeans
-    description: str
-    least: int = 1
+    name: NMeans  # the value of a law's ``n_means``
+    description: str  # the definition of n in attention
+    least: int = 1  # the smallest n
+    #: n minus i for a causal query at position i that sees the keys 0 ... i; None if n is not a count.
     at_position: int | None = 1
 
-    is_used: ClassVar[bool] = True
-    is_row_size: ClassVar[bool] = False
-    is_position: ClassVar[bool] = False
-    is_distance: ClassVar[bool] = False
-    measures_the_row: ClassVar[bool] = False
+    is_used: ClassVar[bool] = True  # whether the scale depends on n
+    is_row_size: ClassVar[bool] = False  # whether n is the end of the visible keys
+    is_position: ClassVar[bool] = False  # whether n follows from the query's position alone
+    is_distance: ClassVar[bool] = False  # whether each key of a row has its own n
+    measures_the_row: ClassVar[bool] = False  # whether n needs a first pass over the row's scores
 
     @abstractmethod
     def of(self, call: CallRows) -> Any:

@@ -115,16 +115,7 @@ def num_threads_of(declared: Declaration, options: RunOptions) -> int:
 
 
 def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
-    """Draw rows for every case until there are enough.
-
-    Parameters
-    ----------
-    experiment : Prepared
-    samples : int or None
-        Samples for each case, rounded up to whole rows; None is the experiment's default.
-    rng : see :func:`seed_sequence`
-    options : RunOptions
-    """
+    """Draw rows for every case until there are `samples`, rounded up to whole rows; None is the default."""
     chosen: dict[str, Any] = {**_DEFAULTS, **options}
     stopping = _read_stopping(experiment, samples, chosen)
     choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))

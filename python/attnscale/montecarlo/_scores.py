@@ -87,10 +87,8 @@ def read_correlation(model: str, correlation: Any) -> float:
 class RealHeads:
     """Queries and keys of a model; a row is a random query against n random keys of its head.
 
-    Parameters
-    ----------
-    query, key : ndarray, shape (heads, n_tokens, head_dim)
-        Arrays with equal numbers of heads, or with key heads shared by groups of query heads.
+    Arrays (heads, n_tokens, head_dim), with equal numbers of heads, or key heads shared by groups of query
+    heads.
     """
 
     def __init__(self, query: NDArray[Any], key: NDArray[Any]) -> None:

@@ -68,21 +68,10 @@ def read_curves(
     *,
     unit: Unit = "nats",
 ) -> list[Curve]:
-    """The curves of a quantity against the axis `x`.
+    """The curves of a quantity, the main one by default, against an axis `x` of numbers.
 
-    A parameter without effect, such as eps for a distortion, has one curve for all of its values.
-
-    Parameters
-    ----------
-    table : Table
-    x : str
-        An axis of numbers.
-    quantity : str, optional
-        The main one by default.
-    labels : mapping, optional
-        Labels to print for values of the other axes.
-    unit : {"nats", "bits"}
-        Unit of an entropy.
+    A parameter without effect, such as eps for a distortion, has one curve for all of its values. `labels`
+    are printed for values of the other axes.
     """
     name = quantity or table.names()[0]
     column = table.column(name)

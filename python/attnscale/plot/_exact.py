@@ -25,12 +25,8 @@ _BEND = 0.005  # as a share of the range of the curve
 def dense(curve: Callable[[_Array], _Array], low: float, high: float) -> tuple[_Array, _Array]:
     """Whole numbers from `low` to `high` and the values there: denser where the curve bends or jumps.
 
-    Parameters
-    ----------
-    curve : callable
-        Function of an array of n with values of shape (n_points, ...): several curves on the same points.
-    low, high : float
-        Whole numbers, low <= high. A jump gets two adjacent points.
+    `curve` maps an array of n to values of shape (n_points, ...): several curves on the same points. A jump
+    gets two adjacent points.
     """
     n = np.unique(np.geomspace(low, max(high, low), _FIRST).round())
     values = np.asarray(curve(n), np.float64)

@@ -337,7 +337,7 @@ def calibrate(
         queries, if there are fewer).
     n0 : int, optional
         The length whose mean entropy under the standard scale is the target. Default: the shortest of several
-        lengths, or of the default lengths if one is given.
+        given lengths, else of the default lengths.
     lengths : sequence of int, optional
         Where beta is measured. Default: as for :func:`attnscale.report`, the number of keys and its halves,
         at most four, none shorter than 16 (with fewer than 32 keys, than 2). If n0 is not among them: n0

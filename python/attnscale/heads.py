@@ -84,7 +84,7 @@ def head_kinds(
     tokens : array_like of int, shape (..., n_keys), optional
         The token of each key; broadcasts to the batch axes. Without tokens, induction is None.
     {names}
-        As for :func:`attention`. A query's own key is its ``causal`` partner.
+        As for :func:`attention`. A query's own key is the one that ``causal`` aligns with it.
 
     Returns
     -------

@@ -502,5 +502,5 @@ def test_what_shows_heads_needs_some(
         "attnscale.cli.diagnose._at_length", lambda *given, **options: found._replace(heads=None)
     )
     assert small_command(Small(), monkeypatch) == 0
-    note = "Texts and heads cannot be told apart in first, second: no number is of a head."
+    note = "Texts and heads cannot be told apart in first, second: no number is per head."
     assert note in capsys.readouterr().out.splitlines()

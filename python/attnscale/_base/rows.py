@@ -17,13 +17,13 @@ class CallRows(Protocol):
         """(..., heads, n_queries)."""
 
     def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see."""
+        """Number of keys that each query may see."""
 
     def row_sizes(self) -> NDArray[Any]:
-        """Keys up to the last one that causal, window and key_lengths let the query see."""
+        """Number of keys up to the last that causal, window and key_lengths let the query see."""
 
     def positions(self) -> NDArray[Any]:
-        """Index within its document of the key that each query is aligned with."""
+        """Index within its document of each query's aligned key."""
 
     def row_entropies(self) -> NDArray[Any]:
         """Entropy of each row at the standard scale, in nats."""
@@ -32,4 +32,4 @@ class CallRows(Protocol):
         """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
 
     def row_spreads(self) -> NDArray[Any]:
-        """Standard deviation of the scores that each row sees, at the standard scale."""
+        """Standard deviation of the visible scores of each row, at the standard scale."""

@@ -74,7 +74,7 @@ def test_the_numbers_that_the_readme_puts_first():
         for reading in ("windows", "as trained", "clipped")
     )
     whole, clipped = (f"{each - windows:.2f}" for each in lost)
-    assert f"loses {whole} nats, of which {clipped} are left" in page("README.md")
+    assert f"loses {whole} nats, and only {clipped} if distances are clipped" in page("README.md")
     assert f"损失 {whole} nat，截断距离后只剩 {clipped}" in page("README.zh-CN.md")
 
 

@@ -101,7 +101,7 @@ class TopK(Normalizer):
     Parameters
     ----------
     k : int
-        At least 1. CallRows with fewer visible keys use all.
+        At least 1. Rows with fewer visible keys use all.
 
     Raises
     ------

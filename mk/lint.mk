@@ -8,9 +8,10 @@ CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples 
 
 lint: lint-python lint-cpp ## both of the following
 
-lint-python: $(STAMPS)/test-tools ## codespell, ruff, mypy --strict
-	$(call say,codespell ruff mypy)
+lint-python: $(STAMPS)/test-tools ## codespell, first lines, ruff, mypy --strict
+	$(call say,codespell first lines ruff mypy)
 	$(BIN)/codespell
+	$(BIN)/python scripts/check-first-lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the package is built: which module imports which, and how long files and functions are."""
+"""The house: where files lie, which module imports which, and how long files and functions are."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import attnscale
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(attnscale.__file__).parent
 #: Dotted names of all modules below the package; that of the package itself is "".
 FILES = {
@@ -71,6 +74,95 @@ def test_no_module_imports_itself_around_a_circle() -> None:
         sorter.prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+def test_no_folder_imports_itself_around_a_circle() -> None:
+    """Folders stand on floors: each imports from lower ones alone, in functions and for types, too."""
+    rooms: dict[str, set[str]] = {}
+    for module in FILES:
+        room = module.partition(".")[0]
+        rooms.setdefault(room, set()).update({each.partition(".")[0] for each in imports(module)} - {room})
+    sorter = TopologicalSorter(rooms)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of folders: {' <- '.join(error.args[1])}")
+
+
+def test_files_lie_in_folders_by_subject() -> None:
+    loose = {path.name for path in PACKAGE.glob("*.py")}
+    assert loose == {"__init__.py", "__main__.py", "datasets.py", "device.py"}
+    assert [*(ROOT / "cpp" / "src").glob("*.?pp")] == []
+    assert [path.name for path in (ROOT / "docs").glob("*.py")] == ["conf.py"]
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    """``attnscale.attention`` is the function, and no ``sys.modules`` is needed to reach what is behind it."""
+    functions = {
+        name for name in attnscale.__all__ if not isinstance(getattr(attnscale, name), (type, ModuleType))
+    }
+    assert {"attention", "calibrate", "sweep", "report"} <= functions
+    inside = [module for module in FILES if not module.startswith("cli.")]  # a file a command
+    assert [module for module in inside if module.rpartition(".")[2] in functions - {"audit"}] == []
+
+
+def test_a_class_of_calls_has_one_name() -> None:
+    """`Call` is the call on arrays; the calls of the core, of models and of a dropout have names of their own."""
+    classes = [
+        module
+        for module in FILES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ClassDef) and node.name == "Call"
+    ]
+    assert classes == ["_call.call"]
+    aliases = [
+        module for module in FILES if re.search(r"import .*\bCall as\b", FILES[module].read_text("utf-8"))
+    ]
+    assert aliases == []
+
+
+@pytest.mark.parametrize("folder", ["kernels", "units"])
+def test_kernels_stand_on_nothing_but_plain_types(folder: str) -> None:
+    """A level's code may not reach what is compiled for every CPU."""
+    outside = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "cpp" / "src" / folder).rglob("*.?pp"))
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text("utf-8"), re.MULTILINE)
+        if not name.startswith(("kernels/", "units/")) and name != "attnscale/types.hpp"
+    ]
+    assert outside == []
+
+
+def test_folders_of_the_core_stand_on_floors() -> None:
+    source = ROOT / "cpp" / "src"
+    folders = {path.name for path in source.iterdir() if path.is_dir()}
+    assert folders == {
+        *("call", "exact", "experiments", "kernels", "machine", "scale", "units", "variants"),
+    }
+    below = {
+        folder: {
+            name.partition("/")[0]
+            for path in (source / folder).rglob("*.?pp")
+            for name in re.findall(r'^#include "([^"]+)"', path.read_text("utf-8"), re.MULTILINE)
+        }
+        & folders - {folder}
+        for folder in folders
+    }
+    TopologicalSorter(below).prepare()  # a CycleError names the circle
+
+
+def test_tests_reach_into_few_private_places() -> None:
+    """Each such line breaks when a file moves, though what is tested stays."""
+    private = re.compile(
+        r"^\s*(?:from|import) attnscale(?:\.\w+)*\._|^\s*from attnscale(?:\.\w+)* import (?:\w+, )*_",
+        re.MULTILINE,
+    )
+    found = [len(private.findall(path.read_text("utf-8"))) for path in (ROOT / "tests").rglob("*.py")]
+    assert sum(found) <= 70
+
+
+def test_the_makefile_is_short() -> None:
+    assert (ROOT / "Makefile").read_text("utf-8").count("\n") <= 150
 
 
 def test_parts_import_their_siblings_not_the_face_of_the_package() -> None:

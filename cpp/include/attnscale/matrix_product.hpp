@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of matrices, one a head: what some attentions do to rows before they attend.
+// Products of matrices per head, for attention variants that transform rows first.
 #pragma once
 
 #include <cstdint>

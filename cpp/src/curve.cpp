@@ -22,7 +22,7 @@ using namespace detail;
 
 constexpr double largest = std::numeric_limits<double>::max();
 
-/// Row r at one scale.
+/// Statistics of row r at one scale.
 struct curve_point {
   double entropy, lse, mean, variance;
 
@@ -35,11 +35,11 @@ struct curve_point {
     }
     const double log_weight = std::log(weight), raw = s.raw_first[r] / weight;
     entropy = log_weight - ln2 * s.first[r] / weight;
-    if (entropy < 0) entropy = 0;  // rounding of a one-hot row; NaN stays
+    if (entropy < 0) entropy = 0;  // rounding of a one-hot row; NaN is kept
     lse = ln2 * s.reference[r] + log_weight;
     mean = s.center[r] + raw;
     variance = s.raw_second[r] / weight - raw * raw;
-    // Rounding of equal products; where the square of the mean overflows, nothing is known.
+    // Rounding of equal products; if the square of the mean overflows, the variance is unknown.
     if (variance < 0) variance = raw * raw <= largest ? 0 : std::numeric_limits<double>::infinity();
     if (weight != weight) lse = mean = variance = weight;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(dot_products_problem): samples become sums of powers, in double and in one order whatever
-// the tasks are: parts of at most part_samples samples, then the parts of a block.
+// run(dot_products_problem): sums of powers of the samples, in double and in a fixed order for any
+// tasks: parts of at most part_samples samples, then the parts of a block.
 #include <algorithm>
 #include <vector>
 
@@ -44,7 +44,7 @@ class sampler {
         part_(std::min(p.block, part_samples)),
         parts_of_block_((p.block - 1) / part_ + 1) {}
 
-  /// Parts of all blocks; the last block may be cut short.
+  /// Number of parts of all blocks; the last block may be shorter.
   std::int64_t parts() const {
     const std::int64_t whole = p_.count / p_.block, rest = p_.count % p_.block;
     return whole * parts_of_block_ + (rest + part_ - 1) / part_;
@@ -52,7 +52,7 @@ class sampler {
   std::int64_t parts_of_block() const { return parts_of_block_; }
   std::int64_t parts_of_task() const { return std::max<std::int64_t>(1, part_samples / part_); }
 
-  /// Parts [begin, end), which follow each other.
+  /// Sums consecutive parts [begin, end).
   void sum_parts(std::int64_t begin, std::int64_t end, power_sums* out,
                  const stop_signal& stop) const {
     const std::int64_t from = start_of(begin), to = stop_of(end - 1);

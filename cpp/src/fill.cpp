@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fill and fill_sphere: ranges of elements become whole groups for the kernels.
+// fill and fill_sphere: from ranges of elements to whole groups for the kernels.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ double last_below(double end) {
 void describe_truncated(variate_block& block) {
   block.below = normal_below(block.low);
   block.above = normal_below(-block.high);
-  // From the side where both terms are small.
+  // Computed on the side where both terms are small.
   block.inside = block.low > 0 ? normal_below(-block.low) - block.above
                                : normal_below(block.high) - block.below;
 }
@@ -52,7 +52,7 @@ namespace {
 
 using namespace detail;
 
-/// Elements of a task: about 60 microseconds of work.
+/// Elements per task: about 60 microseconds of work.
 constexpr std::int64_t task_elements = std::int64_t{1} << 16;
 
 template <class T>
@@ -71,7 +71,7 @@ fill_kernel kernel_of() {
   return active_kernels(element_name<T>::type).fill;
 }
 
-/// Elements [first, first + count); the groups at the ends are made in full beside the array.
+/// Elements [first, first + count); partial groups at the ends are generated in full in a buffer.
 template <class T>
 void fill_range(fill_block block, std::uint64_t first, std::int64_t count, T* out) {
   constexpr std::int64_t size = group_elements<T>;
@@ -121,7 +121,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
   });
 }
 
-/// Sum of squares in four parts, in double: the same order everywhere.
+/// Sum of squares in four parts, in double, in the same order everywhere.
 template <class T>
 double sum_of_squares(const T* x, std::int64_t n) {
   double part[4] = {0, 0, 0, 0};
@@ -132,7 +132,7 @@ double sum_of_squares(const T* x, std::int64_t n) {
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-/// Normal rows scaled to the radius (Muller 1959).
+/// Normal rows, scaled to the radius (Muller 1959).
 template <class T>
 void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius,
                      const random_stream& from, std::int64_t first, const execution& how) {

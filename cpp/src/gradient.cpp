@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(gradient_problem): completes the forward pass, cuts the problem into
-// tasks (head, block of queries) and lets them add to the rows that they share
-// in one order (turns.hpp), so that results are the same for any number of
-// threads.
+// run(gradient_problem): completes the forward pass, splits the problem into tasks (head, block of
+// queries) and lets them add to shared rows in a fixed order (turns.hpp), so that results are the
+// same for any number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -31,8 +30,8 @@ namespace {
 
 using namespace detail;
 
-/// A rounded lse of this size and more (in base 2) no longer fixes the weights
-/// of its row, whose sums are then taken again.
+/// Smallest size of a rounded lse (in base 2) that no longer determines the weights of its row; the
+/// sums of such a row are computed again.
 double largest_lse(element_type compute) {
   return compute == element_type::float64 ? 0x1p30 : 0x1p10;
 }
@@ -59,7 +58,7 @@ class gradient_run {
 
  private:
   void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
-    // The last queries first: they see the most keys of a causal mask.
+    // Last queries first: they see the most keys under a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
     const std::int64_t first = block * kernels_.block_rows;
     const query_block rows(p_, head, first, kernels_.block_rows);
@@ -70,11 +69,11 @@ class gradient_run {
     if (!stop.requested()) differentiate_rows(rows, given, nullptr, waiting.hooks(), stop);
   }
 
-  /// Rows whose support is listed, as many at once as there is room for.
+  /// Differentiates rows with listed supports, as many at once as fit in memory.
   void differentiate_supports(const query_block& all, waiting_turn& waiting) const {
     const stop_signal& stop = waiting.stop;
     gradient_rows given{};
-    // Kept from call to call: fresh pages take longer than what is written to them.
+    // Kept between calls: fresh memory pages take longer than writing to them.
     auto& supports = kept_by_thread<row_supports>();
     supports.start(p_.n_keys);
     const std::int64_t end = all.first + all.count;
@@ -83,7 +82,7 @@ class gradient_run {
       if (stop.requested()) return;
       const query_block rows(p_, all.head, at, supports.rows());
       block_turns turns = waiting.hooks();
-      // The turn ends with the last of them.
+      // Only the last part passes the turn on.
       if (at + rows.count < end) turns.pass = [](void*, std::int64_t) noexcept {};
       differentiate_rows(rows, given, &supports, turns, stop);
     }
@@ -148,7 +147,7 @@ class gradient_run {
             .received = to.received};
   }
 
-  /// Whether the forward pass lists the keys that have a weight.
+  /// Whether the forward pass lists the keys with positive weight.
   bool has_support() const { return traits_.from_all_scores; }
 
   /// Whether the weights of a row are divided by their sum.
@@ -157,8 +156,7 @@ class gradient_run {
                                 p_.heads[static_cast<std::size_t>(head)].number);
   }
 
-  /// What the kernel has to know of each row: its lse and the terms of its
-  /// statistics.
+  /// Inputs of the kernel for each row: its lse and the terms of its statistics.
   void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     bool again = !traits_.is_exponential;
     for (int r = 0; r < rows.count; ++r) {
@@ -177,7 +175,7 @@ class gradient_run {
     given.remainder[r] = lse - given.reference[r];
   }
 
-  /// empty: the row sees no key.
+  /// Terms of one row; empty: the row has no visible keys.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     if (!forward_.has_cotangents()) {
       given.constant[r] = given.linear[r] = given.square[r] = given.weight[r] = 0;
@@ -196,8 +194,8 @@ class gradient_run {
     given.top[r] = forward_.top(at);
   }
 
-  /// Reference and sum of the weights as the forward pass has them, before they
-  /// become an lse.
+  /// Recomputes the reference and the sum of the weights of the forward pass, without rounding them
+  /// to an lse.
   void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     for (int r = 0; r < rows.count && !stop.requested(); r += attend_.block_rows) {
       const auto most = static_cast<std::int64_t>(std::min(rows.count - r, attend_.block_rows));
@@ -216,7 +214,7 @@ class gradient_run {
     for (int r = 0; r < rows.count; ++r) describe_exponential(rows, r, sums, at + r, given);
   }
 
-  /// The supports of rows from `first` on, of one at least, and which of them are NaN.
+  /// Lists the supports of at least one row from `first` on, and marks NaN rows.
   void list_supports(std::int64_t head, std::int64_t first, std::int64_t end,
                      row_supports& supports, gradient_rows& given, const stop_signal& stop) const {
     std::int64_t most = attend_.block_rows;
@@ -241,10 +239,10 @@ class gradient_run {
     }
   }
 
-  /// Of the largest score of a row, which is -inf without keys.
+  /// NaN if the largest score of a row is NaN, else that score, which is -inf without keys.
   static double nan_or_one(double top) { return std::isnan(top) ? top : 1; }
 
-  /// The forward pass of some rows, without output.
+  /// Forward pass of some rows, without output.
   attend_block attend_again(const query_block& rows, const block_sums& sums,
                             const stop_signal& stop) const {
     return attend_block_of(p_, rows, {0, p_.n_keys}, {}, sums, stop);
@@ -284,7 +282,7 @@ class gradient_run {
 void run(const gradient_problem& problem, const execution& how) {
   if (problem.heads.empty() || problem.n_queries == 0) return;
   check_scales(problem);
-  // Five products where the forward pass has two.
+  // Five products, against two in the forward pass.
   const double nanoseconds = 2.5 * forward_nanoseconds(problem);
   near_scales near(problem);
   if (!near.needed()) return gradient_run(problem, how)(worth_sharing(how, nanoseconds));

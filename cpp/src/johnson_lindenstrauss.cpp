@@ -51,7 +51,7 @@ std::vector<double> all_ratios(const float* before, std::int64_t dim, const floa
   return ratios;
 }
 
-/// What does not depend on the points.
+/// Checks that do not depend on the points.
 void check(std::int64_t n, const jl_distortion_options& options) {
   check_at_least("k", options.k, 1);
   check_matrix_fits("k", options.k, n);

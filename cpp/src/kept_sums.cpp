@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The sums that a state of linear attention keeps: how keys come in, how queries read them, how two
-// states merge, and what of it is refused.
+// Sums kept by a state of linear attention: adding keys, reading by queries, merging states, and
+// checks.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -19,7 +19,7 @@ using detail::feature_map;
 using detail::refuse;
 using detail::text_of;
 
-/// "key (2, n, 4) and value (2, n, 3)": how many keys there are is no part of it.
+/// Shapes for messages, without the number of keys: "key (2, n, 4) and value (2, n, 3)".
 std::string text_of_shapes(const extents& key, const extents& value) {
   const auto shown = [](const extents& shape) {
     std::string text;
@@ -51,7 +51,7 @@ head_sums no_sums(const extents& leading, std::int64_t features, std::int64_t va
           filled({features, value_dim}, 0)};
 }
 
-/// (cosines, sines) of each head, halves of its numbers, turned on by an angle.
+/// Rotates the (cosines, sines) of each head, halves of its numbers, by an angle.
 void turn_on(std::vector<double>& numbers, std::size_t of_head, double cos, double sin) {
   const std::size_t half = of_head / 2;
   for (double* head = numbers.data(); half && head < numbers.data() + numbers.size();
@@ -63,7 +63,7 @@ void turn_on(std::vector<double>& numbers, std::size_t of_head, double cos, doub
     }
 }
 
-/// Adds sums over other keys, in features' larger references.
+/// Adds sums over other keys, with the larger reference of each feature.
 void add_sums(head_sums& into, const head_sums& more) {
   const std::size_t rows = into.total.numbers.size();
   const std::size_t columns = rows ? into.products.numbers.size() / rows : 0;
@@ -79,7 +79,7 @@ void add_sums(head_sums& into, const head_sums& more) {
   }
 }
 
-/// Sums of features that other options made are of another kind: they do not add up.
+/// Refuses states with different options, whose sums do not add up.
 void check_same(const char* name, bool same, const std::string& seen = "") {
   if (!same) refuse("the states must have the same " + std::string(name) + ", got " + seen);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(product_problem): parts of the results as tasks.
+// run(product_problem): parts of the result as tasks.
 #include "matrix_product.hpp"
 
 #include <algorithm>

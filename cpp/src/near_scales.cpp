@@ -13,16 +13,16 @@
 namespace attnscale::detail {
 namespace {
 
-/// Half exponents of up to this are left alone: scales from 2^-17 to 2^17.
+/// Half exponents that are not moved: scales from 2^-17 to 2^17.
 constexpr int near_power = 8;
 
-/// Exponents of products up to this are left alone: their squares are far from the type's ends.
+/// Exponents of products that are not moved: their squares are far from the type's limits.
 int near_product(const score_problem& p) { return p.compute == element_type::float64 ? 300 : 30; }
 
-/// Rows of an array that are looked at for the size of its products, and heads.
+/// Number of rows, and of heads, that are sampled for the size of products.
 constexpr std::int64_t looked_at = 16;
 
-/// The exponents of numbers, but of 0, infinity and NaN.
+/// Range of the binary exponents of numbers, without 0, infinity and NaN.
 struct exponents {
   int least = std::numeric_limits<int>::max(), most = std::numeric_limits<int>::min();
 
@@ -33,7 +33,7 @@ struct exponents {
   }
   bool any() const { return most >= least; }
 
-  /// Half of the one in the middle, unless that is near 0.
+  /// Half of the middle exponent, or 0 if that is near 0.
   int half() const {
     const int power = any() ? (least + most) / 4 : 0;
     return std::abs(power) > near_power ? power : 0;
@@ -58,7 +58,7 @@ void multiply(T* row, std::int64_t count, int power) {
   for (std::int64_t c = 0; c < count; ++c) row[c] = std::ldexp(row[c], power);
 }
 
-/// Numbers of the compute type.
+/// Multiplies numbers of the compute type by a power of two.
 void multiply(element_type type, void* row, std::int64_t count, int power) {
   if (!row) return;
   if (type == element_type::float64)

@@ -13,7 +13,7 @@ namespace {
 constexpr statistic reported[] = {statistic::support, statistic::entropy, statistic::concentration,
                                   statistic::max_weight};
 
-/// Its name with its numbers: entmax(alpha=1.5), softmax(sink=0).
+/// Name of a normalizer with its numbers: entmax(alpha=1.5), softmax(sink=0).
 std::string name_of(const normalizer_choice& choice) {
   const normalizer_traits& traits = traits_of(choice.rule);
   std::string name(traits.name);
@@ -39,8 +39,8 @@ void check(const normalizer_choice& choice) {
   check_finite("the number of the normalizer", numbers[0]);
 }
 
-/// Rows of `scores` as keys of one channel, one head at each multiplier, whose query is the
-/// number 1.
+/// Rows of `scores` as keys of one channel, one head per multiplier, with the number 1 as the
+/// query.
 attention_problem describe(const std::vector<double>& scores, const std::vector<double>& betas,
                            std::int64_t n, std::int64_t count) {
   static constexpr double one = 1;

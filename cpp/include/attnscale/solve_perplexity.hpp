@@ -23,8 +23,7 @@ struct perplexity_solution {
   /// 1 / (2 sigma^2); NaN where no width has the perplexity: it exceeds the row's number of
   /// neighbours, or is below the number of equally near nearest ones.
   dense_array<double> beta;
-  dense_array<double> perplexity;  ///< of the affinities; the nearest possible one where not
-                                   ///< feasible
+  dense_array<double> perplexity;  ///< of the affinities; nearest possible if not feasible
   dense_array<bool> feasible;      ///< whether a beta exists
   dense_array<bool> converged;     ///< within the tolerance, by a beta in the range of double
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// thread_pool.cpp and num_threads.cpp of a system without threads: each loop runs on its caller.
+// thread_pool.cpp and num_threads.cpp for a system without threads: each loop runs on its caller.
 #include <exception>
 
 #include "attnscale/refuse.hpp"

@@ -204,7 +204,7 @@ TEST_CASE("raw distances have any unit") {
     CHECK(found.mean == doctest::Approx(expected.mean).epsilon(1e-5));
     CHECK(found.outside == expected.outside);
   }
-  // A near pair among points that are far apart, whose square float32 does not hold.
+  // A near pair among points that are far apart, whose squared distance float32 cannot represent.
   const std::vector<float> line{-1, 1, 1e-25F, 3e-25F}, kept{-1, 1, 1e-25F, 2e-25F};
   const auto found = attnscale::compare_distances(line.data(), 1, kept.data(), 1, 4, {});
   CHECK(found.least == doctest::Approx(0.25).epsilon(1e-5));

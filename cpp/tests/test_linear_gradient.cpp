@@ -45,7 +45,7 @@ constexpr kind kinds[] = {
     {feature_map::exponential, linear_norm::channels}, {feature_map::log_elu, linear_norm::weights},
     {feature_map::projected, linear_norm::weights}};
 
-/// One head on arrays of its own, query to grad, and its gradients.
+/// One head on its own arrays, query to grad, and its gradients.
 template <class T>
 struct gradient_case {
   xt::xarray<T> in[4], out[3];
@@ -116,7 +116,7 @@ struct gradient_case {
     return xt::sum(in[3] * y)();
   }
 
-  /// The change of the loss along random directions against the gradients.
+  /// Compares the change of the loss along random directions with the gradients.
   void check_differences() {
     for (std::size_t which = 0; which < 3; ++which) {
       CAPTURE(which);

@@ -69,7 +69,7 @@ std::vector<T> slice(const std::vector<T>& all, std::int64_t first, std::int64_t
   return {all.begin() + first, all.begin() + first + count};
 }
 
-/// Groups by the kernel of one level.
+/// Groups from the kernel of one level.
 template <class T>
 std::vector<T> by_level(const std::string& level, const variate& what, std::uint64_t first_group) {
   constexpr bool wide = sizeof(T) == 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a program that includes the installed headers writes, compiled with warnings that the
-// library itself is not compiled with, as errors.
+// A program that uses the installed headers, compiled with warnings, as errors, that the library
+// itself is not compiled with.
 #include <attnscale/attnscale.hpp>
 //
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ void call_all() {
     CHECK(attention(x, x, x, {.normalizer = each}).shape() == x.shape());
 }
 
-/// The same of linear_attention.hpp.
+/// Every call of linear_attention.hpp.
 template <class T>
 void call_linear() {
   const xt::xarray<T> x = xt::ones<T>({2, 3, 4});
@@ -153,8 +153,8 @@ TEST_CASE("integers are not cut from floating-point numbers") {
   CHECK(number_or_array<std::int64_t>(2).values()() == 2);
 }
 
-// The examples of the pages of the documentation, one a header. Those of headers that a program of
-// cpp/examples is about are that program.
+// Examples of the documentation pages, one per header. A header with a program in cpp/examples has
+// that program instead.
 
 TEST_CASE("example of linear_attention_gradients.hpp") {
   const xt::xarray<double> q = xt::ones<double>({2, 5, 4}), k = q, v = q, grad_output = q;

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import attnscale_bench as bench
+from attnscale._files.heads import check_is_file
 from attnscale._grid.progress import progress_line
-from attnscale._io import check_is_file
 from attnscale.cli import main as run_command
 from attnscale.cli._options import Parser, add_option, add_outputs, whole, written
 from attnscale.cli._output import Answer, FoundError, bad_input, check_folder, left_out

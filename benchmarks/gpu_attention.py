@@ -100,8 +100,8 @@ def _runs(name: str, call: Candidate) -> bool:
 def _ours(
     query: Any, key: Any, value: Any, names: tuple[str, ...], *, causal: bool
 ) -> tuple[torch.Tensor, ...]:
-    from attnscale._results import NAMES
-    from attnscale.torch._arguments import read_call
+    from attnscale._base.statistics import NAMES
+    from attnscale.torch._base.arguments import read_call
     from attnscale.torch._ops import run
     from attnscale.torch._triton import _operator
 

@@ -11,7 +11,7 @@ from statistics import median
 
 import attnscale as at
 import torch
-from attnscale._tables.text import to_text
+from attnscale._base.text import to_text
 from transformers import GPT2Config, GPT2LMHeadModel
 
 #: Layers, heads, width, tokens of a text, texts of a batch, rounds.

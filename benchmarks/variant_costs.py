@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import attnscale_bench as bench
+from attnscale._base.text import to_text
 from attnscale._grid.progress import progress_line
-from attnscale._tables.text import to_text
 from attnscale.cli._output import Answer, Drawing, OutputError, check_outputs, emit
 from attnscale_bench import VariantCost
 

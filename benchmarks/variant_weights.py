@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from attnscale import attention
 from attnscale import variants as av
+from attnscale._base.text import to_text
 from attnscale._grid.progress import progress_line
-from attnscale._tables.text import to_text
 from attnscale.cli._output import Answer, Drawing, OutputError, check_outputs, emit
 from attnscale.datasets import minilm_qk
 from attnscale_bench import draw_weights

@@ -18,8 +18,8 @@ from attnscale.audit import FRAMEWORKS
 from attnscale.audit._rules.families import DIFFUSERS, REMOTE
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
+from attnscale.exact.lse import _ENGINES
 from attnscale.laws._registry import class_of
-from attnscale.lse import _ENGINES
 from attnscale.montecarlo._experiment import DECLARATIONS
 
 

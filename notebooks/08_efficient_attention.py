@@ -65,7 +65,7 @@ from sklearn.datasets import load_digits
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 

@@ -53,7 +53,7 @@ from scipy.stats import norm, poisson
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 

@@ -51,7 +51,7 @@ from scipy.special import logsumexp
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 

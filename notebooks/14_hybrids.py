@@ -54,7 +54,7 @@ from studies.recall import Recall
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 

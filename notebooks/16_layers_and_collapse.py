@@ -49,14 +49,14 @@
 import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
-from attnscale.sweep import SweepError
+from attnscale._sweep import SweepError
 from scipy import stats
 from studies.collapse import Collapse
 from studies.layers import Layers
 
 CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 

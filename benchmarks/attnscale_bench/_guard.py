@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from attnscale._tables.text import to_json, to_text
+from attnscale._base.text import to_json, to_text
 
 from ._report import Report
 from ._rows import Row, Unit

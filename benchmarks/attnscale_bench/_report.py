@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnscale._tables.text import to_json, to_text
+from attnscale._base.text import to_json, to_text
 
 from ._rows import Row
 from ._timing import Estimate

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 from attnscale import get_num_threads
-from attnscale._checks import positive_int
+from attnscale._base.checks import positive_int
 
 from ._cases import CASES
 from ._machine import FmaPeak, MemoryRead, describe_machine

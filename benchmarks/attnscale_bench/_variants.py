@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from attnscale import attention, get_num_threads
 from attnscale import variants as av
-from attnscale._checks import number, positive_int
+from attnscale._base.checks import number, positive_int
 from numpy.typing import NDArray
 
 from ._peers import load_torch

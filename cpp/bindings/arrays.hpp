@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/call_arrays.hpp"
+#include "attnscale/detail/call_arrays.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/problem.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale::bindings {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "arrays.hpp"
-#include "attnscale/linear_problem.hpp"
+#include "attnscale/detail/linear_problem.hpp"
 
 namespace attnscale::bindings {
 

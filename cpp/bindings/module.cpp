@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "attnscale/version.hpp"
-#include "compiled_for.hpp"
+#include "machine/compiled_for.hpp"
 
 namespace py = pybind11;
 

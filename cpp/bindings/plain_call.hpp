@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/intervals.hpp"
+#include "attnscale/detail/intervals.hpp"
 #include "attnscale/scale_law.hpp"
 #include "call.hpp"
 #include "tensors.hpp"

@@ -9,7 +9,7 @@
 
 #include "arrays.hpp"
 #include "kernels/level.hpp"
-#include "thread_pool.hpp"
+#include "machine/thread_pool.hpp"
 
 namespace attnscale::bindings {
 namespace {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "attnscale/detail/refuse.hpp"
 #include "attnscale/experiments.hpp"
 #include "attnscale/normalizer_traits.hpp"
-#include "attnscale/refuse.hpp"
-#include "estimates.hpp"
-#include "experiment_rows.hpp"
+#include "experiments/estimates.hpp"
+#include "experiments/experiment_rows.hpp"
 #include "named.hpp"
 
 namespace attnscale::bindings {

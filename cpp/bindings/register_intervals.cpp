@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "arrays.hpp"
-#include "attnscale/intervals.hpp"
+#include "attnscale/detail/intervals.hpp"
 
 namespace attnscale::bindings {
 namespace {

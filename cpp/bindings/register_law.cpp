@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attnscale/refuse.hpp"
+#include "attnscale/detail/refuse.hpp"
 #include "attnscale/scale_law.hpp"
 
 namespace py = pybind11;

@@ -2,7 +2,7 @@
 //
 // Gradients of linear attention.
 #include "arrays.hpp"
-#include "attnscale/linear_problem.hpp"
+#include "attnscale/detail/linear_problem.hpp"
 #include "linear_arrays.hpp"
 
 namespace attnscale::bindings {

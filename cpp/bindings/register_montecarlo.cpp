@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "attnscale/detail/refuse.hpp"
 #include "attnscale/montecarlo.hpp"
-#include "attnscale/refuse.hpp"
+#include "experiments/projected_points.hpp"
 #include "named.hpp"
-#include "projected_points.hpp"
 
 namespace attnscale::bindings {
 namespace {

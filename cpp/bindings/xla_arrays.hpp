@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/problem.hpp"
-#include "attnscale/strided_array.hpp"
 #include "xla_abi.hpp"
 
 namespace attnscale::bindings::xla {

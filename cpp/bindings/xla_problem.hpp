@@ -3,7 +3,7 @@
 // An attention call of XLA in the core's form.
 #pragma once
 
-#include "attnscale/call_arrays.hpp"
+#include "attnscale/detail/call_arrays.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "xla_arrays.hpp"
 

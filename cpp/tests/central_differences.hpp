@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "attnscale/xtensor_compat.hpp"
+#include "attnscale/detail/xtensor_compat.hpp"
 
 namespace testing {
 

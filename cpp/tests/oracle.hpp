@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "attnscale/xtensor_compat.hpp"
+#include "attnscale/detail/xtensor_compat.hpp"
 #if __has_include(<xtensor/core/xmath.hpp>)
 #include <xtensor/core/xmath.hpp>
 #include <xtensor/generators/xbuilder.hpp>

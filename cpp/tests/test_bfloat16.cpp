@@ -12,7 +12,7 @@
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
 #include "compare.hpp"
-#include "dispatch.hpp"
+#include "machine/dispatch.hpp"
 
 namespace test_bfloat16 {
 

@@ -10,11 +10,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "attnscale/detail/matrix_product.hpp"
 #include "attnscale/differential_attention.hpp"
 #include "attnscale/hybrid.hpp"
 #include "attnscale/linformer_attention.hpp"
 #include "attnscale/local_global_attention.hpp"
-#include "attnscale/matrix_product.hpp"
 #include "central_differences.hpp"
 #include "compare.hpp"
 #include "linear_loops.hpp"

@@ -12,8 +12,8 @@
 
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
-#include "dispatch.hpp"
 #include "kernels/simd/float16.hpp"
+#include "machine/dispatch.hpp"
 
 namespace test_float16 {
 

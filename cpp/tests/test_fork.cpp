@@ -18,7 +18,7 @@
 #include "attnscale/attention_gradients.hpp"
 #include "attnscale/threads.hpp"
 #include "compare.hpp"
-#include "thread_pool.hpp"
+#include "machine/thread_pool.hpp"
 
 namespace test_fork {
 

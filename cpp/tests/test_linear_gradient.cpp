@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attnscale/linear_problem.hpp"
+#include "attnscale/detail/linear_problem.hpp"
 #include "compare.hpp"
 
 namespace test_linear_gradient {

@@ -9,10 +9,10 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
-#include "dispatch.hpp"
+#include "experiments/variate.hpp"
 #include "kernels/random/random.hpp"
-#include "stop_signal.hpp"
-#include "variate.hpp"
+#include "kernels/stop_signal.hpp"
+#include "machine/dispatch.hpp"
 
 namespace test_projection {
 

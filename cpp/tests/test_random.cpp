@@ -11,9 +11,9 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
-#include "dispatch.hpp"
+#include "experiments/variate.hpp"
 #include "kernels/random/random.hpp"
-#include "variate.hpp"
+#include "machine/dispatch.hpp"
 
 namespace test_random {
 

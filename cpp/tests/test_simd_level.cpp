@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "attnscale/simd_level.hpp"
-#include "cpu_features.hpp"
-#include "dispatch.hpp"
+#include "machine/cpu_features.hpp"
+#include "machine/dispatch.hpp"
 
 namespace test_simd_level {
 

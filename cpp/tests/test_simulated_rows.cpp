@@ -10,10 +10,10 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
-#include "dispatch.hpp"
 #include "kernels/random/random.hpp"
-#include "scratch.hpp"
-#include "stop_signal.hpp"
+#include "kernels/stop_signal.hpp"
+#include "machine/dispatch.hpp"
+#include "machine/scratch.hpp"
 
 namespace test_simulated_rows {
 

@@ -17,8 +17,8 @@
 #endif
 
 #include "attnscale/threads.hpp"
-#include "num_threads.hpp"
-#include "thread_pool.hpp"
+#include "machine/num_threads.hpp"
+#include "machine/thread_pool.hpp"
 
 namespace test_thread_pool {
 

@@ -11,7 +11,7 @@
 #include <numbers>
 #include <vector>
 
-#include "attnscale/refuse.hpp"
+#include "attnscale/detail/refuse.hpp"
 
 namespace attnscale::wasm {
 namespace {

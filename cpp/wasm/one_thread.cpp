@@ -3,11 +3,11 @@
 // thread_pool.cpp and num_threads.cpp for a system without threads: each loop runs on its caller.
 #include <exception>
 
-#include "attnscale/refuse.hpp"
+#include "attnscale/detail/refuse.hpp"
 #include "attnscale/threads.hpp"
-#include "num_threads.hpp"
-#include "share.hpp"
-#include "thread_pool.hpp"
+#include "machine/num_threads.hpp"
+#include "machine/share.hpp"
+#include "machine/thread_pool.hpp"
 
 namespace attnscale {
 

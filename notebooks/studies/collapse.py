@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from attnscale._checks import choose
+from attnscale._base.checks import choose
 from attnscale.experiments import Cells, Claim, Criterion, History, Study, Training, Variable, difference
 from attnscale.torch import attention
 from numpy.typing import NDArray

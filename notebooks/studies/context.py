@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from attnscale import laws
-from attnscale._checks import choose, positive_int, shown
+from attnscale._base.checks import choose, positive_int, shown
 from attnscale.experiments import Claim, Contrast, Criterion, Study, Training, Variable, difference
 from numpy.typing import NDArray
 from torch import Tensor

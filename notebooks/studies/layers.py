@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from attnscale._checks import choose, shown
+from attnscale._base.checks import choose, shown
+from attnscale.exact.weights import attention_weights
 from attnscale.experiments import Cells, Claim, Contrast, Criterion, Study, Training, Variable, difference
-from attnscale.matrix import attention_weights
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from attnscale._checks import choose
+from attnscale._base.checks import choose
 from attnscale.experiments import (
     Cells,
     Claim,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attnscale import laws
-from attnscale._checks import choose, positive_int, shown
+from attnscale._base.checks import choose, positive_int, shown
 from attnscale.experiments import (
     Claim,
     Criterion,

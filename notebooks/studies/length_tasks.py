@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attnscale._checks import choose, positive_int, shown
+from attnscale._base.checks import choose, positive_int, shown
 from attnscale.experiments import Claim, Criterion, Study, Training, Variable, difference
 from numpy.typing import NDArray
 from torch import Tensor

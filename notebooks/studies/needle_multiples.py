@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attnscale._checks import positive_int, shown
+from attnscale._base.checks import positive_int, shown
 from attnscale.experiments import Criterion, Study, Training, Variable
 from numpy.typing import NDArray
 from torch import Tensor

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attnscale._checks import positive_int, shown
+from attnscale._base.checks import positive_int, shown
 from attnscale.experiments import Claim, Criterion, Study, Training, Variable, ends_of_parts, training_loss
 from numpy.typing import NDArray
 

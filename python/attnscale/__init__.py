@@ -26,11 +26,11 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from ._results import AttentionStatistics
-from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
-from .calibrate import Calibration, calibrate
+from ._base.runtime import get_num_threads, set_num_threads, show_config, simd_level
+from ._sweep import SweepError, SweepInterrupted, sweep
+from .calibration.calibration import Calibration, calibrate
 from .device import attention, attention_entropy, attention_statistics
-from .sweep import SweepError, SweepInterrupted, sweep
+from .exact.results import AttentionStatistics
 
 if TYPE_CHECKING:
     from . import (
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
     from ._report.headvis import export_headvis
     from ._report.make import report
     from ._report.result import Report, ReportPair
-    from .calibrator import LawCalibrator
-    from .curve import EntropyCurve, entropy_curve
-    from .divergence import attention_divergence
-    from .gradients import AttentionGradients, attention_gradients
-    from .heads import HeadKinds, head_kinds
-    from .held_out import HeldOutError, held_out_error
-    from .lse import LSE_CONVENTIONS, LseConvention, LseIdentity, convert_lse, identify_lse
-    from .matrix import attention_weights
-    from .perplexity import PerplexitySolution, solve_perplexity
-    from .received import attention_received
-    from .selection import TopKeys, attention_mass, top_keys
-    from .solve import ScaleSolution, solve_scale
-    from .spans import attention_spans
-    from .state import AttentionState, attention_state, merge_states
+    from .calibration.estimator import LawCalibrator
+    from .calibration.held_out import HeldOutError, held_out_error
+    from .exact.curve import EntropyCurve, entropy_curve
+    from .exact.divergence import attention_divergence
+    from .exact.gradients import AttentionGradients, attention_gradients
+    from .exact.heads import HeadKinds, head_kinds
+    from .exact.lse import LSE_CONVENTIONS, LseConvention, LseIdentity, convert_lse, identify_lse
+    from .exact.perplexity import PerplexitySolution, solve_perplexity
+    from .exact.received import attention_received
+    from .exact.selection import TopKeys, attention_mass, top_keys
+    from .exact.solve import ScaleSolution, solve_scale
+    from .exact.spans import attention_spans
+    from .exact.state import AttentionState, attention_state, merge_states
+    from .exact.weights import attention_weights
 
 __all__ = [
     "LSE_CONVENTIONS",
@@ -147,38 +147,38 @@ _SUBMODULES = frozenset(
 
 #: So are these names, from the modules that have them: the result types among them take a third of the time.
 _ELSEWHERE = {
-    "AttentionGradients": "gradients",
-    "AttentionState": "state",
-    "LSE_CONVENTIONS": "lse",
-    "LseConvention": "lse",
-    "LseIdentity": "lse",
-    "EntropyCurve": "curve",
-    "HeadKinds": "heads",
-    "HeldOutError": "held_out",
-    "LawCalibrator": "calibrator",
-    "PerplexitySolution": "perplexity",
+    "AttentionGradients": "exact.gradients",
+    "AttentionState": "exact.state",
+    "LSE_CONVENTIONS": "exact.lse",
+    "LseConvention": "exact.lse",
+    "LseIdentity": "exact.lse",
+    "EntropyCurve": "exact.curve",
+    "HeadKinds": "exact.heads",
+    "HeldOutError": "calibration.held_out",
+    "LawCalibrator": "calibration.estimator",
+    "PerplexitySolution": "exact.perplexity",
     "Report": "_report.result",
     "ReportPair": "_report.result",
-    "ScaleSolution": "solve",
-    "TopKeys": "selection",
-    "attention_divergence": "divergence",
-    "attention_gradients": "gradients",
-    "attention_mass": "selection",
-    "attention_received": "received",
-    "attention_spans": "spans",
-    "attention_state": "state",
-    "attention_weights": "matrix",
-    "convert_lse": "lse",
-    "identify_lse": "lse",
-    "entropy_curve": "curve",
+    "ScaleSolution": "exact.solve",
+    "TopKeys": "exact.selection",
+    "attention_divergence": "exact.divergence",
+    "attention_gradients": "exact.gradients",
+    "attention_mass": "exact.selection",
+    "attention_received": "exact.received",
+    "attention_spans": "exact.spans",
+    "attention_state": "exact.state",
+    "attention_weights": "exact.weights",
+    "convert_lse": "exact.lse",
+    "identify_lse": "exact.lse",
+    "entropy_curve": "exact.curve",
     "export_headvis": "_report.headvis",
-    "head_kinds": "heads",
-    "held_out_error": "held_out",
-    "merge_states": "state",
+    "head_kinds": "exact.heads",
+    "held_out_error": "calibration.held_out",
+    "merge_states": "exact.state",
     "report": "_report.make",
-    "solve_perplexity": "perplexity",
-    "solve_scale": "solve",
-    "top_keys": "selection",
+    "solve_perplexity": "exact.perplexity",
+    "solve_scale": "exact.solve",
+    "top_keys": "exact.selection",
 }
 
 

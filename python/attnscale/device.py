@@ -11,12 +11,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ._checks import gradient_lost, is_on_device, shown
-from ._homes import is_tensor
-from ._results import AttentionStatistics
-from .attention import attention as attend_arrays
-from .attention import attention_entropy as entropy_of_arrays
-from .attention import attention_statistics as statistics_of_arrays
+from ._base.checks import gradient_lost, is_on_device, shown
+from ._call.homes import is_tensor
+from .exact.forward import attention as attend_arrays
+from .exact.forward import attention_entropy as entropy_of_arrays
+from .exact.forward import attention_statistics as statistics_of_arrays
+from .exact.results import AttentionStatistics
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
 

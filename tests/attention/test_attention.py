@@ -6,7 +6,7 @@ from __future__ import annotations
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._results import NAMES
+from attnscale._base.statistics import NAMES
 from cases import EDGES, check, random_inputs
 
 pytestmark = pytest.mark.levels

@@ -170,7 +170,7 @@ def test_bfloat16_tensors_are_read_in_place() -> None:
     np.testing.assert_array_equal(output.view(torch.int16), at.attention(q, k, v).view(np.int16))
     strided = tensors[0].mT.contiguous().mT
     np.testing.assert_array_equal(at.attention_entropy(strided, tensors[1]), at.attention_entropy(q, k))
-    from attnscale._checks import as_array
+    from attnscale._base.checks import as_array
 
     assert as_array("query", tensors[0]).ctypes.data == tensors[0].data_ptr()
     with pytest.raises(

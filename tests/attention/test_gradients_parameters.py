@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from attnscale._checks import sum_over_repeats
+from attnscale._base.checks import sum_over_repeats
 from cases import case, random_inputs, remembering
 
 pytestmark = pytest.mark.levels

@@ -12,7 +12,7 @@ import attnscale as at
 import ml_dtypes
 import numpy as np
 import pytest
-from attnscale.lse import _ENGINES, LSE_CONVENTIONS, LseConvention
+from attnscale.exact.lse import _ENGINES, LSE_CONVENTIONS, LseConvention
 from cases import random_inputs
 
 LOGITS = np.array([0.0, 1.0, -2.0])

@@ -17,8 +17,8 @@ from tests.cases import STATISTICS
 
 #: The modules of the public functions, whose names the package has for the functions themselves.
 MODULES = {
-    "attend_arrays": import_module("attnscale.attention"),
-    "differentiate_arrays": import_module("attnscale.gradients"),
+    "attend_arrays": import_module("attnscale.exact.forward"),
+    "differentiate_arrays": import_module("attnscale.exact.gradients"),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from attnscale.matrix import _TILE
+from attnscale.exact.weights import _TILE
 from cases import bounds, case, mask_cases, random_inputs, remembering
 
 N_QUERIES, N_KEYS = 21, 2 * _TILE + 9  # three tiles, one of them a part

@@ -12,8 +12,8 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._io import InputError
-from attnscale._safetensors import stored_tensors
+from attnscale._files.heads import InputError
+from attnscale._files.safetensors import stored_tensors
 from attnscale.cli import main
 from audit_configs import GPT_OSS, sizes, typed
 
@@ -237,7 +237,7 @@ def entry(**changes: Any) -> bytes:
         (b"", "it has no header"),
         (b"\xff" * 64, "its header has 18446744073709551615 bytes, the file 64"),
         (b"\x05" + bytes(7) + b"{nope", "its header is not JSON"),
-        (b"\x02" + bytes(7) + b"[]", "its header is no JSON object"),
+        (b"\x02" + bytes(7) + b"[]", "its header is not a JSON object"),
         (entry()[:-3], "does not fit the file"),
         (entry(shape=[3]), "does not fit the file"),
         (entry(shape=[2**62, 4]), "does not fit the file"),

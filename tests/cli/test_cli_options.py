@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attnscale._checks import refusal
+from attnscale._base.checks import refusal
 from attnscale.cli import build_parser, main
 from attnscale.cli._options import OPTIONS, in_option_words, real, whole
 from attnscale.cli._output import as_input

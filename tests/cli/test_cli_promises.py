@@ -20,7 +20,7 @@ import attnscale
 import numpy as np
 import pytest
 from attnscale import cli, laws
-from attnscale._io import InputError
+from attnscale._files.heads import InputError
 from attnscale.cli import entropy as entropy_command
 from attnscale.cli import main
 from attnscale.cli._output import Answer, Drawing, bad_input, emit

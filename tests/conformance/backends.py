@@ -155,7 +155,7 @@ class OnAnotherDevice(OnTensors):
 @contextmanager
 def in_blocks() -> Iterator[None]:
     """Operations of PyTorch take a few queries at a time, as they do where there are millions of pairs."""
-    from attnscale.torch import _scores
+    from attnscale.torch._plain import scores as _scores
 
     with mock.patch.object(_scores, "_PAIRS", 300):
         yield

@@ -13,7 +13,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale.lse import LSE_CONVENTIONS, LseConvention
+from attnscale.exact.lse import LSE_CONVENTIONS, LseConvention
 from attnscale_bench._engines import onnx_session
 
 Engine = Callable[..., Any]

@@ -13,10 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale import experiments  # noqa: E402
+from attnscale._sweep import SweepError, SweepInterrupted  # noqa: E402
 from attnscale.experiments import Training, TrainingResult, find  # noqa: E402
 from attnscale.experiments._run import units  # noqa: E402
 from attnscale.experiments._training import Checkpoints  # noqa: E402
-from attnscale.sweep import SweepError, SweepInterrupted  # noqa: E402
 from tiny import Tiny  # noqa: E402
 
 pytestmark = pytest.mark.torch

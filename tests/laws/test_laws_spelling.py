@@ -12,10 +12,10 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws
+from attnscale._sweep.task import registered_laws
 from attnscale.cli import main
 from attnscale.plot._exact import exact_curve
 from attnscale.plot._tables import read_table
-from attnscale.sweep._task import registered_laws
 
 #: Two laws of one name and a third, and how they are spelled: 512 is the default.
 GIVEN = ["annealed(n0=64)", "annealed(n0=512)", "standard"]

@@ -224,7 +224,7 @@ def test_both_layouts_of_xtensor_headers(tmp_path: Path) -> None:
     flat = installed_headers("xtensor")
     if not (flat / "xtensor.hpp").exists():
         pytest.skip("this xtensor has the new layout itself: every build tests it")
-    compat = ROOT / "cpp/include/attnscale/xtensor_compat.hpp"
+    compat = ROOT / "cpp/include/attnscale/detail/xtensor_compat.hpp"
     moved = re.findall(r"<xtensor/(\w+/\w+\.hpp)>", compat.read_text())
     assert len(moved) > 5
     for name in moved:

@@ -38,7 +38,7 @@ def test_examples_run(name: str) -> None:
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder()
-    module = sys.modules["attnscale.attention"]
+    module = sys.modules["attnscale.exact.forward"]
     assert {test.name.split(".")[-1] for test in finder.find(module) if test.examples} == {
         "attention",
         "attention_statistics",

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from attnscale._io import InputError, read_heads
+from attnscale._files.heads import InputError, read_heads
 
 RNG = np.random.default_rng(3)
 QUERY = RNG.standard_normal((4, 9, 8)).astype(np.float32)
@@ -271,7 +271,7 @@ def test_bfloat16_needs_nothing_imported_before(tmp_path):
     path = tmp_path / "heads.safetensors"
     write_bfloat16(path)
     # Another process: where PyTorch or ml_dtypes was imported, NumPy knows the type already.
-    code = f"from attnscale._io import read_heads; print(read_heads([{str(path)!r}]).query.dtype)"
+    code = f"from attnscale._files.heads import read_heads; print(read_heads([{str(path)!r}]).query.dtype)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "bfloat16\n"
 

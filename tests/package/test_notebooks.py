@@ -97,7 +97,7 @@ def test_runs(source, tmp_path, pytestconfig):
 
 SWITCH = """CHECK = True  # with False no assert stops what you change
 if not CHECK:
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     skip_asserts()
 """
@@ -147,7 +147,7 @@ def test_asserts_are_skipped_while_the_switch_is_off(checks):
 
 def test_asserts_are_not_skipped_outside_of_a_notebook():
     pytest.importorskip("IPython")
-    from attnscale._notebook import skip_asserts
+    from attnscale._base.notebook import skip_asserts
 
     with pytest.raises(RuntimeError, match="in IPython or Jupyter"):
         skip_asserts()

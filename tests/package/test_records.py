@@ -16,7 +16,7 @@ from attnscale._call.distance import ScoreForm
 from attnscale.normalizers._base import Rule
 from attnscale.variants._linear_form import LinearCall, LinearForm, LinearGradientCall
 
-HEADER = Path(__file__).parents[2] / "cpp" / "include" / "attnscale" / "linear_form.hpp"
+HEADER = Path(__file__).parents[2] / "cpp" / "include" / "attnscale" / "detail" / "linear_form.hpp"
 ROWS = np.ones((3, 4))
 PROJECTED = LinearForm("projected", projection=np.ones((4, 2)))
 #: Fields of LinearForm that say how Python makes what the core reads.

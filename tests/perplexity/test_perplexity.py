@@ -12,7 +12,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from attnscale._perplexity_rows import _nearest, _others
+from attnscale.exact.perplexity_rows import _nearest, _others
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import cdist, pdist
 

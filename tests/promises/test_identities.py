@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attnscale as at
 import pytest
-from attnscale._spelling import as_number
+from attnscale._base.spelling import as_number
 from attnscale.audit import resolve
 from attnscale.audit._layer import spelling
 from attnscale.cli import main

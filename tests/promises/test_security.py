@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import attnscale
 import numpy as np
 import pytest
+from attnscale._files.heads import InputError
 from attnscale._grid.store import from_bytes
-from attnscale._io import InputError
 
 PACKAGE = Path(attnscale.__file__).parent
 

@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._calibrate.fit import Length
 from attnscale._report.make import Group, report_of
 from attnscale._report.measure import MULTIPLES, OWN
+from attnscale.calibration.fit import Length
 from browser import chromium, opened, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]

@@ -12,11 +12,11 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._calibrate.fit import Length
 from attnscale._report.kept import kept_heads
 from attnscale._report.make import Group, report_of
 from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
 from attnscale._report.text import readable, text_rows
+from attnscale.calibration.fit import Length
 from attnscale.theory import expected_entropy
 
 LENGTHS = [32, 64, 128]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._provenance import provenance
+from attnscale._base.provenance import provenance
 
 SEEDS = [7, 2**127 + 5, [3, 1, 4], np.array([3, 1, 4], np.uint32), None]
 

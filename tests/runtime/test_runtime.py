@@ -13,7 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import _core
-from attnscale._runtime import threads_within
+from attnscale._base.runtime import threads_within
 
 LEVELS = at.show_config()["available_simd_levels"]
 

@@ -16,7 +16,7 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale import _seeds
+from attnscale._base import seeds as _seeds
 from numpy.testing import assert_allclose, assert_array_equal
 
 xarray = pytest.importorskip("xarray")

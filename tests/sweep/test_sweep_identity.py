@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sweep_functions
 from attnscale._grid.describe import describe
-from attnscale.sweep._task import registered_laws
+from attnscale._sweep.task import registered_laws
 
 pytest.importorskip("xarray")
 

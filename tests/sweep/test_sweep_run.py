@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import sweep_functions
 from attnscale._grid.case import Case
-from attnscale.sweep._task import FunctionTask
+from attnscale._sweep.task import FunctionTask
 
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
@@ -196,7 +196,7 @@ def test_one_failure_elsewhere_costs_one_case(function: Any, runner: Any) -> Non
 def test_a_worker_that_dies_does_not_take_finished_cases_with_it(runner: Any, tmp_path: Path) -> None:
     with (
         runner() as options,
-        pytest.raises(at.SweepError, match="no worker brought its result back") as raised,
+        pytest.raises(at.SweepError, match="no worker returned its result") as raised,
     ):
         sweep(sweep_functions.die_at_3, {"n": [1, 2, 3]}, store=tmp_path, **options)
     assert "n=3" in raised.value.failures

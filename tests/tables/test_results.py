@@ -223,7 +223,7 @@ def test_laws_explain_themselves() -> None:
 
 
 def test_cells_of_a_page_are_text() -> None:
-    from attnscale._tables.text import to_html
+    from attnscale._base.text import to_html
 
     assert "<b>" not in to_html("a <b>", ["<b>"], [["<b>"]], ["<b>"])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from attnscale._tables.text import to_csv, to_json, to_text
+from attnscale._base.text import to_csv, to_json, to_text
 
 
 def test_numbers_are_flush_right_and_words_flush_left():

@@ -14,7 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _device, _functional  # noqa: E402
+from attnscale.torch import _functional  # noqa: E402
+from attnscale.torch._base import device as _device  # noqa: E402
 from other_device import NAME, full_masks, there  # noqa: E402, F401
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 

@@ -8,7 +8,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._results import NAMES
+from attnscale._base.statistics import NAMES
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -8,11 +8,11 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale._results import DIFFERENTIABLE
+from attnscale._base.statistics import DIFFERENTIABLE
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _scores  # noqa: E402
+from attnscale.torch._plain import scores  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
 
@@ -120,14 +120,14 @@ def test_a_score_of_zero_has_no_weight_and_no_slope(normalizer: str) -> None:
 
 def test_no_array_of_all_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     n, rows = 64, []
-    monkeypatch.setattr(_scores, "_PAIRS", 4 * n)
-    scored = _scores.Scores.of_rows
+    monkeypatch.setattr(scores, "_PAIRS", 4 * n)
+    scored = scores.Scores.of_rows
 
     def watch(self: Any, start: int, stop: int) -> Any:
         rows.append(stop - start)
         return scored(self, start, stop)
 
-    monkeypatch.setattr(_scores.Scores, "of_rows", watch)
+    monkeypatch.setattr(scores.Scores, "of_rows", watch)
     q = draw(1, n, 4)
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
@@ -304,12 +304,12 @@ def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:
 
 def test_the_first_derivative_is_that_of_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a backward pass that is differentiated computes attention again."""
-    from attnscale.torch import _block_rows
+    from attnscale.torch._plain import rows
 
     calls: list[bool] = []
-    fused = _block_rows.scaled_dot_product_attention
+    fused = rows.scaled_dot_product_attention
     counted = lambda *x, **y: calls.append(True) or fused(*x, **y)  # noqa: E731
-    monkeypatch.setattr(_block_rows, "scaled_dot_product_attention", counted)
+    monkeypatch.setattr(rows, "scaled_dot_product_attention", counted)
     q, k, v = (draw(1, 2, 4, 8, seed=i) for i in range(3))
     output = at.torch.attention(q, k, v, backend="torch")
     once = torch.autograd.grad(output.square().sum(), (q, k, v), retain_graph=True)

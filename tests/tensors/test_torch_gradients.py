@@ -183,7 +183,7 @@ def test_attention_needs_a_value() -> None:
 
 
 def test_tensors_of_other_devices_are_refused() -> None:
-    from attnscale.torch._tensors import check_on_cpu
+    from attnscale.torch._base.tensors import check_on_cpu
 
     q = torch.randn(3, 9, 8, device="meta")
     with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 PACKAGE = Path(__file__).parents[2] / "python" / "attnscale"
-MODULE = PACKAGE / "torch" / "_private.py"
+MODULE = PACKAGE / "torch" / "_base" / "private.py"
 NAME = re.compile(r"(?<![.\w])torch(?:\.\w+)*\._(?!_)\w+(?:\.\w+)*|\bforward_ad\._\w+")
 IMPORT = re.compile(r"from (torch[\w.]*) import \(?([\w, ]+)")
 

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._sums import log_softmax, softmax, softmax_entropy, weighted_sum  # noqa: E402
+from attnscale.torch._plain.sums import log_softmax, softmax, softmax_entropy, weighted_sum  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 

@@ -38,7 +38,7 @@ def start(kind: str) -> None:
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of NumPy, for NaN and infinity
         torch.set_num_threads(1)
         _interpret_faster()
-    from attnscale.torch import _device
+    from attnscale.torch._base import device as _device
     from attnscale.torch._triton import _operator
 
     _operator.register(kind)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale._results import NAMES
+from attnscale._base.statistics import NAMES
 
 from . import build, expect, oracle
 from .arrays import RANDOM, multiplies_bfloat16

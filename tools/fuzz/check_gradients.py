@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from attnscale import laws, reference
 from attnscale import normalizers as N
-from attnscale._results import DIFFERENTIABLE
+from attnscale._base.statistics import DIFFERENTIABLE
 
 from . import build, check_attend, oracle
 from .compare import Findings

@@ -10,7 +10,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale._results import NAMES
+from attnscale._base.statistics import NAMES
 
 from . import build, check_attend, oracle
 from .compare import Findings

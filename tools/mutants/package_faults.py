@@ -19,7 +19,7 @@ _CALLS = (
     ),
     Fault(
         "True counts as a number of threads",
-        f"{_PACKAGE}/_checks.py",
+        f"{_PACKAGE}/_base/checks.py",
         "    if isinstance(value, (bool, np.bool_)):\n        raise refusal(TypeError, name",
         "    if isinstance(value, np.bool_):\n        raise refusal(TypeError, name",
         pytest("tests/conformance/test_refusals.py", k="NumPy"),
@@ -33,28 +33,28 @@ _CALLS = (
     ),
     Fault(
         "states of an engine merge as if their lse were natural",
-        f"{_PACKAGE}/state.py",
+        f"{_PACKAGE}/exact/state.py",
         "convert_lse(lse, from_=convention)",
         'convert_lse(lse, from_="attnscale")',
         pytest("tests/attention/test_lse.py", k="merge"),
     ),
     Fault(
         "states merge without what rounding took from their lse",
-        f"{_PACKAGE}/state.py",
+        f"{_PACKAGE}/exact/state.py",
         "_wide(part.lse, part.lse_rest) for part",
         "_wide(part.lse, None) for part",
         pytest("tests/attention/test_state.py", k="digits"),
     ),
     Fault(
         "plain operations of PyTorch add up a long row key after key",
-        f"{_PACKAGE}/torch/_block_rows.py",
+        f"{_PACKAGE}/torch/_plain/rows.py",
         "        weights = softmax(scores)\n",
         "        weights = scores.softmax(-1)\n",
         pytest("tests/tensors/test_torch_sums.py", k="digits"),
     ),
     Fault(
         "an lse without the sink passes for one that counts it",
-        f"{_PACKAGE}/lse.py",
+        f"{_PACKAGE}/exact/lse.py",
         "for sink in (True, False) if has_sink else (True,):",
         "for sink in (True,):",
         pytest("tests/attention/test_lse.py", k="told_from_its_numbers"),
@@ -71,7 +71,7 @@ _CALLS = (
 _SCALES = (
     Fault(
         "the error on other texts leaves out that heads differ",
-        f"{_PACKAGE}/held_out.py",
+        f"{_PACKAGE}/calibration/held_out.py",
         "of_texts, of_heads = (shares(rng, count, _DRAWS) for count in (texts, heads))",
         "of_texts, of_heads = shares(rng, texts, _DRAWS), np.full((_DRAWS, heads), 1 / heads)",
         pytest("tests/calibrate/test_held_out.py"),
@@ -116,7 +116,7 @@ _SWEEPS = (
     ),
     Fault(
         "a sweep that goes on draws from another seed",
-        f"{_PACKAGE}/sweep/_plan.py",
+        f"{_PACKAGE}/_sweep/plan.py",
         'seed=self.seed and seed_from_json(identity["seed"])',
         "seed=self.seed",
         pytest("tests/sweep/test_sweep_store.py"),
@@ -168,7 +168,7 @@ _TORCH = (
     ),
     Fault(
         "a block of queries sees the keys of the block before it",
-        f"{_PACKAGE}/torch/_scores.py",
+        f"{_PACKAGE}/torch/_plain/scores.py",
         "return x if x.shape[-2] == 1 else x[..., start:stop, :]",
         "return x if x.shape[-2] == 1 else x[..., : stop - start, :]",
         pytest("tests/conformance/test_values.py", k="operations and float"),
@@ -246,7 +246,7 @@ _PACKING = (
     ),
     Fault(
         "a function is annotated with a type that it does not return",
-        f"{_PACKAGE}/_checks.py",
+        f"{_PACKAGE}/_base/checks.py",
         "def number(name: str, value: Any) -> float:",
         "def number(name: str, value: Any) -> int:",
         tool("mypy"),
@@ -254,7 +254,7 @@ _PACKING = (
     ),
     Fault(
         "a module is imported and not used",
-        f"{_PACKAGE}/curve.py",
+        f"{_PACKAGE}/exact/curve.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nimport math\n",
         tool("ruff"),

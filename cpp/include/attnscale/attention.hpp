@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/describe.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/strided_array.hpp"
+#include "attnscale/detail/xtensor_compat.hpp"
 #include "attnscale/merge_states.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
-#include "attnscale/strided_array.hpp"
-#include "attnscale/xtensor_compat.hpp"
 
 namespace attnscale {
 

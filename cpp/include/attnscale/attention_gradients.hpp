@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/describe.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/describe.hpp"
-#include "attnscale/refuse.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/refuse.hpp"
 
 namespace attnscale {
 

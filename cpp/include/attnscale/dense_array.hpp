@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "attnscale/strided_array.hpp"
-#include "attnscale/xtensor_compat.hpp"
+#include "attnscale/detail/strided_array.hpp"
+#include "attnscale/detail/xtensor_compat.hpp"
 
 namespace attnscale {
 

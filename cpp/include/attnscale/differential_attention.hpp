@@ -18,10 +18,10 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
-#include "attnscale/describe.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/options.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/problem.hpp"

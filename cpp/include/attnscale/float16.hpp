@@ -9,7 +9,7 @@
 #include <concepts>
 #include <cstdint>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 
 namespace attnscale {
 

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/intervals.hpp"
+#include "attnscale/detail/intervals.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/linear_attention.hpp"
 #include "attnscale/options.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

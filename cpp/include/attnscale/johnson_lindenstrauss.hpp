@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "attnscale/dense_array.hpp"
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
+#include "attnscale/detail/refuse.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/montecarlo.hpp"
-#include "attnscale/refuse.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/describe.hpp"
-#include "attnscale/matrix_product.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/matrix_product.hpp"
+#include "attnscale/detail/weight_matrix.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/options.hpp"
-#include "attnscale/weight_matrix.hpp"
 
 namespace attnscale {
 

@@ -15,8 +15,8 @@
 
 #include <cstdint>
 
+#include "attnscale/detail/linear_call.hpp"
 #include "attnscale/linear_attention_gradients.hpp"
-#include "attnscale/linear_call.hpp"
 #include "attnscale/linear_state.hpp"
 #include "attnscale/performer_projection.hpp"
 

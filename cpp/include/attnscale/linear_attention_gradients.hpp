@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "attnscale/linear_call.hpp"
+#include "attnscale/detail/linear_call.hpp"
 
 namespace attnscale {
 

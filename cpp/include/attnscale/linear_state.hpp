@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "attnscale/linear_call.hpp"
+#include "attnscale/detail/linear_call.hpp"
 
 namespace attnscale {
 

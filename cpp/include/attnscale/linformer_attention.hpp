@@ -14,9 +14,9 @@
 #include <string>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/matrix_product.hpp"
+#include "attnscale/detail/matrix_product.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/options.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

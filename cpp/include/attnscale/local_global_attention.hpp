@@ -14,10 +14,10 @@
 #include <optional>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/describe.hpp"
-#include "attnscale/intervals.hpp"
+#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/intervals.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/options.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

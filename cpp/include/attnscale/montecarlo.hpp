@@ -13,7 +13,7 @@
 #include <limits>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/types.hpp"
 

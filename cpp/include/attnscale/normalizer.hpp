@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
+#include "attnscale/detail/refuse.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"
-#include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "attnscale/dense_array.hpp"
+#include "attnscale/detail/intervals.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/distance_table.hpp"
-#include "attnscale/intervals.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/scale_law.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

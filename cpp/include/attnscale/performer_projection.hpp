@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "attnscale/dense_array.hpp"
+#include "attnscale/detail/refuse.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/montecarlo.hpp"
-#include "attnscale/refuse.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

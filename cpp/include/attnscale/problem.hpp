@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 #include "attnscale/statistic.hpp"
 #include "attnscale/types.hpp"
 

@@ -20,11 +20,11 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/merge_states.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/relay_energy.hpp"
 #include "attnscale/results.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

@@ -23,7 +23,7 @@
 #include <variant>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 
 namespace attnscale {
 

@@ -17,9 +17,9 @@
 #include <string>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/matrix_product.hpp"
-#include "attnscale/strided_array.hpp"
-#include "attnscale/weight_matrix.hpp"
+#include "attnscale/detail/matrix_product.hpp"
+#include "attnscale/detail/strided_array.hpp"
+#include "attnscale/detail/weight_matrix.hpp"
 
 namespace attnscale {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 
 namespace attnscale {
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
+#include "attnscale/detail/strided_array.hpp"
 #include "attnscale/number_or_array.hpp"
-#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "attnscale/refuse.hpp"
+#include "attnscale/detail/refuse.hpp"
 
 namespace attnscale {
 

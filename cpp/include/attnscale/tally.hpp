@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 
 namespace attnscale {
 

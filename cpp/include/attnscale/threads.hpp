@@ -6,7 +6,7 @@
 // task of another. Results have the same bits either way.
 #pragma once
 
-#include "attnscale/export.hpp"
+#include "attnscale/detail/export.hpp"
 
 namespace attnscale {
 

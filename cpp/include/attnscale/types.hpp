@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "attnscale/compiler.hpp"
+#include "attnscale/detail/compiler.hpp"
+#include "attnscale/detail/linear_form.hpp"
 
 namespace attnscale {
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from attnscale._checks import shown
+from attnscale._base.checks import shown
 
 from .corpus import source_files
 

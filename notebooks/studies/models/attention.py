@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from attnscale._checks import choose
+from attnscale._base.checks import choose
 from attnscale.torch import attention_statistics
 from torch import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from attnscale import torch as ours
-from attnscale._checks import choose, shown
+from attnscale._base.checks import choose, shown
 from torch import Tensor
 from torch.nn import functional
 

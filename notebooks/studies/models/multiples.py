@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attnscale._checks import shown
+from attnscale._base.checks import shown
 from attnscale.experiments import Claim, Contrast
 
 #: Twelve multiples, nearly even in their logarithm.

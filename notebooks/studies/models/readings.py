@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from attnscale import laws
-from attnscale.calibrate import calibrate
+from attnscale.calibration.calibration import calibrate
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, boolean, check_writable
+from .._base.checks import as_array, boolean, check_writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

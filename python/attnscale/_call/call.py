@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from .._checks import number, shown, thread_count
+from .._base.checks import number, shown, thread_count
 from .._core import Call as CoreCall
 from .._core import Intervals
-from .._homes import Home
 from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import PRODUCTS, ScoreForm, read_tables
+from .homes import Home
 from .lost_rows import warn_of_lost_rows
 from .named import AxesOfRows, Names, read_named
 from .options import AXES, DEFAULTS

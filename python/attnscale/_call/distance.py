@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array
+from .._base.checks import as_array
 from .arrays import Inputs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import as_array, warn
+from .._base.checks import as_array, warn
 
 
 def warn_of_lost_rows(query: Any, key: Any, value: Any = None, mask: Any = None) -> None:

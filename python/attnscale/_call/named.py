@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, choose, shown
-from .._homes import Home, home_of
+from .._base.checks import as_array, choose, shown
 from .arrays import LAYOUTS
+from .homes import Home, home_of
 from .names import Axes, has_names, is_pattern, name_axes, roles
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .._checks import shown
+from .._base.checks import shown
 
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {

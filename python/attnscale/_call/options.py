@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from .._options import refuse_unknown
+from .._base.hints import refuse_unknown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

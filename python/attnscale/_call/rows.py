@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, boolean, fit_to, shown, warn
+from .._base.checks import as_array, boolean, fit_to, shown, warn
 from .._core import Intervals
 from .arrays import ARRAY, Inputs, is_float_type
 

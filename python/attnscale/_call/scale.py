@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, fit_to, number, shown
+from .._base.checks import as_array, fit_to, number, shown
 from .arrays import ARRAY, Inputs
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import choose, shown
-from .._results import NAMES
+from .._base.checks import choose, shown
+from .._base.statistics import NAMES
 from .arrays import Inputs
 
 if TYPE_CHECKING:

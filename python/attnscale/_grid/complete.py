@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._checks import refusal, shown
-from .._runtime import get_num_threads
+from .._base.checks import refusal, shown
+from .._base.runtime import get_num_threads
 from .case import Case
 from .errors import Busy, Failure, SweepError, SweepInterrupted
 from .fields import Fields

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import shown
+from .._base.checks import shown
 
 #: Names of the axes of the grid.
 Reserved = frozenset[str]

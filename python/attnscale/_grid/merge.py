@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._checks import refusal
+from .._base.checks import refusal
 from .fields import Fields
 from .files import write_whole
 from .store import WRITERS, Store, difference, from_bytes

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .._checks import refusal, shown
+from .._base.checks import refusal, shown
 from .case import Case
 
 

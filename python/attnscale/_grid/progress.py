@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from .._checks import shown
-from .._tables.text import duration
+from .._base.checks import shown
+from .._base.text import duration
 
 #: Seconds of a run that is announced.
 MINUTE = 60.0

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import refusal, shown
+from .._base.checks import refusal, shown
 from .case import Case
 from .describe import digest
 from .fields import Field, Fields

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import meant, shown
-from .._tables.tabled import Labelled, Sheet, Tabled
+from .._base.checks import meant, shown
+from .._base.tabled import Labelled, Sheet, Tabled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ class Table(Tabled):
         return []
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        from .._tables.text import error_cell, number_cell  # imported only here: it brings csv, html and json
+        from .._base.text import error_cell, number_cell  # imported only here: it brings csv, html and json
 
         name, main = self.names()[0], self.column()
         size, named = (nats, unit[:-1]) if main.unit == "nat" else (1.0, main.unit)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from .._calibrate.fit import Length
+from .._base.checks import boolean, refusal, shown
+from .._base.hints import hinted
 from .._call.call import Call
 from .._call.options import takes
 from .._call.types import RowOptions
-from .._checks import boolean, refusal, shown
-from .._options import hinted
-from ..attention import attention_entropy
-from ..heads import head_kinds, weight_by_distance
-from ..selection import top_keys
+from ..calibration.fit import Length
+from ..exact.forward import attention_entropy
+from ..exact.heads import head_kinds, weight_by_distance
+from ..exact.selection import top_keys
 from .text import read_tokens
 
 if TYPE_CHECKING:

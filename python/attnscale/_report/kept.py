@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._calibrate.fit import Length
+from ..calibration.fit import Length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._calibrate.fit import Length, candidates, default_lengths, read_lengths, several_laws
+from .._base.checks import boolean, shown
+from .._base.hints import hinted
+from .._base.provenance import provenance
 from .._call.call import Call
-from .._checks import boolean, shown
-from .._options import hinted
-from .._provenance import provenance
+from ..calibration.fit import Length, candidates, default_lengths, read_lengths, several_laws
 from .kept import kept_heads, size_of
 from .measure import MULTIPLES, measure_heads
 from .page import has_core

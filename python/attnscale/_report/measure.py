@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._calibrate.fit import Length, counted
 from .._call.rows import shows
-from ..attention import attention_statistics
-from ..calibrate import calibrate_rows
+from ..calibration.calibration import calibrate_rows
+from ..calibration.fit import Length, counted
+from ..exact.forward import attention_statistics
+from ..exact.received import attention_received
 from ..normalizers import Sink
-from ..received import attention_received
 from ..theory import expected_entropy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._results import AttentionStatistics
+    from ..exact.results import AttentionStatistics
     from ..laws import Law
 
     Array = NDArray[np.float64]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
-from .._tables.tabled import Labelled, Sheet, Tabled
-from ..calibrate import rows_that_count
+from .._base.checks import shown
+from .._base.tabled import Labelled, Sheet, Tabled
+from ..calibration.calibration import rows_that_count
 from .kept import KeptHead
 from .measure import OWN, growth_per_doubling
 from .page import Page, has_core
@@ -22,7 +22,7 @@ from .text import TextRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._provenance import Provenance
+    from .._base.provenance import Provenance
     from ..laws import Law
 
     Array = NDArray[np.float64]

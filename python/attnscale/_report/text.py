@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._calibrate.fit import Length
-from .._checks import refusal, shown
-from ..attention import attention_entropy
-from ..matrix import attention_weights
-from ..spans import attention_spans
+from .._base.checks import refusal, shown
+from ..calibration.fit import Length
+from ..exact.forward import attention_entropy
+from ..exact.spans import attention_spans
+from ..exact.weights import attention_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

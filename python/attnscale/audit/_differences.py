@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tables.tabled import Labelled, Sheet, Tabled
-from .._tables.text import counted, grouped
+from .._base.tabled import Labelled, Sheet, Tabled
+from .._base.text import counted, grouped
 from ._angles import AngleDifference, AngleGap, Rotation, angle_difference
 from ._layer import Channels, LayerPlan
 from ._text import named, ranges

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import refusal, shown
-from .._io import InputError
-from ._gguf import ARCHITECTURE, read_gguf
+from .._base.checks import refusal, shown
+from .._files.gguf import ARCHITECTURE, read_gguf
+from .._files.heads import InputError
 from ._rules.llama_cpp_table import ARCHITECTURES
 
 #: Limits, each far above any config that there is, so that no file keeps `resolve` long.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .._spelling import as_number, spell
+from .._base.spelling import as_number, spell
 from ..laws import Law
 from ._angles import Rotation
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._io import InputError
-from .._safetensors import Stored, stored_tensors
-from .._tables.tabled import Labelled, Sheet, Tabled
+from .._base.tabled import Labelled, Sheet, Tabled
+from .._files.heads import InputError
+from .._files.safetensors import Stored, stored_tensors
 from ..laws import ASEntmax, Constant, Law, SSMax
 from ._keys import read_config
 

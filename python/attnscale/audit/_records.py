@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .._checks import choose, shown
+from .._base.checks import choose, shown
 from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
 from ._layer import LayerPlan, Term
 from ._scale_plan import ScalePlan

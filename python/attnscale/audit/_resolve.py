@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import shown
-from .._options import hinted
+from .._base.checks import shown
+from .._base.hints import hinted
 from ._keys import ConfigError, Keys, check_size, read_config, read_keys
 from ._layer import LayerPlan, Term
 from ._rules import llama_cpp

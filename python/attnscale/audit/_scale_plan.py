@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import refusal, shown
-from .._tables.tabled import Labelled, Sheet, Tabled
-from .._tables.text import Text
+from .._base.checks import refusal, shown
+from .._base.tabled import Labelled, Sheet, Tabled
+from .._base.text import Text
 from ..normalizers import Sink
 from ._differences import Differences, compare_layers
 from ._layer import Channels, LayerPlan, PlanError

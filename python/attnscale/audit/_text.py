@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .._spelling import as_number
-from .._tables.text import grouped, to_text
+from .._base.spelling import as_number
+from .._base.text import grouped, to_text
 from ._layer import LayerPlan, Term, spelling
 
 #: The "schema" of every report; fields may be added under this name, and are not changed or taken away.

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from .._core import __version__
-from .._io import InputError
+from .._files.heads import InputError
 from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, store, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import audit
-from .._io import InputError, check_is_file, read_text
+from .._base.text import by_reason, some_of
+from .._files.heads import InputError, check_is_file, read_text
 from .._report.text import readable
-from .._tables.text import by_reason, some_of
 from ._options import add_option
 from ._output import bad_input
 
@@ -265,7 +265,7 @@ def _check_reachable(name: str) -> None:
 
 def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:
     """What is given to ``model.to``, checked before the model is read."""
-    from ..torch._device import device_named, dtype_named
+    from ..torch._base.device import device_named, dtype_named
 
     with bad_input():
         return {"device": device_named(device or "cpu"), "dtype": dtype_named(dtype or "float32")}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from .. import laws
-from .._checks import Refusal, meant, shown
-from .._io import InputError
+from .._base.checks import Refusal, meant, shown
+from .._files.heads import InputError
 from ..laws._registry import with_length
 
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
@@ -294,7 +294,7 @@ def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
 
     Examples
     --------
-    >>> from attnscale._checks import refusal
+    >>> from attnscale._base.checks import refusal
     >>> error = refusal(ValueError, "num_threads", "must be at least 1, got 0")
     >>> in_option_words(error, argparse.Namespace(threads=0))
     '--threads must be at least 1, got 0'

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._checks import Refusal, refusal
-from .._io import InputError
-from .._tables.text import to_csv, to_json
+from .._base.checks import Refusal, refusal
+from .._base.text import to_csv, to_json
+from .._files.heads import InputError
 
 # The options that name what a command writes; every other path is one that it reads.
 _WRITTEN = ("csv", "plot", "store", "keep", "register")

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import audit
-from .._io import InputError
-from .._spelling import as_number
-from .._tables.text import counted, to_text
+from .._base.spelling import as_number
+from .._base.text import counted, to_text
+from .._files.heads import InputError
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
 from ..audit._layer import spelling
 from ..audit._records import framework_named

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .._io import InputError, StoredHeads, read_heads
-from .._tables.tabled import Unit, nats_per
-from .._tables.text import to_text
-from ..calibrate import Calibration, calibrate, describe
+from .._base.tabled import Unit, nats_per
+from .._base.text import to_text
+from .._files.heads import InputError, StoredHeads, read_heads
+from ..calibration.calibration import Calibration, calibrate, describe
 from ..datasets import minilm_qk
 from ._interrupt import watched
 from ._options import add_option, add_outputs, add_unit

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import datasets, laws
+from .._base.runtime import get_num_threads, show_config
+from .._base.tabled import Unit, nats_per
+from .._base.text import counted, to_text
 from .._core import __version__, run_fma
 from .._report.measure import growth_per_doubling
-from .._runtime import get_num_threads, show_config
-from .._tables.tabled import Unit, nats_per
-from .._tables.text import counted, to_text
-from ..attention import attention_entropy
 from ..datasets import HeadActivations
+from ..exact.forward import attention_entropy
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, check_folder, check_outputs, has_matplotlib, left_out
 from ._program import activation, program

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._io import InputError
-from .._tables.tabled import Unit, nats_per
-from .._tables.text import by_reason, counted, some_of, to_text
-from ..calibrate import rows_that_count
+from .._base.tabled import Unit, nats_per
+from .._base.text import by_reason, counted, some_of, to_text
+from .._files.heads import InputError
+from ..calibration.calibration import rows_that_count
 from ..laws import Law
 from ._interrupt import finished
 from ._model import (

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._io import InputError, StoredHeads, read_heads
-from .._tables.tabled import nats_per
-from .._tables.text import counted, grouped, to_text
-from ..attention import attention_entropy
-from ..calibrate import rows_that_count
+from .._base.tabled import nats_per
+from .._base.text import counted, grouped, to_text
+from .._files.heads import InputError, StoredHeads, read_heads
+from ..calibration.calibration import rows_that_count
+from ..exact.forward import attention_entropy
 from ..laws import Law
 from ._interrupt import finished
 from ._options import add_option, add_outputs, add_unit, read_laws

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._runtime import show_config
+from .._base.runtime import show_config
 from ._options import add_outputs
 from ._output import Answer
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import audit, datasets, laws
-from .._checks import shown
-from .._io import InputError
-from .._tables.tabled import nats_per
-from .._tables.text import grouped, to_text
-from ..attention import attention_entropy
+from .._base.checks import shown
+from .._base.tabled import nats_per
+from .._base.text import grouped, to_text
+from .._files.heads import InputError
+from ..exact.forward import attention_entropy
 from ..laws._base import description
 from ..laws._registry import class_of, with_length
 from ._interrupt import finished

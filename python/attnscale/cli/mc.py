@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._base.spelling import as_number
+from .._base.tabled import nats_per
+from .._base.text import error_cell, number_cell, to_text
+from .._files.heads import InputError, read_heads
 from .._grid.part import still_missing
 from .._grid.progress import announce_on_stderr
-from .._io import InputError, read_heads
-from .._spelling import as_number
-from .._tables.tabled import nats_per
-from .._tables.text import error_cell, number_cell, to_text
 from ..montecarlo._experiment import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
 from ._options import OPTIONS, PART_HELP, add_option, add_outputs, add_unit, read_law
 from ._output import Answer, Drawing, bad_input
 
 if TYPE_CHECKING:
-    from .._tables.tabled import Unit
+    from .._base.tabled import Unit
     from ..montecarlo import ExperimentResult
 
 _DESCRIPTION = """\

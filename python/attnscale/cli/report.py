@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._calibrate.fit import default_lengths
-from .._checks import shown
+from .._base.checks import shown
+from .._files.heads import InputError, read_heads
 from .._grid.progress import progress_line
-from .._io import InputError, read_heads
 from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
 from .._report.result import Report, ReportPair, told
+from ..calibration.fit import default_lengths
 from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
 from ._options import add_option, add_outputs, read_laws
 from ._output import Answer, OutputError, bad_input

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from .._base.text import counted
 from .._grid.merge import merge_stores
-from .._tables.text import counted
 from ._options import add_option, add_outputs
 from ._output import Answer, bad_input, check_folder
 

@@ -19,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import laws, plot
-from .._checks import meant, shown
+from .._base.checks import meant, shown
+from .._base.spelling import as_number
+from .._base.tabled import nats_per
+from .._base.text import error_cell, number_cell, to_text
+from .._files.heads import InputError, check_is_file
 from .._grid.part import still_missing
-from .._io import InputError, check_is_file
-from .._spelling import as_number
-from .._tables.tabled import nats_per
-from .._tables.text import error_cell, number_cell, to_text
-from ..sweep import SweepError, SweepInterrupted
-from ..sweep._plan import Kept, compute
+from .._sweep import SweepError, SweepInterrupted
+from .._sweep.plan import Kept, compute
 from ._options import PART_HELP, add_option, add_outputs, add_unit, read_law
 from ._output import Answer, Drawing, Interrupted, bad_input, check_folder
 
 if TYPE_CHECKING:
     import xarray
 
-    from .._tables.tabled import Unit
+    from .._base.tabled import Unit
 
 _DESCRIPTION = """\
 Call a function at every point of a grid. FILE is TOML:

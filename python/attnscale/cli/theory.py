@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .. import theory
+from .._base.spelling import as_literal, as_number
+from .._base.tabled import nats_per
+from .._base.text import to_text
 from .._call.scale import check_one_scale_a_row
-from .._io import InputError
-from .._spelling import as_literal, as_number
-from .._tables.tabled import nats_per
-from .._tables.text import to_text
+from .._files.heads import InputError
 from ._interrupt import finished
 from ._options import add_option, add_outputs, add_unit, read_laws
 from ._output import Answer, Drawing, bad_input

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._checks import as_array, choose, number, shown
-from .._tables.text import grouped, some_of
-from ..attention import attention_statistics
+from .._base.checks import as_array, choose, number, shown
+from .._base.text import grouped, some_of
+from ..exact.forward import attention_statistics
+from ..exact.lse import LseConvention, departures, engines_of, identify_lse
 from ..laws import Law
-from ..lse import LseConvention, departures, engines_of, identify_lse
 from ._cases import CASES, Case
 from ._explain import has_sink, slips
 

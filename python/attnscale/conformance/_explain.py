@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import normalizers
-from ..attention import attention_statistics
+from ..exact.forward import attention_statistics
 from ._cases import Case
 
 

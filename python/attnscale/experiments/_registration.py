@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .._checks import refusal, shown
+from .._base.checks import refusal, shown
+from .._base.provenance import provenance
 from .._grid.describe import digest
 from .._grid.files import read_json, write_json
-from .._provenance import provenance
 from ._design import Design
 
 _KIND = "attnscale registration"

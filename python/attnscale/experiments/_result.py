@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.drawing import drawn_by
+from .._base.tabled import Labelled
 from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
-from .._tables.tabled import Labelled
 from ._design import Variable
 from ._verdict import Criterion, Verdict, judge
 
@@ -199,10 +200,9 @@ class TrainingResult(Table):
         labels
             Draw only the points whose axes have these labels.
         """
-        from ..plot._training import training
-
         name = self.names()[0] if name is None else name
-        return training(name, self.column(name).at(name, **labels), x, ax)
+        axes: Axes = drawn_by("_training.training")(name, self.column(name).at(name, **labels), x, ax)
+        return axes
 
     def _finished(self) -> NDArray[np.int64]:
         """How many finite numbers the arrays have of each model."""

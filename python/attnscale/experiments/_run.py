@@ -18,7 +18,11 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from .._checks import number, refusal, shown, thread_count
+from .._base.checks import number, refusal, shown, thread_count
+from .._base.hints import check_options
+from .._base.provenance import provenance
+from .._base.runtime import threads_within
+from .._base.text import counted, duration
 from .._grid.case import Axes, Case, describe_axes, make_cases
 from .._grid.complete import choose_runner, complete, missing
 from .._grid.describe import describe
@@ -28,11 +32,7 @@ from .._grid.files import locked
 from .._grid.part import Part
 from .._grid.progress import MINUTE, Progress, Watch, check_progress
 from .._grid.store import Store
-from .._options import check_options
-from .._provenance import provenance
-from .._runtime import threads_within
-from .._tables.text import counted, duration
-from ..torch._device import device_named
+from ..torch._base.device import device_named
 from ._design import Design
 from ._registration import registered_hash, registration_of
 from ._result import TrainingResult

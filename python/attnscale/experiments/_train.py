@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._checks import choose
+from .._base.checks import choose
 
 _LOOK = 50  # steps between two looks at whether the loss is finite: a look waits for the device
 

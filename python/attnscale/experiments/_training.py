@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._checks import shown
+from .._base.checks import shown
 from .._grid.files import locked, write_whole
 from .._grid.progress import Watch
-from ..torch._device import dtype_named
+from ..torch._base.device import dtype_named
 from ._train import History, Loop, Schedule
 
 # ---- files that a store keeps: the state of each training, and data that all need ----------------

@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import choose
-from .._tables.text import error_cell, number_cell, to_text
-from ..held_out import shares
+from .._base.checks import choose
+from .._base.text import error_cell, number_cell, to_text
+from ..calibration.held_out import shares
 
 # ---- what is predicted: differences, each with a sign and a margin -------------------------------
 

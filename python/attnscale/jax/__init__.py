@@ -17,7 +17,7 @@ if _version < (0, 8):
         f"attnscale.jax needs jax 0.8 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8'"
     )
 
-from .._call.statistics import AttentionStatistics
+from .._base.statistics import AttentionStatistics
 from ._arguments import Sink
 from ._functional import attention, attention_entropy, attention_statistics
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import normalizers
+from .._base.checks import as_array, shown
+from .._base.statistics import statistic_names
 from .._call.arrays import float_type_error, is_float_type, shape_in
 from .._call.call import Call
 from .._call.distance import law_factor
@@ -19,8 +21,6 @@ from .._call.options import DEFAULTS
 from .._call.rows import read_causal, read_integers, read_window
 from .._call.scale import read_law
 from .._call.weights import available, read_normalizer
-from .._checks import as_array, shown
-from .._results import statistic_names
 from ..laws import Law
 from ..laws._base import ClosedForm
 from ..normalizers import Normalizer

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .._call.statistics import KEPT
-from .._results import COUNTS, DIFFERENTIABLE
+from .._base.statistics import COUNTS, DIFFERENTIABLE, KEPT
 from ._ffi import call_core
 
 #: Arrays of a call that have a gradient, if they are numbers at all.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from .._base.statistics import AttentionStatistics
 from .._call.options import check_known, takes
-from .._call.statistics import AttentionStatistics
 from ._arguments import ArrayOptions, read_call
 from ._autograd import attend
 

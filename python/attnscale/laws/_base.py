@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from .._checks import refusal, refuse_masked, shown
+from .._base.checks import refusal, refuse_masked, shown
+from .._base.spelling import Spelled, spell
+from .._base.text import Text, to_html
 from .._core import law_parameters, law_values
-from .._spelling import Spelled, spell
-from .._tables.text import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 

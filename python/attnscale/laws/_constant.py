@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._spelling import as_literal
+from .._base.spelling import as_literal
 from ._base import Channels, ClosedForm, Law, head_parameter
 from ._meaning import NMeans
 from ._parameters import (

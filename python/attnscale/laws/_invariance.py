@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import choose, refuse_masked
-from .._spelling import as_number
+from .._base.checks import choose, refuse_masked
+from .._base.spelling import as_number
 from ._base import USE_DATA, ClosedForm, Law, head_parameter
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, finite, greater_than, one_or_per_head

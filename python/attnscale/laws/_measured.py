@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import refuse_masked
+from .._base.checks import refuse_masked
 from ._base import ClosedForm, Law
 from ._meaning import NMeans
 from ._parameters import finite, greater_than, several

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import choose, number, shown
-from .._spelling import as_number
+from .._base.checks import choose, number, shown
+from .._base.spelling import as_number
 
 #: A parameter that is one number, or one a head (stored as a tuple, so that laws compare and hash).
 OneOrPerHead = float | tuple[float, ...]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from .._checks import choose, shown
-from .._spelling import as_literal, check_parameters, read_call, spell
+from .._base.checks import choose, shown
+from .._base.spelling import as_literal, check_parameters, read_call, spell
 from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N, NMeans
 

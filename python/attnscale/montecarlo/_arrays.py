@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .._base.checks import check_writable, number, shown
+from .._base.seeds import philox_key, seed_sequence
 from .._call.call import read_num_threads
-from .._checks import check_writable, number, shown
 from .._core import mc_fill, mc_sphere
-from .._seeds import philox_key, seed_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
 
 
 def normal(

@@ -13,7 +13,7 @@ from ._scores import score_experiment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
     from ._result import ExperimentResult
 
 

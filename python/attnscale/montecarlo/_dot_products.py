@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import choose, number, refusal, shown
+from .._base.checks import choose, number, refusal, shown
 from .._core import mc_dot_product_moments, mc_dot_product_rows, mc_fill, mc_max_cosine, mc_pairs_of_row
 from ._experiment import Declaration, Draws, Grid, Prepared, Quantity, RowSource
 from ._parameters import STREAMED, Axis, axis, check_memory, integer_axis, product
@@ -19,7 +19,7 @@ from ._scores import RealHeads, read_heads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
     from ._result import ExperimentResult
 
 _Array = NDArray[np.float64]

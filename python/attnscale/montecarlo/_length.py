@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .._checks import number, refusal, shown
+from .._base.checks import number, refusal, shown
 from ._experiment import Declaration, Grid, Prepared, Quantity
 from ._parameters import Axis, LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
@@ -14,7 +14,7 @@ from ._scores import MODELS, RealHeads, least_head_dim, read_correlation, read_m
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
     from ._result import ExperimentResult
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import laws
+from .._base.checks import number, positive_int, refusal, shown
 from .._call.scale import check_one_scale_a_row
-from .._checks import number, positive_int, refusal, shown
 
 if TYPE_CHECKING:
     from ..laws import Law

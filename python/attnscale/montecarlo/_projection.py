@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, choose, positive_int, refusal, shown
+from .._base.checks import as_array, choose, positive_int, refusal, shown
 from .._core import mc_points, mc_projection_rows
 from ._experiment import Declaration, Draws, Prepared, Quantity
 from ._parameters import axis, check_count, check_memory, describe_array, fraction, integer_axis, product
@@ -18,7 +18,7 @@ from ._run import RunOptions, num_threads_of, run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
     from ._result import ExperimentResult
 
 KINDS = ("gaussian", "sign", "sparse")

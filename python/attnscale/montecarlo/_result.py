@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.drawing import drawn_by
+from .._base.provenance import Provenance
+from .._base.seeds import seed_from_json, seed_to_json
+from .._base.spelling import as_number
+from .._base.tabled import Labelled, Unit
 from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
-from .._provenance import Provenance
-from .._seeds import seed_from_json, seed_to_json
-from .._spelling import as_number
-from .._tables.tabled import Labelled, Unit
 from ._experiment import Grid, exact
 from ._tally import Tally
 
@@ -204,9 +205,8 @@ class ExperimentResult(Table):
         -------
         matplotlib Axes
         """
-        from .. import plot
-
-        return plot.experiment(self, ax=ax, unit=unit)
+        axes: Axes = drawn_by("experiment")(self, ax=ax, unit=unit)
+        return axes
 
     def _coordinates(self) -> dict[str, Any]:
         return {name: list(labels) for name, labels in self.axes.items()}

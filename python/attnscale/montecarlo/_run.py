@@ -13,7 +13,13 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from .._checks import choose, number, positive_int, refusal, shown, thread_count
+from .._base.checks import choose, number, positive_int, refusal, shown, thread_count
+from .._base.hints import check_options
+from .._base.provenance import provenance
+from .._base.runtime import get_num_threads
+from .._base.seeds import case_key, seed_from_json, seed_sequence, seed_to_json
+from .._base.spelling import as_number
+from .._base.text import duration
 from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, Outcomes, complete
@@ -22,12 +28,6 @@ from .._grid.fields import Fields
 from .._grid.part import Part
 from .._grid.progress import MINUTE, Progress, check_progress
 from .._grid.store import Store
-from .._options import check_options
-from .._provenance import provenance
-from .._runtime import get_num_threads
-from .._seeds import case_key, seed_from_json, seed_sequence, seed_to_json
-from .._spelling import as_number
-from .._tables.text import duration
 from ._experiment import Declaration, Draws, Prepared
 from ._parameters import check_count
 from ._result import Estimate, ExperimentResult

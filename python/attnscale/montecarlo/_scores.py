@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, choose, number, refusal, shown
+from .._base.checks import as_array, choose, number, refusal, shown
 from .._core import mc_experiment_rows, mc_fill
-from ..attention import attention_statistics
+from ..exact.forward import attention_statistics
 from ._experiment import Declaration, Draws, Prepared, RowSource
 from ._parameters import STREAMED, Axis, beta_of, check_memory, describe_array, product
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import normalizers
-from .._checks import choose, shown
+from .._base.checks import choose, shown
 from .._core import mc_random_scores, mc_sphere
-from ..attention import attention_statistics
+from ..exact.forward import attention_statistics
 from ..normalizers._base import spelling_of
 from ._experiment import Declaration, Draws, Prepared, Quantity, RowSource
 from ._parameters import Axis, LawAxis, axis, beta_of, check_memory, distinct, integer_axis, law_axis, product
@@ -21,7 +21,7 @@ from ._scores import least_head_dim, score_experiment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._seeds import RNG
+    from .._base.seeds import RNG
     from ._result import ExperimentResult
 
 _Array = NDArray[np.float64]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from .._checks import choose, shown
-from .._results import NAMES
-from .._spelling import Spelled, check_parameters, read_call, spell
+from .._base.checks import choose, shown
+from .._base.spelling import Spelled, check_parameters, read_call, spell
+from .._base.statistics import NAMES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

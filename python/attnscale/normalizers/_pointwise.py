@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from .._checks import choose, number, shown
+from .._base.checks import choose, number, shown
 from .._core import statistics_of
 from ._base import Normalizer, Rows, Rule, built_in
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import as_array, fit_to, number, shown
+from .._base.checks import as_array, fit_to, number, shown
 from ._base import Normalizer, Rows, Rule, built_in
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .._checks import number, positive_int, shown
+from .._base.checks import number, positive_int, shown
 from .._core import statistics_of
 from ._base import Normalizer, Rows, Rule, built_in
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.spelling import as_number
+from .._base.tabled import Unit, nats_per
 from .._grid.table import Column, Table
-from .._spelling import as_number
-from .._tables.tabled import Unit, nats_per
 from ..montecarlo._experiment import DECLARATIONS
 from ._exact import exact_curve
 from ._names import Named

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import shown
-from .._tables.tabled import Unit, nats_per
+from .._base.checks import shown
+from .._base.tabled import Unit, nats_per
 from ..montecarlo._experiment import DECLARATIONS
 from ._curves import (
     AXIS_LABELS,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import boolean, positive_int
-from .._tables.tabled import Unit, nats_per
+from .._base.checks import boolean, positive_int
+from .._base.tabled import Unit, nats_per
 from ._curves import quantity_label
 from ._inputs import named_numbers, numbers, text_list
 from ._names import key_below, label_axes, subtitle

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import shown
+from .._base.checks import shown
 
 _Array = NDArray[np.float64]
 

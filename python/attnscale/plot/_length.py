@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import boolean, shown
-from .._tables.tabled import Unit, nats_per
+from .._base.checks import boolean, shown
+from .._base.tabled import Unit, nats_per
 from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
 from ._names import Named, columns_of, key_below, label_axes, length_ticks, name_lines, subtitle

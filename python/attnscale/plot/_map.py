@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import number, shown
+from .._base.checks import number, shown
 from ._inputs import check_axes, numbers
 from ._names import label_axes
 from ._style import figure_size, style, wanted_width

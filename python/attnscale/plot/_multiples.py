@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import laws as laws_module
-from .._checks import positive_int, shown
+from .._base.checks import positive_int, shown
 from ._curves import AXIS_LABELS
 from ._exact import dense
 from ._inputs import increasing, named_numbers, numbers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import positive_int, refusal, shown
+from .._base.checks import positive_int, refusal, shown
 from ._names import _BELOW, _BESIDE_A_LINE, _SIZE, fit_labels, in_columns
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._checks import number, refusal, shown
-from .._spelling import as_number
+from .._base.checks import number, refusal, shown
+from .._base.spelling import as_number
 from ..laws import Constant, Law, LogN, get
 from ._inputs import check_axes
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
+from .._base.checks import shown
+from .._base.spelling import as_number
 from .._grid.table import Column, Table
-from .._spelling import as_number
 from ..montecarlo._experiment import DECLARATIONS
 from ._style import law_label
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import theory
-from .._checks import choose
-from .._spelling import as_number
+from .._base.checks import choose
+from .._base.spelling import as_number
 from ._exact import dense
 from ._inputs import increasing, numbers
 from ._multiples import BETA, law_sequence, multiple_at

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
+from .._base.checks import shown
 from ._curves import AXIS_LABELS, Curve, curves_of, draw_curves, points_key
 from ._names import columns_of, key_below, label_axes, length_ticks, name_lines
 from ._style import GREY, figure_size, new_axes, style, wanted_width

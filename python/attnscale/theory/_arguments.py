@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array, refusal, shown
+from .._base.checks import as_array, refusal, shown
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import answer_infeasible, read_on_infeasible
+from .._base.checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, finite, plain, pointwise
 
 

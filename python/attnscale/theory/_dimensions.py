@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
-from .._checks import choose
+from .._base.checks import choose
 from ._arguments import at_least, between, finite, plain, pointwise
 from ._densities import Sphere
 from ._rows import nodes_between

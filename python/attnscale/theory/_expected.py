@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import answer_infeasible, read_on_infeasible
-from .._options import hinted
+from .._base.checks import answer_infeasible, read_on_infeasible
+from .._base.hints import hinted
 from ._arguments import at_least, plain, pointwise, together
 from ._rows import row_function
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import answer_infeasible, read_on_infeasible, shown
+from .._base.checks import answer_infeasible, read_on_infeasible, shown
 from ._arguments import at_least, between, finite, plain, together, whole
 from ._expected import expected_entropy
 

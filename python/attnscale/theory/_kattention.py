@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import number
+from .._base.checks import number
 from ._arguments import finite, plain
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import choose
+from .._base.checks import choose
 from ._arguments import at_least, between, plain, pointwise, together
 from ._densities import gauss_legendre
 from ._rows import EULER_GAMMA, MODELS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import answer_infeasible, read_on_infeasible
+from .._base.checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, between, plain, pointwise, together
 from ._densities import Sphere
 from ._expected import expected_concentration

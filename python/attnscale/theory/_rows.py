@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import choose, shown
+from .._base.checks import choose, shown
 from ._arguments import finite
 from ._densities import Density, Function, Gaussian, Sphere, gauss_legendre
 

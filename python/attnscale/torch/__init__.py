@@ -24,12 +24,12 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
-from .._call.statistics import AttentionStatistics
+from .._base.statistics import AttentionStatistics
 from . import nn
+from ._base.learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._clip import qk_clip_
 from ._composed import attention_divergence, differential_attention, relay_attention
 from ._functional import attention, attention_entropy, attention_spans, attention_statistics
-from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._lse import identify_lse
 from ._models.tally import Alarm
 from ._selection import attention_mass, head_kinds, top_keys

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._checks import number
-from ._tensors import check_tensors
+from .._base.checks import number
+from ._base.tensors import check_tensors
 
 
 def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, threshold: float) -> Tensor:

@@ -9,20 +9,29 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from .._base.checks import errors_of, shown
+from .._base.statistics import AttentionStatistics
 from .._call.arrays import shape_in
 from .._call.options import check_known, takes
-from .._call.statistics import AttentionStatistics
-from .._checks import errors_of, shown
 from ..laws import Law
-from ._arguments import ScoreOptions, read_call
-from ._blocks import scores_of
-from ._device import backend_of, without_autocast
+from ._base.arguments import ScoreOptions, read_call
+from ._base.device import backend_of, without_autocast
+from ._base.learned import Learned
+from ._base.private import is_traced
+from ._base.tensors import (
+    autocast,
+    check_tensors,
+    common_type,
+    joined,
+    row_extents,
+    shows,
+    swap_heads,
+    wide_type,
+)
 from ._functional import attention, attention_statistics
-from ._learned import Learned
-from ._private import is_traced
-from ._scores import Scores
-from ._sums import log_softmax
-from ._tensors import autocast, check_tensors, common_type, joined, row_extents, shows, swap_heads, wide_type
+from ._plain.blocks import scores_of
+from ._plain.scores import Scores
+from ._plain.sums import log_softmax
 
 
 def relay_attention(

@@ -10,19 +10,18 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from .._base.statistics import DIFFERENTIABLE, KEPT, NAMES, AttentionStatistics, statistic_names
 from .._call.arrays import shape_in
 from .._call.lost_rows import warn_of_lost_rows
 from .._call.options import check_known, takes
-from .._call.statistics import KEPT, AttentionStatistics
 from .._core import attend_tensors, differentiate_tensors
-from .._results import DIFFERENTIABLE, NAMES, statistic_names
-from ..spans import members_of
-from ._arguments import LEARNABLE, N_TENSORS, Arguments, TensorOptions, read_call
-from ._blocks import attend_in_blocks
-from ._device import Kernel, backend_of, refuse_jit_trace
+from ..exact.spans import members_of
+from ._base.arguments import LEARNABLE, N_TENSORS, Arguments, TensorOptions, read_call
+from ._base.device import Kernel, backend_of, refuse_jit_trace
+from ._base.private import apply_of, is_eager
+from ._base.tensors import array, check_one_device, on_cpu, swap_heads
 from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
-from ._private import apply_of, is_eager
-from ._tensors import array, check_one_device, on_cpu, swap_heads
+from ._plain.blocks import attend_in_blocks
 from ._triton import _support
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)

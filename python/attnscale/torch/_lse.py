@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .. import lse as _lse
-from ._tensors import on_cpu
+from ..exact import lse as _lse
+from ._base.tensors import on_cpu
 
 
 def identify_lse(

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._base.statistics import COUNTS, DIFFERENTIABLE, KEPT, NAMES, statistic_names
 from .._call.arrays import shape_in
-from .._call.gradients import pull_back
-from .._call.statistics import KEPT
+from .._call.homes import tensor
 from .._call.weights import available, normalizer_of
-from .._homes import tensor
-from .._results import COUNTS, DIFFERENTIABLE, NAMES, AttentionStatistics, statistic_names
-from ..matrix import attention_weights
-from ._arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments, TensorOptions, read_call
-from ._autograd import Differentiable, attend_backward_rule, attend_rule
-from ._blocks import weights_of_rows
-from ._device import backend_of, refuse_jit_trace
-from ._tensors import array, check_on_cpu
+from ..exact.backward import pull_back
+from ..exact.results import AttentionStatistics
+from ..exact.weights import attention_weights
+from ._base.arguments import LEARNABLE, N_TENSORS, SCHEMA, Arguments, TensorOptions, read_call
+from ._base.autograd import Differentiable, attend_backward_rule, attend_rule
+from ._base.device import backend_of, refuse_jit_trace
+from ._base.tensors import array, check_on_cpu
+from ._plain.blocks import weights_of_rows
 
 _N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .._base.checks import positive_int
+from .._base.hints import hinted
 from .._call.call import Call
 from .._call.options import takes
-from .._checks import positive_int
-from .._options import hinted
-from ..heads import HeadKinds, Places
-from ..selection import TopKeys, read_selected
-from ._arguments import Arguments, WeightOptions, read_call
-from ._blocks import blocks_of
-from ._device import backend_of, without_autocast
-from ._scores import key_count, rows_of
-from ._tensors import check_one_device, joined, on_cpu
+from ..exact.heads import HeadKinds, Places
+from ..exact.selection import TopKeys, read_selected
+from ._base.arguments import Arguments, WeightOptions, read_call
+from ._base.device import backend_of, without_autocast
+from ._base.tensors import check_one_device, joined, on_cpu
+from ._plain.blocks import blocks_of
+from ._plain.scores import key_count, rows_of
 
 #: The options that say where a query stands among the keys.
 _PLACING = ("is_causal", "causal", "window", "key_lengths", "document_ids", "enable_gqa", "layout")

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from .. import variants
+from .._base.checks import choose, number, shown
 from .._call.arrays import shape_in
+from .._call.homes import tensor
 from .._call.options import check_known, takes
-from .._checks import choose, number, shown
-from .._homes import tensor
 from ..variants._efficient import NORMALIZATIONS
-from ._arguments import alignment_of
-from ._autograd import Differentiable
-from ._device import backend_of, check_no_threads
-from ._linear_blocks import attend_by_sums
+from ._base.arguments import alignment_of
+from ._base.autograd import Differentiable
+from ._base.device import backend_of, check_no_threads
+from ._base.tensors import array, autocast, check_on_cpu, check_one_device, check_tensors, row_extents
 from ._ops import filled
-from ._tensors import array, autocast, check_on_cpu, check_one_device, check_tensors, row_extents
+from ._plain.linear import attend_by_sums
 
 #: The options that one family or another has for itself. Rows of linear_attention without a map are features.
 _OWN = ("log_decay", "projection", "feature_map", "normalization", "scale", "max_length")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.checks import as_array, choose, shown
 from .._call.arrays import LAYOUTS, Inputs, in_native_order, is_float_type, make_output, read_inputs
 from .._call.rows import read_causal
-from .._checks import as_array, choose, shown
 from .._core import Intervals
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
+from .._base.checks import as_array, choose, fit_to, shown
+from .._base.hints import hinted
 from .._call.arrays import Inputs, laid_out, make_output, read_inputs
 from .._call.call import Call
 from .._call.options import DEFAULTS, takes
 from .._call.types import VariantOptions
-from .._checks import as_array, choose, fit_to, shown
-from .._options import hinted
-from ..attention import attention
+from ..exact.forward import attention
 from ..laws import Law
 from ._arrays import floats, offset_of, read_call, read_layout, read_whole, refuse_causal, wide_type
 from ._efficient import efficient_attention

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._base.checks import choose, number
+from .._base.hints import hinted
 from .._call.arrays import read_inputs
 from .._call.options import takes
 from .._call.types import VariantOptions
-from .._checks import choose, number
-from .._options import hinted
-from .._results import describe_arrays
+from ..exact.results import describe_arrays
 from ._arrays import read_layout, read_whole, refuse_causal, wide_type
 from ._linear_form import LinearForm, State, attend_in
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from .._base.checks import fit_to, meant, shown
 from .._call.arrays import Inputs, laid_out, shape_in
 from .._call.call import read_num_threads
-from .._checks import fit_to, meant, shown
 from .._core import linear_gradient
-from .._results import describe_arrays
-from ..attention import attention_statistics
-from ..gradients import attention_gradients
+from ..exact.forward import attention_statistics
+from ..exact.gradients import attention_gradients
+from ..exact.results import describe_arrays
 from ._arrays import Whole, common_type, floats, offset_of, read_layout, read_whole, wide_type, widened
 from ._composed import differential_attention, read_lam
 from ._efficient import efficient_attention, efficient_form

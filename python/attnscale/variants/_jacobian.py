@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._base.checks import as_array, boolean, fit_to, number, positive_int, shown
 from .._call.rows import shows, typed_mask
-from .._checks import as_array, boolean, fit_to, number, positive_int, shown
 from ._arrays import matrix, vectors, wide_type
 
 if TYPE_CHECKING:

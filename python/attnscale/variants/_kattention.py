@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._base.checks import fit_to
+from .._base.hints import hinted
+from .._base.statistics import statistic_names
 from .._call.arrays import Inputs
 from .._call.call import Call
 from .._call.names import has_names
@@ -15,9 +18,7 @@ from .._call.options import takes
 from .._call.scale import read_law
 from .._call.types import CallOptions
 from .._call.weights import available, normalizer_of
-from .._checks import fit_to
-from .._options import hinted
-from .._results import AttentionStatistics, statistic_names
+from ..exact.results import AttentionStatistics
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 import numpy as np
 
+from .._base.checks import as_array, choose, fit_to, positive_int
+from .._base.hints import hinted
 from .._call.arrays import laid_out, read_inputs
 from .._call.options import takes
 from .._call.types import FormOptions, VariantOptions
-from .._checks import as_array, choose, fit_to, positive_int
-from .._options import hinted
 from ._arrays import offset_of, read_call, read_layout, read_whole
 from ._linear_form import LinearForm, State, attend, attend_in, check_features, read_sums, sum_keys
 

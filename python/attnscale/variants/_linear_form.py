@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from .._base.checks import as_array, boolean
 from .._call.arrays import Inputs, laid_out, read_inputs
 from .._call.call import read_num_threads
-from .._checks import as_array, boolean
 from .._core import linear
 from ._arrays import Whole, offset_of, read_call, read_layout, read_whole, wide_type
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._base.checks import as_array, boolean, generator, number, positive_int, shown
+from .._base.hints import hinted
 from .._call.options import takes
 from .._call.types import VariantOptions
-from .._checks import as_array, boolean, generator, number, positive_int, shown
-from .._options import hinted
 from ._arrays import reals
 from ._linear_form import LinearForm, State, attend_in
 

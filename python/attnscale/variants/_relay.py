@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._checks import choose
-from .._options import hinted
-from ..state import AttentionState, attention_state, merge_states
+from .._base.checks import choose
+from .._base.hints import hinted
+from ..exact.state import AttentionState, attention_state, merge_states
 from ._arrays import reals, vectors
 
 if TYPE_CHECKING:

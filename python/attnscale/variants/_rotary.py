@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, boolean, number, positive_int, shown
+from .._base.checks import as_array, boolean, number, positive_int, shown
 from ._arrays import floats, vectors, wide_type
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import choose, number
+from .._base.checks import choose, number
 from ._arrays import floats, matrix, vectors, widened
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@
 #include "kernels/gradient/lists-inl.hpp"
 #include "kernels/gradient/queries-inl.hpp"
 #include "kernels/gradient/workspace-inl.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/log-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

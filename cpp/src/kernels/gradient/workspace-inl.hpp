@@ -9,11 +9,11 @@
 #include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/output-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/linear/linear.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/log-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "linear.hpp"
 
 namespace {
 

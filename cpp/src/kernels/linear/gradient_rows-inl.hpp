@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 #include "kernels/linear/features-inl.hpp"
+#include "kernels/linear/linear_gradient.hpp"
 #include "kernels/linear/rows-inl.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "linear_gradient.hpp"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "kernels/linear/strip_sums-inl.hpp"
 #include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
-#include "stop_signal.hpp"
+#include "kernels/stop_signal.hpp"
 
 namespace {
 

@@ -10,16 +10,16 @@
 
 #include "kernels/linear/decay-inl.hpp"
 #include "kernels/linear/features-inl.hpp"
+#include "kernels/linear/linear.hpp"
 #include "kernels/linear/references-inl.hpp"
 #include "kernels/linear/rows-inl.hpp"
 #include "kernels/linear/strip_sums-inl.hpp"
 #include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/stop_signal.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "linear.hpp"
-#include "stop_signal.hpp"
 
 namespace {
 

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/linear/matrix_product.hpp"
 #include "kernels/linear/rows-inl.hpp"
+#include "kernels/stop_signal.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "matrix_product.hpp"
-#include "stop_signal.hpp"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/linear/linear.hpp"
 #include "kernels/linear/rows-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "linear.hpp"
 
 namespace {
 

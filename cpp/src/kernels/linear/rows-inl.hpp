@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 #include "kernels/linear/features-inl.hpp"
+#include "kernels/linear/linear.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "linear.hpp"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "kernels/linear/decay-inl.hpp"
+#include "kernels/linear/linear.hpp"
 #include "kernels/linear/rows-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "linear.hpp"
 
 namespace {
 

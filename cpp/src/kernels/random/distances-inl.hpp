@@ -11,11 +11,11 @@
 #include "kernels/random/projection-inl.hpp"
 #include "kernels/random/random.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/stop_signal.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "stop_signal.hpp"
 
 namespace {
 

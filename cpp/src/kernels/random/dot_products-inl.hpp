@@ -10,7 +10,7 @@
 #include "kernels/random/philox-inl.hpp"
 #include "kernels/random/random.hpp"
 #include "kernels/simd/simd.hpp"
-#include "stop_signal.hpp"
+#include "kernels/stop_signal.hpp"
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include "kernels/random/philox-inl.hpp"
 #include "kernels/random/random.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/stop_signal.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "stop_signal.hpp"
 
 namespace {
 

@@ -6,10 +6,10 @@
 
 #include <stdint.h>
 
+#include "kernels/random/quantile_terms.hpp"
 #include "kernels/random/random.hpp"
 #include "kernels/simd/log-inl.hpp"
 #include "kernels/simd/simd.hpp"
-#include "quantile_terms.hpp"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/log-inl.hpp"
 #include "kernels/simd/simd.hpp"
-#include "stop_signal.hpp"
+#include "kernels/stop_signal.hpp"
 
 namespace {
 

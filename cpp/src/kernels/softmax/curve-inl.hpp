@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/online-inl.hpp"
@@ -15,7 +16,6 @@
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

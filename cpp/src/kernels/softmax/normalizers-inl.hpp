@@ -7,11 +7,11 @@
 #pragma once
 
 #include "attnscale/types.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/contract-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "attnscale/types.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/decode_scores-inl.hpp"
@@ -26,7 +27,6 @@
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

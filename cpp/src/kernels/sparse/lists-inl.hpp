@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "attnscale/types.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/decode_scores-inl.hpp"
 #include "kernels/sparse/all_scores-inl.hpp"
@@ -24,7 +25,6 @@
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

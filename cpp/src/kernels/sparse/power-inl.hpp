@@ -5,10 +5,10 @@
 // log2 d), with a relative error of about 1e-15 (1 + |log d^p|).
 #pragma once
 
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/log-inl.hpp"
 #include "kernels/simd/simd.hpp"
-#include "numbers.hpp"
 
 namespace {
 

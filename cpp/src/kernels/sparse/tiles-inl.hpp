@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "kernels/numbers.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/softmax/output-inl.hpp"
@@ -14,7 +15,6 @@
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "attnscale/types.hpp"
-#include "numbers.hpp"
+#include "kernels/numbers.hpp"
 
 namespace attnscale::detail {
 

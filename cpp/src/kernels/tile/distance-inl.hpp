@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
+#include "kernels/numbers.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

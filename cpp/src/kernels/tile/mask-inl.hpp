@@ -10,10 +10,10 @@
 #include <stdint.h>
 
 #include "attnscale/types.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/rows-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "attnscale/types.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/mask-inl.hpp"
-#include "numbers.hpp"
 
 namespace {
 

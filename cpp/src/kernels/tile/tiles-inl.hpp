@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/simd/simd.hpp"
+#include "kernels/stop_signal.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/distance-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
@@ -15,7 +16,6 @@
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
-#include "stop_signal.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._checks import shown
+from ..._base.checks import shown
 from .._keys import ConfigError, Keys, check_size
 from .family import Family
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..._checks import shown
-from ..._tables.text import counted
+from ..._base.checks import shown
+from ..._base.text import counted
 from ...laws import (
     Constant,
     Llama4Temperature,

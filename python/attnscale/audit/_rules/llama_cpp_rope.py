@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._checks import shown
+from ..._base.checks import shown
 from ...laws import Law, LongRoPE, YaRN
 from .._keys import ConfigError, Keys
 from .._layer import Term

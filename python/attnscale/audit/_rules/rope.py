@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..._checks import shown
+from ..._base.checks import shown
 from ...laws import LongRoPE, YaRN
 from .._keys import ConfigError, Keys, check_number, check_size, check_table
 from .._layer import Term

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ...laws import Law
+from .._base.learned import Sink
+from .._base.tensors import shows
 from .._functional import attention_entropy, attention_statistics
-from .._learned import Sink
-from .._tensors import shows
 from .readings import Product, with_causal
 
 #: Options that say something of a row by its place among all rows.

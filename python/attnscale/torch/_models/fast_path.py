@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 
-from .._private import DisableTorchDispatch, DisableTorchFunction, function_modes, tree_leaves
-from .._tensors import shows
+from .._base.private import DisableTorchDispatch, DisableTorchFunction, function_modes, tree_leaves
+from .._base.tensors import shows
 
 #: How many times the difference that rounding may explain is none.
 _SLACK = 8.0

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
+from .._base.learned import Sink
+from .._base.private import DisableTorchFunctionSubclass, tree_leaves, tree_map_only
+from .._base.tensors import shows
 from .._functional import attention
-from .._learned import Sink
-from .._private import DisableTorchFunctionSubclass, tree_leaves, tree_map_only
-from .._tensors import shows
 from ..nn._dropout import Dropout, attend_with_dropout
 from ..nn._inputs import hidden_by
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._checks import choose, shown
+from ..._base.checks import choose, shown
+from ..._base.drawing import drawn_by
+from ..._base.tabled import Labelled, Sheet, Tabled, Unit
+from ..._base.text import by_reason, counted, some_of
 from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
 from ..._report.result import UNMEASURED
-from ..._tables.tabled import Labelled, Sheet, Tabled, Unit
-from ..._tables.text import by_reason, counted, some_of
-from ...heads import HeadKinds, head_kinds
+from ...exact.heads import HeadKinds, head_kinds
 from ...laws import get
 from .by_name import ByName, LoggedCall, Rows, differing, layer_numbers, towers_of
 from .logged import Logged, groups_of, mean_of_texts, measured, whole_text
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from ..._calibrate.fit import Length
     from ..._report.result import Report
+    from ...calibration.fit import Length
     from ...laws import Law
     from .calls import Call
 
@@ -346,8 +347,6 @@ class AttentionLog(Tabled):
         The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white,
         and so does a layer in which texts and heads cannot be told apart.
         """
-        from ... import plot
-
         unknown = self._without_heads()
         means = [
             np.full(1, np.nan) if name in unknown else each for name, each in self.means("entropy").items()
@@ -355,7 +354,9 @@ class AttentionLog(Tabled):
         most = max(map(len, means))
         grid = np.stack([np.pad(each, (0, most - len(each)), constant_values=np.nan) for each in means])
         n_keys = max(each.n_keys for one in self._passes for each in one.values())
-        return plot.head_map(grid, n_keys=n_keys, modules=list(self.modules), ax=ax, unit=unit)
+        options: Any = {"n_keys": n_keys, "modules": list(self.modules), "ax": ax, "unit": unit}
+        axes: Axes = drawn_by("head_map")(grid, **options)
+        return axes
 
     def report(
         self,

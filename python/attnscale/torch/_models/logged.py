@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ... import normalizers
-from ..._calibrate.fit import Length
 from ..._report.make import Group
-from .._learned import Sink
-from .._tensors import array, shows
+from ...calibration.fit import Length
+from .._base.learned import Sink
+from .._base.tensors import array, shows
 from .by_name import ByName, LoggedCall
 from .calls import Call
 

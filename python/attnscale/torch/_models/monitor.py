@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..._checks import boolean, choose, number, positive_int, shown, warn
+from ..._base.checks import boolean, choose, number, positive_int, shown, warn
+from ..._base.statistics import statistic_names
+from ..._base.tabled import Labelled, Sheet, Tabled
+from ..._base.text import by_reason, counted, to_csv
 from ..._grid.files import write_whole
-from ..._results import statistic_names
-from ..._tables.tabled import Labelled, Sheet, Tabled
-from ..._tables.text import by_reason, counted, to_csv
 from .by_name import layer_numbers
 from .calls import Call
 from .record import why_nothing

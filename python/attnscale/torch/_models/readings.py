@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..._call.rows import read_causal
 from ...laws import Law, get
-from .._learned import Sink
-from .._private import flex_scores
-from .._scores import Visible
-from .._tensors import array, shows
+from .._base.learned import Sink
+from .._base.private import flex_scores
+from .._base.tensors import array, shows
+from .._plain.scores import Visible
 from ..nn._inputs import hidden_by, visible_by_place
 from .axes import UNKNOWN, Axes, Axis, fold, kin_of, marks, of_parameters, unfold
 from .scores import FAR, Done, Groups, Note, Scores, Weights, carried_out, grouped

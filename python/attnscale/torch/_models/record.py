@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ... import laws as law_registry
-from ..._checks import boolean, shown
-from ..._results import statistic_names
+from ..._base.checks import boolean, shown
+from ..._base.statistics import statistic_names
 from ...laws import Law
 from .log import AttentionLog
 from .watch import Watch

@@ -17,9 +17,8 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from ..._checks import warn
-from .._functional import attention_statistics, watching
-from .._private import (
+from ..._base.checks import warn
+from .._base.private import (
     DisableTorchFunction,
     TorchDispatchMode,
     is_compiler_loaded,
@@ -31,6 +30,7 @@ from .._private import (
     tree_leaves,
     without_dispatch_modes,
 )
+from .._functional import attention_statistics, watching
 from .axes import kin_of
 from .calls import Call, Place
 from .fast_path import parts, with_padding_cut

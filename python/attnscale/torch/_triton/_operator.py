@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from ... import normalizers
+from ..._base.statistics import DIFFERENTIABLE, KEPT, NAMES, statistic_names
 from ..._call.arrays import shape_in
-from ..._call.statistics import KEPT
-from ..._results import DIFFERENTIABLE, NAMES, statistic_names
 from .. import _ops
-from .._arguments import LEARNABLE, Arguments
-from .._row_plan import RowPlan, plan_rows
-from .._tensors import swap_heads
+from .._base.arguments import LEARNABLE, Arguments
+from .._base.tensors import swap_heads
+from .._plain.plan import RowPlan, plan_rows
 from ._backward import backward
 from ._forward import forward
 from ._problem import Problem

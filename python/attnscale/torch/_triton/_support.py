@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 import torch
 
-from .._arguments import Arguments
-from .._row_plan import of_distance
-from .._scores import key_count
+from .._base.arguments import Arguments
+from .._plain.plan import of_distance
+from .._plain.scores import key_count
 
 #: The oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
 _OLDEST = (3, 4)

@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._base.statistics import AttentionStatistics
 from ..._call.rows import read_causal
-from ..._call.statistics import AttentionStatistics
 from ...laws import Law
 from ...normalizers import Sink, Softmax, SoftmaxN
-from .._arguments import TensorOptions, read_call
-from .._autograd import by_loop, compute_again
-from .._blocks import scales_of_rows
+from .._base.arguments import TensorOptions, read_call
+from .._base.autograd import by_loop, compute_again
+from .._base.learned import Sink as LearnedSink
+from .._base.tensors import joined
 from .._functional import attention_statistics, watching
-from .._learned import Sink as LearnedSink
 from .._ops import row_weights
-from .._scores import Visible
-from .._tensors import joined
+from .._plain.blocks import scales_of_rows
+from .._plain.scores import Visible
 from ._inputs import hidden_by, visible_by_place
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._arguments import read_call
-from .._row_plan import plan_rows
-from .._scores import Visible
-from .._tensors import shows
+from .._base.arguments import read_call
+from .._base.tensors import shows
+from .._plain.plan import plan_rows
+from .._plain.scores import Visible
 
 
 def check_inputs(

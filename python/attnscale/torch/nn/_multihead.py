@@ -13,15 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from ... import laws, normalizers
-from ..._call.statistics import AttentionStatistics
-from ..._checks import choose, shown
-from ..._results import statistic_names
+from ..._base.checks import choose, shown
+from ..._base.statistics import AttentionStatistics, statistic_names
 from ...laws._registry import check_learnable, takes_one_a_head
-from .._device import BACKENDS
+from .._base.device import BACKENDS
+from .._base.learned import Learned
+from .._base.tensors import check_tensors
 from .._functional import attention_statistics
-from .._learned import Learned
 from .._ops import row_weights
-from .._tensors import check_tensors
 from ._dropout import Dropout, attend_with_dropout
 from ._inputs import by_padding, check_inputs, check_masks, join_masks
 

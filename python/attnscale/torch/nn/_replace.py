@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ..._checks import shown
+from ..._base.checks import shown
 from ._multihead import MultiheadAttention
 
 

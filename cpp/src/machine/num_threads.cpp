@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "machine/num_threads.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "attnscale/threads.hpp"
+#include "attnscale/version.hpp"
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace attnscale {
+namespace detail {
+namespace {
+
+/// Number of threads that a call may take on any machine, however few CPUs it has.
+constexpr int enough_threads = 256;
+
+int affinity_cpus() {
+#if defined(__linux__)
+  // The kernel refuses a mask smaller than its own: the fixed type holds 1024 CPUs; double it from
+  // there.
+  for (int capacity = CPU_SETSIZE; capacity <= (1 << 20); capacity *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    const bool known = mask != nullptr && sched_getaffinity(0, bytes, mask) == 0;
+    const int count = known ? CPU_COUNT_S(bytes, mask) : 0;
+    CPU_FREE(mask);
+    if (known) return count;
+  }
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+std::string first_line(const std::string& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+// A container sees its own cgroup as the root of /sys/fs/cgroup; elsewhere any level above the
+// group of /proc/self/cgroup may set the limit, so the tightest one counts.
+int cgroup_cpus() {
+  std::string group, line;
+  std::ifstream membership("/proc/self/cgroup");
+  while (std::getline(membership, line)) {
+    if (line.rfind("0::", 0) == 0) group = line.substr(3);
+  }
+  int limit = quota_cpus(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +
+                         first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  while (true) {
+    const int here = quota_cpus(first_line("/sys/fs/cgroup" + group + "/cpu.max"));
+    if (here > 0) limit = limit > 0 ? std::min(limit, here) : here;
+    if (group.empty()) return limit;
+    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  }
+}
+
+}  // namespace
+
+int quota_cpus(const std::string& text) {
+  double quota = 0, period = 0;
+  std::istringstream words(text);
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return 0;
+  return static_cast<int>(std::min(std::ceil(quota / period), double(INT_MAX)));
+}
+
+int usable_cpus() {
+  const int allowed = std::max(affinity_cpus(), 1);
+  const int quota = cgroup_cpus();
+  return quota > 0 ? std::min(allowed, quota) : allowed;
+}
+
+int threads_of_call(int asked) {
+  return asked <= enough_threads ? asked : std::min(asked, max_threads());
+}
+
+int parse_num_threads(const char* text) {
+  int n = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, n);
+  if (error == std::errc{} && stop == end && n >= 1) return n;
+  throw std::runtime_error("ATTNSCALE_NUM_THREADS must be an integer >= 1, got '" +
+                           std::string(text) + "'");
+}
+
+}  // namespace detail
+
+namespace {
+
+std::atomic<int> default_threads{0};  // 0: not decided yet
+
+}  // namespace
+
+int num_threads() {
+  int n = default_threads.load(std::memory_order_relaxed);
+  if (n > 0) return n;
+  const char* text = std::getenv("ATTNSCALE_NUM_THREADS");
+  const bool asked = text != nullptr && *text != '\0';
+  const int decided = asked ? detail::parse_num_threads(text) : detail::usable_cpus();
+  return default_threads.compare_exchange_strong(n, decided) ? decided : n;
+}
+
+int max_threads() {
+  static const int most = std::max(detail::enough_threads, detail::usable_cpus());
+  return most;
+}
+
+void set_num_threads(int n) {
+  if (n < 1) {
+    throw std::invalid_argument("num_threads must be >= 1, got " + std::to_string(n));
+  }
+  default_threads.store(n, std::memory_order_relaxed);
+}
+
+}  // namespace attnscale
+
+// Visible although the library hides all else: threadpoolctl finds these by name.
+#define ATTNSCALE_VISIBLE __attribute__((visibility("default")))
+
+extern "C" {
+
+ATTNSCALE_VISIBLE int attnscale_get_num_threads() {
+  try {
+    return attnscale::num_threads();
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+ATTNSCALE_VISIBLE void attnscale_set_num_threads(int n) {
+  if (n >= 1) attnscale::set_num_threads(n);
+}
+
+ATTNSCALE_VISIBLE const char* attnscale_get_version() { return ATTNSCALE_VERSION; }
+}

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of shapes and numbers. Every message names the argument, the rule and what was seen."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_Error = TypeVar("_Error", bound=Exception)
+
+#: Kinds of memory in DLPack that the CPU reads: its own, and that which it shares with CUDA and ROCm.
+_OF_THE_CPU = (1, 3, 11, 13)
+_LONGEST = 80  # characters of a repr in a message
+_MOST_THREADS = 2**31 - 1
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+
+def shown(value: object) -> str:
+    """`value` as messages show it: its repr on one line, or its kind if it is an array or too long."""
+    shape = getattr(value, "shape", ())
+    if isinstance(shape, tuple) and shape:
+        return f"an array of shape {shape} and type {getattr(value, 'dtype', type(value).__name__)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+class InputError(ValueError):
+    """Input that the caller can mend; its text is one line that says what was seen."""
+
+
+class Refusal(NamedTuple):
+    """The parts of a message that refuses arguments; an error has it as ``refusal``."""
+
+    before: str
+    arguments: tuple[str, ...]
+    rule: str
+
+    def text(self, name_of: Callable[[str], str] = str) -> str:
+        """The message, with other names of the arguments for a caller who gave them by others."""
+        return f"{self.before}{' and '.join(map(name_of, self.arguments))} {self.rule}"
+
+
+def refusal(kind: type[_Error], arguments: str | tuple[str, ...], rule: str, *, before: str = "") -> _Error:
+    """An error that says which rule an argument, or several, must keep; what is `before` comes first."""
+    parts = Refusal(before, (arguments,) if isinstance(arguments, str) else arguments, rule)
+    error = kind(parts.text())
+    error.refusal = parts  # type: ignore[attr-defined]
+    return error
+
+
+@contextmanager
+def errors_of(arguments: str) -> Iterator[None]:
+    """Errors of a call of another function say of which arguments of this one they speak."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"of {arguments}: {error}") from None
+
+
+def choose(name: str, value: object, choices: Sequence[str], also: Iterable[str] = ()) -> str:
+    """`value`, if it is one of `choices`, which an error lists, or `also` of other spellings.
+
+    The list may be long: the name that may have been meant comes before it.
+    """
+    known = [*choices, *also]
+    if isinstance(value, str) and value in known:
+        return value
+    listed = ", ".join(repr(choice) for choice in choices)
+    rule = f"must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}"
+    raise refusal(ValueError, name, rule, before=meant(value, known))
+
+
+def meant(value: object, known: Sequence[str]) -> str:
+    """The beginning of a message, "did you mean 'entropy'? ", where a name of `known` is near; else empty."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(value.lower().replace("-", "_"), known, 1) if isinstance(value, str) else []
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite float."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise refusal(TypeError, name, f"must be a number, got {shown(value)}")
+    try:
+        converted = float(value)
+    except (TypeError, ValueError):
+        raise refusal(TypeError, name, f"must be a number, got {shown(value)}") from None
+    if not math.isfinite(converted):
+        raise refusal(ValueError, name, f"must be finite, got {converted}")
+    return converted
+
+
+def positive_int(name: str, value: Any) -> int:
+    """`value` as an int, at least 1."""
+    try:
+        converted = operator.index(value)
+    except TypeError:
+        raise refusal(TypeError, name, f"must be an integer, got {shown(value)}") from None
+    if isinstance(value, (bool, np.bool_)):
+        raise refusal(TypeError, name, f"must be an integer, got {shown(value)}")
+    if converted < 1:
+        raise refusal(ValueError, name, f"must be at least 1, got {converted}")
+    return converted
+
+
+def thread_count(name: str, value: Any) -> int:
+    """`value` as a number of threads, which the core keeps in an int."""
+    converted = positive_int(name, value)
+    if converted > _MOST_THREADS:
+        raise refusal(ValueError, name, f"must be at most {_MOST_THREADS}, got {shown(converted)}")
+    return converted
+
+
+def boolean(name: str, value: Any) -> bool:
+    """`value`, True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise refusal(TypeError, name, f"must be True or False, got {shown(value)}")
+
+
+def check_writable(name: str, array: NDArray[Any]) -> None:
+    """Raise unless results can be written into `array`."""
+    if not array.flags.writeable:
+        raise ValueError(f"{name} must be writable, got a read-only array")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} must be aligned to its item size")
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """The generator of an ``rng=`` argument."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        kinds = "None, an integer of at least 0, a SeedSequence, BitGenerator or Generator"
+        raise refusal(type(error), "rng", f"must be {kinds}, got {shown(rng)}") from None
+
+
+def refuse_masked(name: str, value: Any, instead: str) -> None:
+    """Raise for a masked array; `instead` says what to pass."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise refusal(TypeError, name, f"is a masked array, whose mask would be lost; {instead}")
+
+
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """`value` as an ndarray, without a copy where its memory is on the CPU."""
+    refuse_masked(name, value, "pass its data and attn_mask=")
+    try:
+        if is_on_device(value):
+            raise ValueError(f"it is on {getattr(value, 'device', 'a device')}")
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return bfloat16_tensor(name, value)
+        if getattr(value, "requires_grad", False):
+            raise gradient_lost(name) from None
+        kind = type(value).__name__
+        if kind.endswith("Tracer") and type(value).__module__.startswith("jax."):
+            kept = _twin("jax", _called())
+            use = f"{kept} can be traced" if kept else "call this outside of jit, grad and vmap"
+            raise TypeError(f"{name} is traced by JAX, and an array is not; {use}") from None
+        why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
+        raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {why}") from error
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether an array says of itself, or by DLPack, that the CPU cannot read its memory."""
+    if isinstance(value, np.ndarray):
+        return False
+    if isinstance(on_cpu := getattr(value, "is_cpu", None), bool):  # a tensor of PyTorch
+        return not on_cpu
+    try:
+        kind = value.__dlpack_device__()[0]
+    except Exception:  # no array, or one that no other library can read
+        return False
+    return int(kind) not in _OF_THE_CPU
+
+
+def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
+    """A PyTorch tensor of bfloat16 on the CPU as an array: its own memory, typed by ml_dtypes."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(
+            f"{name} is a tensor of bfloat16, which NumPy has not: it needs the package ml_dtypes "
+            f"(pip install ml_dtypes), or {name}.float()"
+        ) from None
+    import torch
+
+    if tensor.requires_grad:  # the view below would drop the gradient in silence
+        raise gradient_lost(name)
+    try:
+        bits: NDArray[Any] = tensor.view(torch.int16).numpy()
+    except Exception as error:  # the tensor is on a device
+        raise TypeError(f"{name} cannot be read as an array on the CPU, got Tensor: {error}") from error
+    return bits.view(ml_dtypes.bfloat16)
+
+
+def gradient_lost(name: str, function: str | None = None) -> TypeError:
+    """The error about a tensor whose gradient a function of arrays would drop, by default the one called."""
+    kept = _twin("torch", function or _called())
+    use = f"use {name}.detach()"
+    if kept:
+        use = f"{kept} keeps the gradient, {name}.detach() drops it"
+    return TypeError(f"{name} requires grad, and an array has none; {use}")
+
+
+def _called() -> str:
+    """The name of the function of this package that the caller's own code called; slow, so for errors."""
+    frame = outermost = sys._getframe(1)
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(_PACKAGE):
+        frame = outermost = frame.f_back
+    wrapped = outermost.f_locals.get("function")  # of a decorator
+    return str(getattr(wrapped, "__name__", outermost.f_code.co_name))
+
+
+def _twin(library: str, function: str) -> str | None:
+    """The differentiable function of this name on the arrays of another library, if there is one."""
+    from importlib import import_module
+
+    try:
+        known = import_module(f"attnscale.{library}").__all__
+    except ImportError:
+        return None
+    # identify_lse says which convention holds, in words, on tensors as on arrays.
+    is_there = function in known and function != "identify_lse"
+    return f"attnscale.{library}.{function}" if is_there else None
+
+
+def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:
+    """`array` less leading axes of extent 1, if it then broadcasts to `shape`, which `axes` describes."""
+    original = array.shape
+    while array.ndim > len(shape) and array.shape[0] == 1:
+        array = array[0]
+    fits = array.ndim <= len(shape) and all(
+        extent in (1, wanted) for extent, wanted in zip(reversed(array.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
+    return array
+
+
+def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The sum over the axes along which an array of `shape` was repeated: the way back from a broadcast."""
+    lead = values.ndim - len(shape)
+    axes = tuple(lead + at for at, n in enumerate(shape) if n == 1 and values.shape[lead + at] != 1)
+    return np.asarray(values.sum((*range(lead), *axes)).reshape(shape))
+
+
+def read_on_infeasible(on_infeasible: Any) -> str:
+    """The checked choice of what to do where no answer exists: "warn", "nan" or "raise"."""
+    return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
+
+
+def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result") -> None:
+    """Warn or raise, as was asked, because some targets are out of reach; what is `lost` there is NaN."""
+    if on_infeasible == "raise":
+        raise ValueError(message)
+    if on_infeasible == "warn":
+        warn(f'{message}; {lost} is NaN there (on_infeasible="nan" says nothing, "raise" stops)')
+
+
+def warn(message: str) -> None:
+    """Issue a UserWarning at the line of the caller's own code that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors of safetensors files: the header first, and then only what is asked for.
+
+A file is the length of its header (8 bytes, little endian), the header in JSON, and the numbers of all
+tensors beside each other: https://huggingface.co/docs/safetensors (the format).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base.checks import InputError, shown
+
+#: The most bytes of a header, as in the package that the format comes from.
+_MOST_HEADER = 100_000_000
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2"}
+_TYPES |= {"I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
+
+
+class Stored(NamedTuple):
+    """Where a tensor lies: its file, its type as the file calls it, its shape, its first byte."""
+
+    file: Path
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+
+    def read(self) -> NDArray[Any]:
+        """The tensor in the machine's byte order; bfloat16 as float32, which has all of its numbers."""
+        raw = self.read_bits()
+        if self.kind == "BF16":
+            return (raw.astype(np.uint32) << 16).view(np.float32)
+        return raw
+
+    def read_bits(self) -> NDArray[Any]:
+        """As :meth:`read`, but bfloat16 as the 16 bits of each number."""
+        if self.kind not in _TYPES:
+            known = ", ".join(_TYPES)
+            raise InputError(f"{self.file}: numbers must be of type {known}, got {shown(self.kind)}")
+        dtype = np.dtype(_TYPES[self.kind])
+        count = math.prod(self.shape)
+        found = np.fromfile(self.file, dtype, count, offset=self.start).reshape(self.shape)
+        return found if sys.byteorder == "little" else found.astype(dtype.newbyteorder("="))
+
+
+def stored_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Stored]:
+    """The tensors of a checkpoint by name, of which nothing but headers is read.
+
+    Parameters
+    ----------
+    path : Path
+        A file, the index of several, or the folder that holds them.
+    wanted : callable
+        Which names to list: of a checkpoint with an index, files without any of these are not opened.
+    """
+    if path.is_dir():
+        indices = sorted(path.glob("*.safetensors.index.json"))
+        files = sorted(path.glob("*.safetensors"))
+        if not (indices or files):
+            raise InputError(f"{path}: there is no .safetensors file here")
+        if indices:
+            return stored_tensors(indices[0], wanted)
+    elif path.suffix == ".json":
+        files = _indexed(path, wanted)
+    else:
+        files = [path]
+    return {name: each for file in files for name, each in _header(file).items() if wanted(name)}
+
+
+def _indexed(index: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    """The files of an index that hold a tensor of a wanted name; none of them lies outside its folder."""
+    try:
+        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = {file for name, file in listed.items() if wanted(name)}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{index}: not a readable index of .safetensors files") from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise InputError(
+                f"{index}: a file of weight_map must be a name without a folder, got {shown(name)}"
+            )
+    return [index.parent / name for name in sorted(names)]
+
+
+def _header(file: Path) -> dict[str, Stored]:
+    try:
+        with file.open("rb") as stream:
+            size = file.stat().st_size
+            length = int.from_bytes(stream.read(8), "little")
+            if size < 8 or length > min(size - 8, _MOST_HEADER):
+                said = f"its header has {length} bytes, the file {size}" if size >= 8 else "it has no header"
+                raise InputError(f"{file}: not a readable .safetensors file ({said})")
+            content = json.loads(stream.read(length))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file}: not a readable .safetensors file (its header is not JSON)") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: not a readable .safetensors file (its header is no JSON object)")
+    content.pop("__metadata__", None)
+    return {name: _checked(file, name, entry, 8 + length, size) for name, entry in content.items()}
+
+
+def _checked(file: Path, name: str, entry: Any, first: int, size: int) -> Stored:
+    """The place of a tensor, refused where the entry is none or lies beyond the file."""
+    try:
+        kind, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        good = isinstance(kind, str) and all(type(x) is int and x >= 0 for x in (*shape, start, stop))
+        good = good and start <= stop <= size - first
+        if good and kind in _TYPES:
+            good = stop - start == math.prod(shape) * np.dtype(_TYPES[kind]).itemsize
+    except (KeyError, TypeError, ValueError):
+        good = False
+    if not good:
+        raise InputError(f"{file}: the entry of {shown(name)} does not fit the file, got {shown(entry)}")
+    return Stored(file, kind, shape, first + start)

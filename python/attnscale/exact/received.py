@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What each key receives from all queries: the columns of the attention matrix, without the matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from .._base.checks import choose, shown
+from .._base.hints import hinted
+from .._call.call import Call
+from .._call.options import takes
+from .._call.types import RowOptions
+from .._call.weights import normalizer_of
+from .._core import Call as CoreCall
+from .backward import receive
+from .results import AttentionStatistics
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+__all__ = ["attention_received"]
+
+_REDUCTIONS = ("sum", "mean", "max")
+
+
+@hinted
+@takes(RowOptions)
+def attention_received(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    reduce: str = "sum",
+    forward: AttentionStatistics | None = None,
+    **options: Unpack[RowOptions],
+) -> NDArray[np.floating[Any]]:
+    """The weight that each key receives from all queries: sums over the columns of the attention matrix.
+
+    A cache that keeps the keys with the largest sums keeps the heavy hitters.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attention`.
+    reduce : {"sum", "mean", "max"}, default "sum"
+        Over the queries: the sum of the weights; their mean over the queries that may see the key, which does
+        not favour the first keys of a causal mask; the largest weight.
+    forward : AttentionStatistics, optional
+        Statistics of the same call, as :func:`attention_statistics` returned them: where they have lse, it
+        is not computed again, which saves half of the work.
+    {names}
+        As for :func:`attention`.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_keys)
+        One number for each key and query head: heads that share a key (``enable_gqa``) have one each. 0 for
+        a key that no query sees. float64 for float64 input, else float32. A row that is NaN makes the keys
+        that it sees NaN.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention`; if reduce is something else, or forward is of another call.
+
+    Notes
+    -----
+    Two passes over the scores: the first finds the log-sum-exp of each row, the second the weights
+    exp(score - lse), which are added up for each key. Memory does not grow with n_queries * n_keys. Sums over
+    queries are in float64 across vectors of queries, and have the same bits for any number of threads.
+
+    Sums over several blocks of queries add up: a cache that grows adds those of its new queries. Zhang et
+    al. 2023, "H2O: Heavy-Hitter Oracle" (arXiv 2306.14048), keep the keys with the largest sums.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.zeros((2, 1, 4, 8))  # zero scores: every visible key weighs the same
+    >>> at.attention_received(q, k, is_causal=True).round(3)
+    array([[2.083, 1.083, 0.583, 0.25 ]])
+    >>> at.attention_received(q, k, is_causal=True, reduce="max")
+    array([[1.        , 0.5       , 0.33333333, 0.25      ]])
+    """
+    choose("reduce", reduce, _REDUCTIONS)
+    if forward is not None and not isinstance(forward, AttentionStatistics):
+        raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
+    call = Call(query, key, None, options).read()
+    found = receive(call, normalizer_of(options), forward, largest=reduce == "max")
+    call.check_rows(found)
+    if reduce == "mean":
+        found /= np.maximum(_queries_of_keys(call), 1)
+    wide = call.inputs.dtype == np.float64
+    return call.rows(found if wide else found.astype(np.float32), "received", (..., "keys"))
+
+
+def _queries_of_keys(call: Call) -> NDArray[np.int64]:
+    """How many queries may see each key; broadcasts to (..., heads, n_keys).
+
+    No end of an interval decreases from a query to the next, so the queries that see a key are neighbours,
+    too: the count of visible keys does, with queries and keys changing places.
+    """
+    inputs, begin, end = call.inputs, call.intervals.begin, call.intervals.end
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    past = np.full(n_keys, n_queries) if begin is None else _at_most(begin, n_queries, n_keys)
+    first = np.zeros(n_keys, np.int64) if end is None else _at_most(end, n_queries, n_keys)
+    if call.mask is None:
+        return np.asarray(np.maximum(past - first, 0))
+    mask = call.mask.reshape((1,) * (2 - call.mask.ndim) + call.mask.shape).swapaxes(-1, -2)
+    past = np.maximum(past, first)
+    return CoreCall(inputs.key, inputs.query, mask, first, past, None, False, call.threads).count()
+
+
+def _at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
+    """For each key, how many queries have a bound that is at most its index; bounds do not decrease."""
+    rows = np.broadcast_to(bounds, (*bounds.shape[:-1], n_queries))
+    found = np.empty((*bounds.shape[:-1], n_keys), np.int64)
+    for lead in np.ndindex(bounds.shape[:-1]):
+        found[lead] = np.searchsorted(rows[lead], np.arange(n_keys), side="right")
+    return found

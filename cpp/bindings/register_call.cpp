@@ -66,7 +66,7 @@ call::call(const py::array& query, const py::array& key, const py::object& attn_
   arrays_.tables = {tables_.distance_scale, tables_.distance_bias};
   for (const numpy_array* table : {&tables_.distance_scale, &tables_.distance_bias})
     if (*table && table->layout().type != arrays_.compute)
-      throw std::invalid_argument("a table of scores must have the type of the arithmetic");
+      throw std::invalid_argument("a table of scores must have the compute type");
 }
 
 /// A call with a value and its normalizer: weights are None for softmax, or a Rule of

@@ -55,7 +55,7 @@ struct laws_of_heads {
     if (!py::isinstance<py::tuple>(given)) return as_double(given);
     const auto numbers = py::reinterpret_borrow<py::tuple>(given);
     if (numbers.size() != heads && numbers.size() != 1)
-      detail::refuse("parameters with one number a head must have as many, got " +
+      detail::refuse("parameters with one number per head must have the same length, got " +
                      detail::text_of(numbers.size()) + " and " + detail::text_of(heads));
     return as_double(numbers[numbers.size() == 1 ? 0 : head]);
   }

@@ -165,7 +165,7 @@ py::tuple pair_distances_ratio(const float_matrix& points, const float_matrix& p
   check_matrix("points", points);
   check_matrix("projected", projected);
   if (points.shape(0) != projected.shape(0))
-    throw std::invalid_argument("points and projected must have as many rows as each other, got " +
+    throw std::invalid_argument("points and projected must have the same number of rows, got " +
                                 std::to_string(points.shape(0)) + " and " +
                                 std::to_string(projected.shape(0)));
   distance_ratios found{};

@@ -326,7 +326,7 @@ TEST_CASE("a head of a hybrid says nothing that is of all heads") {
     CHECK(refusal([&] {
             hybrid(x, x, x, {exact, kind});
           }) == "kinds[1]." + std::string(name) +
-                    " must be left to hybrid_options, which are of all heads");
+                    " must be set in hybrid_options, which apply to all heads");
   };
   refused("is_causal", attention_options{.is_causal = true});
   refused("causal", attention_options{.causal = causal_alignment::top_left});

@@ -212,7 +212,7 @@ TEST_CASE("options out of range are refused by name") {
   CHECK_THROWS_WITH(attnscale::entropy_vs_length({}), "n must be at least 1, got 0");
   CHECK_THROWS_WITH(attnscale::needle_dilution({.n = 4}), "cosine must be finite, got nan");
   CHECK_THROWS_WITH(attnscale::entropy_vs_length({.n = 4, .law = {laws::critical_scale{}}}),
-                    "law 'critical_scale' counts what is measured on a row: measure it, and give "
+                    "law 'critical_scale' needs a measurement of each row: measure it, and give "
                     "scale an array");
   CHECK_THROWS_WITH(sparsity({.n = 4, .normalizer = {normalizers::sigmoid(0)}}),
                     "normalizer must give its rows support, entropy, concentration, max_weight; "
@@ -254,7 +254,7 @@ TEST_CASE("components whose powers leave the range of numbers are refused, other
                     "floating point; got -1e+30");
   CHECK_THROWS_WITH(
       attnscale::dot_product_variance({.head_dim = 4, .query_mean = 1e8}),
-      "mean must be at most 1e6 times std, which components in float32 hold; got 1e+08 "
+      "mean must be at most 1e6 times std, so that float32 components keep digits; got 1e+08 "
       "with std 1");
   const auto one = attnscale::dot_product_variance({.head_dim = 4}, {.samples = 640});
   for (const double std : {1e12, 1e-12}) {

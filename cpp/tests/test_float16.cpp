@@ -142,7 +142,7 @@ struct half_call {
     attnscale::run(p);
   }
 
-  /// The same call on the numbers converted to float.
+  /// This call on the numbers converted to float.
   attnscale::attention_statistics_result<float> as_float(bool causal) const {
     return attnscale::attention_statistics(
         widened(query, type, {n_queries, head_dim}), widened(key, type, {n_keys, head_dim}),

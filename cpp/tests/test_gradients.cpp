@@ -204,7 +204,7 @@ TEST_CASE("gradients: interrupts and refusals") {
   CHECK_THROWS_WITH(
       attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()},
                           {.lse = 1.0}),
-      "statistics have gradients under a softmax alone, with or without a sink");
+      "statistics have gradients only under a softmax, with or without a sink");
 }
 
 }  // namespace test_gradients

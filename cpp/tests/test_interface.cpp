@@ -202,7 +202,8 @@ TEST_CASE("a problem whose heads have no scale is refused") {
     problem.heads = {head};
     return refusal([&] { run(problem); });
   };
-  const std::string wanted = "attention_head::scale must point at a number or one a row, got null";
+  const std::string wanted =
+      "attention_head::scale must point at one number or one per row, got null";
   CHECK(refused(attnscale::attention_problem{}) == wanted);
   CHECK(refused(attnscale::gradient_problem{}) == wanted);
   CHECK(refused(attnscale::solve_problem{}) == wanted);

@@ -220,7 +220,7 @@ TEST_CASE("what is out of range is refused by name") {
   CHECK_THROWS_WITH(jl_min_dim(5, {.eps = 0.5, .failure_probability = 1.5}),
                     "failure_probability must be in (0, 1), got 1.5");
   CHECK_THROWS_WITH(jl_min_dim(5, {.eps = 1e-12}),
-                    "eps must ask for a dimension that int64 holds, got 1e-12");
+                    "eps must give a dimension that fits int64, got 1e-12");
   CHECK_THROWS_WITH(attnscale::jl_rule_of_thumb(512, 0), "constant must be greater than 0, got 0");
   CHECK_THROWS_WITH(attnscale::equivalent_head_dim(9, 64, 1), "n0 must be greater than 1, got 1");
   CHECK_THROWS_WITH(attnscale::jl_distortion(points, {}), "k must be at least 1, got 0");

@@ -257,7 +257,7 @@ TEST_CASE("what does not fit is refused with the argument, the rule and what was
         "scale must be finite, got inf");
   CHECK(refusal([&] {
           linear_attention(x, negative, x, {.feature_map = linear_feature_map::given});
-        }) == "key must not be negative where feature_map is given: weights would be; got -0.5");
+        }) == "key must not be negative with feature_map = given, or weights would be; got -0.5");
 }
 
 TEST_CASE("families refuse what is theirs") {
@@ -278,7 +278,7 @@ TEST_CASE("families refuse what is theirs") {
         "features must be the rows of the projection, 7, got 6");
   CHECK(refusal([&] {
           performer_attention(x, x, x, {.projection = directions, .from = {1, 2}});
-        }) == "from is of directions that are drawn, got it with a projection");
+        }) == "from draws the directions, so it must not be given with a projection");
   directions(6, 3) = NAN;
   CHECK(refusal([&] { performer_attention(x, x, x, {.projection = directions}); }) ==
         "projection must be finite, got nan");

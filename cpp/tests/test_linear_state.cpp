@@ -186,8 +186,8 @@ TEST_CASE("states refuse what does not fit them") {
   CHECK(refusal([&] { linear_state({.enable_gqa = true}).update(x, one); }) ==
         "key and value of a state must have the same heads, got 2 and 1");
   CHECK(refusal([] { linear_state({.is_causal = true}); }) ==
-        "a state has no causal form: its queries see all keys so far, and extend() those of a "
-        "chunk one after the other; got is_causal = true");
+        "a state has no causal form: its queries see all keys so far, and those of extend() "
+        "up to their own; got is_causal = true");
   CHECK(refusal([] { linear_state({.num_threads = -2}); }) ==
         "num_threads must be at least 1, or 0 for the default, got -2");
   CHECK(state.n_keys() == 5);

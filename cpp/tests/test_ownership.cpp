@@ -212,7 +212,7 @@ TEST_CASE("outputs share no memory with what is read, with each other or with th
   auto same = xt::strided_view(rows, shape_type{2, 5, 4}, std::vector<std::ptrdiff_t>{4, 0, 1}, 0,
                                xt::layout_type::dynamic);
   CHECK(refusal([&] { attention_into(x, x, x, {.output = same}); }) ==
-        "output must have a place for each of its elements, got strides (4, 0, 1)");
+        "output must have separate memory for each of its elements, got strides (4, 0, 1)");
   CHECK(identical(all, before));
 }
 

@@ -113,10 +113,10 @@ TEST_CASE("laws that are no scale of a row are refused") {
     return attention_entropy(query, key, {.scale = law});
   };
   CHECK_THROWS_WITH(entropy_under(laws::yarn{.factor = 4}),
-                    "law 'yarn' acts on some channels only, and a scale on all");
+                    "law 'yarn' acts on some channels only, but a scale acts on all");
   CHECK_THROWS_WITH(
       entropy_under(laws::critical_scale{}),
-      "law 'critical_scale' counts what is measured on a row: measure it, and give scale an array");
+      "law 'critical_scale' needs a measurement of each row: measure it, and give scale an array");
   CHECK_THROWS_WITH(entropy_under(laws::table{{0, 1}, attnscale::n_means::visible_keys}),
                     "n must be a whole number below the 2 multipliers of the table, got 9");
 }

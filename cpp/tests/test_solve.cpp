@@ -193,7 +193,7 @@ TEST_CASE("solve: options under which entropy need not fall are refused") {
   const auto q = normal<double>({5, 8}, 1);
   CHECK(refusal([&] {
           solve_scale(q, q, 1.0, {.normalizer = attnscale::normalizers::sparsemax()});
-        }) == "solve_scale is of a plain softmax, got another normalizer");
+        }) == "solve_scale needs a plain softmax, got another normalizer");
   CHECK(refusal([&] {
           solve_scale(q, q, 1.0, {.distance_bias = xt::xarray<double>{0, 1, 2, 3, 4}});
         }) == "solve_scale takes no distance_bias: under it entropy need not fall with the scale");

@@ -70,7 +70,7 @@ void check_kind(const Kind& kind, std::size_t head) {
                                                                         : nullptr;
         if (said)
           refuse("kinds[" + text_of(head) + "]." + said +
-                 " must be left to hybrid_options, which are of all heads");
+                 " must be set in hybrid_options, which apply to all heads");
       },
       kind);
 }

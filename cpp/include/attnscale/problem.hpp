@@ -108,9 +108,9 @@ struct gradient_head {
 struct gradient_problem : attention_problem {
   std::vector<gradient_head> gradients{};  ///< one per head
   matrix_layout grad_output{};             ///< any element type
-  /// Of the compute type, unit column stride, zero before: the gradients are added.
+  /// Gradients of the compute type, unit column stride, zero before: they are added to.
   matrix_layout d_query{}, d_key{}, d_value{};
-  /// Of the compute type and zero before, too.
+  /// Compute type, zero before.
   matrix_layout d_attn_mask{};
   row_outputs cotangents{};  ///< inputs: of lse, entropy, ... as statistics; null = 0
   /// Contiguous (heads, n_queries); null = unused.

@@ -132,7 +132,7 @@ void check_matrices(const strided_array& query, const strided_array& key,
 
 void require_softmax(const attention_options& options, const char* call) {
   if (options.normalizer.rule != normalizer::softmax || options.normalizer.number)
-    refuse(std::string(call) + " is of a plain softmax, got another normalizer");
+    refuse(std::string(call) + " needs a plain softmax, got another normalizer");
 }
 
 void refuse_tables(const attention_options& options, const char* call, const char* reason) {

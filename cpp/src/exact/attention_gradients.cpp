@@ -88,7 +88,7 @@ score_tables<row_array<double>> backward(call_description& call, const strided_a
   const extents rows = call.rows(), output = joined(rows, {call.value_dim()});
   gradient_rows_of_statistics<T> cotangents(in.of, rows);
   if (!traits_of(options.normalizer.rule).is_exponential && cotangents.any())
-    refuse("statistics have gradients under a softmax alone, with or without a sink");
+    refuse("statistics have gradients only under a softmax, with or without a sink");
   if (in.grad_output && in.grad_output.shape() != output)
     refuse("grad_output must have the shape of the output, " + text_of(output) + ", got " +
            text_of(in.grad_output.shape()));

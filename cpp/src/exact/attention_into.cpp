@@ -31,7 +31,8 @@ void check_places(const std::string& name, const strided_array& array) {
   std::ptrdiff_t reach = 0;
   for (const auto& [stride, extent] : axes) {
     if (stride <= reach)
-      refuse(name + " must have a place for each of its elements, got strides " + text_of(strides));
+      refuse(name + " must have separate memory for each of its elements, got strides " +
+             text_of(strides));
     reach += (extent - 1) * stride;
   }
 }

@@ -38,7 +38,7 @@ inline void check_scales(const score_problem& p) {
   check_rows(p);
   for (const attention_head& head : p.heads)
     if (!head.scale && p.n_queries > 0)
-      refuse("attention_head::scale must point at a number or one a row, got null");
+      refuse("attention_head::scale must point at one number or one per row, got null");
 }
 
 /// Range of keys [begin, end).

@@ -171,7 +171,7 @@ void check_components(const dot_product_case& what) {
     refuse("std must be between 1e-12 and 1e12" + beyond + text_of(what.std));
   for (const double mean : {what.query_mean, what.key_mean})
     if (std::abs(mean) > most_deviations * what.std)
-      refuse("mean must be at most 1e6 times std, which components in float32 hold; got " +
+      refuse("mean must be at most 1e6 times std, so that float32 components keep digits; got " +
              text_of(mean) + " with std " + text_of(what.std));
 }
 

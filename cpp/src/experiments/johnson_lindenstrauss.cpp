@@ -73,7 +73,7 @@ std::int64_t jl_min_dim(double n, const jl_options& options) {
     dimension = 2 * (log_pairs(n) - std::log(options.failure_probability)) / rate;
   }
   if (!(dimension < 0x1p62))
-    refuse("eps must ask for a dimension that int64 holds, got " + text_of(options.eps));
+    refuse("eps must give a dimension that fits int64, got " + text_of(options.eps));
   return static_cast<std::int64_t>(std::ceil(std::max(dimension, 1.0)));
 }
 

@@ -237,7 +237,7 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
                       std::span<double> out) const {
   if (head_dim < 1) refuse("head_dim must be at least 1, got " + text_of(head_dim));
   if (out.size() != n.size())
-    refuse("out must have a place for each n, got " + text_of(out.size()) + " for " +
+    refuse("out must have one element for each n, got " + text_of(out.size()) + " for " +
            text_of(n.size()));
   const std::int64_t least = least_n();
   for (const double each : n) {
@@ -251,11 +251,12 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
 void require_one_scale_a_row(const scale_law& law) {
   using detail::refuse;
   const std::string start = "law '" + std::string(law.name()) + "' ";
-  if (law.acts_on_some_channels()) refuse(start + "acts on some channels only, and a scale on all");
+  if (law.acts_on_some_channels())
+    refuse(start + "acts on some channels only, but a scale acts on all");
   if (law.meaning() == n_means::query_key_distance)
     refuse(start + "gives the keys of a row different scales, and scale takes one a row");
   if (!law.counts())
-    refuse(start + "counts what is measured on a row: measure it, and give scale an array");
+    refuse(start + "needs a measurement of each row: measure it, and give scale an array");
 }
 
 }  // namespace attnscale

@@ -195,8 +195,8 @@ linear_family state_family(linear_family family) {
 void refuse_causal(bool is_causal, causal_alignment causal) {
   if (is_causal || causal != causal_alignment::none)
     refuse(
-        "a state has no causal form: its queries see all keys so far, and extend() those of a "
-        "chunk one after the other; got " +
+        "a state has no causal form: its queries see all keys so far, and those of extend() "
+        "up to their own; got " +
         std::string(is_causal ? "is_causal = true" : "causal"));
 }
 

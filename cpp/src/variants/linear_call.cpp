@@ -43,7 +43,7 @@ row_array<double> directions_of(const performer_attention_options& options, std:
            text_of(head_dim) + ", got " + text_of(shape));
   for (const double each : given.numbers) detail::check_finite("projection", each);
   if (options.from.key != 0 || options.from.stream != 0)
-    refuse("from is of directions that are drawn, got it with a projection");
+    refuse("from draws the directions, so it must not be given with a projection");
   if (options.features != performer_attention_options{}.features && options.features != shape[0])
     refuse("features must be the rows of the projection, " + text_of(shape[0]) + ", got " +
            text_of(options.features));
@@ -186,8 +186,7 @@ void check_given(const char* name, const strided_array& features) {
   });
   if (least < 0)
     refuse(std::string(name) +
-           " must not be negative where feature_map is given: weights would "
-           "be; got " +
+           " must not be negative with feature_map = given, or weights would be; got " +
            text_of(least));
 }
 

@@ -14,5 +14,5 @@
 // mask's -inf as it likes. The library itself is compiled without such options, but most checks are
 // templates compiled with the program.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
-#error "attnscale needs infinities and NaN: add -fno-finite-math-only behind -ffast-math or -Ofast"
+#error "attnscale needs infinities and NaN: add -fno-finite-math-only after -ffast-math or -Ofast"
 #endif

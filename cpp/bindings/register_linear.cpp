@@ -65,7 +65,7 @@ struct linear_forward_arrays {
   }
 
   /// Sizes of one head, common to all arrays.
-  void describe(linear_problem& p, const record& call) {
+  void set_sizes(linear_problem& p, const record& call) {
     p.form = read_form(record(call["form"]), (reads ? query : key).extent(1),
                        (reads ? out : value).extent(1));
     p.n_queries = reads ? query.extent(2) : 0;
@@ -85,7 +85,7 @@ void linear(const py::object& given) {
   const record call(given);
   linear_forward_arrays x(call);
   linear_problem p{};
-  x.describe(p, call);
+  x.set_sizes(p, call);
   read_positions(p, call, x.reads, x.adds);
   p.n_summed = call.get<std::int64_t>("n_summed");
   if (p.form.features == 0) p.n_keys = 0;  // keys have zero weight then, whatever their values are

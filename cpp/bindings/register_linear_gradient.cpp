@@ -39,7 +39,7 @@ struct linear_backward_arrays {
         value_out(read_output(call["value_out"])) {}
 
   /// Sizes of one head, common to all arrays.
-  void describe(linear_gradient_problem& p, const record& call) {
+  void set_sizes(linear_gradient_problem& p, const record& call) {
     p.form = read_form(record(call["form"]), query.extent(1), value.extent(1));
     p.n_queries = query.extent(2), p.n_keys = key.extent(2);
     for (const numpy_array* each : {&query, &query_out})
@@ -63,7 +63,7 @@ void linear_gradient(const py::object& given) {
   const record call(given);
   linear_backward_arrays x(call);
   linear_gradient_problem p{};
-  x.describe(p, call);
+  x.set_sizes(p, call);
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
   p.grad = x.grad.layout(), p.query_out = x.query_out.layout();
   p.key_out = x.key_out.layout(), p.value_out = x.value_out.layout();

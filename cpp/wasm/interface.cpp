@@ -90,7 +90,7 @@ struct call {
     return rows;
   }
 
-  call_description describe(const attention_options& options, bool with_value = true) const {
+  call_description description(const attention_options& options, bool with_value = true) const {
     strided_array values;
     if (value && with_value) values = matrix(value, kv_heads, n_keys, key_rows, value_dim);
     return {matrix(query, heads, n_queries, query_rows, head_dim),
@@ -159,7 +159,7 @@ const char* ATTNSCALE_EXPORTED(attnscale_statistics)() { return answer(joined(st
 void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void* const* rows,
                                           void* weights, double* received) {
   const attention_options options = given->options();
-  call_description made = given->describe(options);
+  call_description made = given->description(options);
   if (output)
     made.set_output(given->matrix(reinterpret_cast<std::uintptr_t>(output), given->heads,
                                   given->n_queries, given->n_queries, given->value_dim));
@@ -172,7 +172,7 @@ void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void*
     }
   if (output || into.any()) made.attend(into, wanted);
   if (!weights) return;
-  write_weights(given->describe(options, false), weights);  // values of unit vectors
+  write_weights(given->description(options, false), weights);  // values of unit vectors
   if (!received) return;
   const auto heads = static_cast<std::int64_t>(given->heads);
   if (given->is_double)
@@ -186,7 +186,7 @@ void ATTNSCALE_EXPORTED(attnscale_entropy_curve)(const call* given, const double
                                                  void* entropy, void* lse, void* mean,
                                                  void* variance) {
   const attention_options options = given->options();
-  const call_description made = given->describe(options);
+  const call_description made = given->description(options);
   curve_problem problem;
   made.fill(problem);
   problem.scales.assign(scales, scales + count);
@@ -205,7 +205,7 @@ void ATTNSCALE_EXPORTED(attnscale_solve_scale)(const call* given, const double* 
                                                int one_target, int sharing, double tolerance,
                                                double* const* numbers, bool* const* flags) {
   const attention_options options = given->options();
-  const call_description made = given->describe(options);
+  const call_description made = given->description(options);
   const std::size_t n =
       std::size_t(sharing == 2 ? 1 : given->heads) * std::size_t(sharing ? 1 : given->n_queries);
   number_or_array<double> wanted(*target);

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/detail/xtensor_compat.hpp"
 #include "attnscale/merge_states.hpp"

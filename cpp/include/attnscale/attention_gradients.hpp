@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/refuse.hpp"
 
 namespace attnscale {

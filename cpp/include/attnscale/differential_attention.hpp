@@ -18,7 +18,7 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/options.hpp"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/matrix_product.hpp"
 #include "attnscale/detail/weight_matrix.hpp"
 #include "attnscale/number_or_array.hpp"
@@ -26,11 +26,11 @@
 namespace attnscale {
 
 /// A call whose keys have one more channel for their own term: (q + b, 1) . (k, -|k|^2 / 2).
-ATTNSCALE_EXPORT call_description describe_kattention(const strided_array& query,
-                                                      const strided_array& key,
-                                                      const strided_array& value,
-                                                      const attention_options& options,
-                                                      const number_or_array<double>& bias);
+ATTNSCALE_EXPORT call_description kattention_call(const strided_array& query,
+                                                  const strided_array& key,
+                                                  const strided_array& value,
+                                                  const attention_options& options,
+                                                  const number_or_array<double>& bias);
 
 namespace detail {
 
@@ -39,7 +39,7 @@ attention_statistics_result<T> kattend(const strided_array& query, const strided
                                        const strided_array& value, const attention_options& options,
                                        const number_or_array<double>& bias,
                                        const statistic_set& statistics) {
-  return attend<T>(describe_kattention(query, key, value, options, bias), statistics);
+  return attend<T>(kattention_call(query, key, value, options, bias), statistics);
 }
 
 }  // namespace detail

@@ -33,7 +33,7 @@ std::int64_t known_head_dim(const Options& options) {
 
 /// Outputs of queries that see all keys of a state.
 template <class T, class Options>
-dense_array<T> read_sums(const linear_family& family, const kept_sums& kept,
+dense_array<T> read_sums(const linear_family& family, const state_sums& kept,
                          const strided_array& query, const extents& leading,
                          const Options& options) {
   auto output = new_array<T>(leading, {query.extent(2), kept.value_dim()});
@@ -131,7 +131,7 @@ class linear_time_state {
 
   Options options_;
   family_pointer family_;  ///< for the keys' head_dim; null before the first keys
-  kept_sums sums_;
+  state_sums sums_;
 };
 
 /// State of each family whose weights do not decay.
@@ -194,7 +194,7 @@ class ssd_state {
   }
 
   ssd_options options_;
-  kept_sums sums_;
+  state_sums sums_;
 };
 
 }  // namespace attnscale

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/intervals.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/options.hpp"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/results.hpp"
 
 namespace attnscale {

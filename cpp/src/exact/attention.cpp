@@ -15,12 +15,12 @@
 #include "attnscale/threads.hpp"
 #include "exact/blocks.hpp"
 #include "exact/heads_as_rows.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "exact/statistics.hpp"
 #include "kernels/tile/block.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -189,8 +189,8 @@ class attention_run {
   int wanted_ = sums_for(p_);
 };
 
-void run_near(const attention_problem& problem, const execution& how) {
-  const execution shared = worth_sharing(how, forward_nanoseconds(problem));
+void run_in_range(const attention_problem& problem, const execution& how) {
+  const execution shared = one_thread_if_short(how, forward_nanoseconds(problem));
   const auto heads = static_cast<std::int64_t>(problem.heads.size());
   const int threads = shared.num_threads > 0 ? shared.num_threads : num_threads();
   const auto rows = heads_as_rows(problem, static_cast<std::size_t>(threads));
@@ -208,11 +208,11 @@ void run_near(const attention_problem& problem, const execution& how) {
 void run(const attention_problem& problem, const execution& how) {
   check_scales(problem);
   check_leading_keys(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   attention_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
+  rescaling.apply(own);
+  run_in_range(own, how);
 }
 
 }  // namespace attnscale

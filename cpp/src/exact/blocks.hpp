@@ -9,7 +9,7 @@
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
 

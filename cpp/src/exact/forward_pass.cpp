@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "attnscale/normalizer_traits.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 
 namespace attnscale::detail {
 

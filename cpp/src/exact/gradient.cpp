@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // run(gradient_problem): completes the forward pass, splits the problem into tasks (head, block of
-// queries) and lets them add to shared rows in a fixed order (turns.hpp), so that results are the
-// same for any number of threads.
+// queries) and lets them add to shared rows in a fixed order (block_order.hpp), so that results are
+// the same for any number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
+#include "exact/block_order.hpp"
 #include "exact/blocks.hpp"
 #include "exact/forward_pass.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
+#include "exact/row_supports.hpp"
 #include "exact/statistic_gradients.hpp"
 #include "exact/statistics.hpp"
-#include "exact/support.hpp"
-#include "exact/turns.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/numbers.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -48,16 +48,16 @@ class gradient_run {
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
-    const std::vector<turn> order = turns_.in_order(asked_threads(how));
+    const std::vector<block_turn> order = turns_.in_order(asked_threads(how));
     parallel_for(static_cast<std::int64_t>(order.size()), how,
                  [&](std::int64_t task, const stop_signal& stop) {
-                   const turn& mine = order[static_cast<std::size_t>(task)];
+                   const block_turn& mine = order[static_cast<std::size_t>(task)];
                    differentiate(mine, turns_.head(mine), stop);
                  });
   }
 
  private:
-  void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
+  void differentiate(const block_turn& mine, std::int64_t head, const stop_signal& stop) {
     // Last queries first: they see the most keys under a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
     const std::int64_t first = block * kernels_.block_rows;
@@ -65,7 +65,7 @@ class gradient_run {
     waiting_turn waiting{turns_, mine, stop};
     if (has_support()) return differentiate_supports(rows, waiting);
     gradient_rows given;
-    describe(rows, given, stop);
+    set_rows(rows, given, stop);
     if (!stop.requested()) differentiate_rows(rows, given, nullptr, waiting.hooks(), stop);
   }
 
@@ -81,7 +81,7 @@ class gradient_run {
       list_supports(all.head, at, end, supports, given, stop);
       if (stop.requested()) return;
       const query_block rows(p_, all.head, at, supports.rows());
-      block_turns turns = waiting.hooks();
+      turn_hooks turns = waiting.hooks();
       // Only the last part passes the turn on.
       if (at + rows.count < end) turns.pass = [](void*, std::int64_t) noexcept {};
       differentiate_rows(rows, given, &supports, turns, stop);
@@ -90,7 +90,7 @@ class gradient_run {
   }
 
   void differentiate_rows(const query_block& rows, const gradient_rows& given,
-                          row_supports* supports, const block_turns& turns,
+                          row_supports* supports, const turn_hooks& turns,
                           const stop_signal& stop) const {
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     double d_bias[max_gradient_rows] = {};
@@ -157,13 +157,13 @@ class gradient_run {
   }
 
   /// Inputs of the kernel for each row: its lse and the terms of its statistics.
-  void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
+  void set_rows(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     bool again = !traits_.is_exponential;
     for (int r = 0; r < rows.count; ++r) {
       const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
       const double lse = forward_.at(statistic::lse, at) * log2e;
       set_reference(given, r, std::isinf(lse) ? 0 : lse);
-      describe_terms(at, given, r, std::isinf(lse));
+      set_terms(at, given, r, std::isinf(lse));
       again = again || (std::isfinite(lse) && std::abs(lse) >= largest_lse(p_.compute));
     }
     if (again) sum_again(rows, given, stop);
@@ -176,7 +176,7 @@ class gradient_run {
   }
 
   /// Terms of one row; empty: the row has no visible keys.
-  void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
+  void set_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     if (!forward_.has_cotangents()) {
       given.constant[r] = given.linear[r] = given.square[r] = given.weight[r] = 0;
       given.at_top[r] = 0;
@@ -210,8 +210,8 @@ class gradient_run {
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    if (!traits_.is_exponential) return kernels_.describe(b, at, given);
-    for (int r = 0; r < rows.count; ++r) describe_exponential(rows, r, sums, at + r, given);
+    if (!traits_.is_exponential) return kernels_.set_row_parameters(b, at, given);
+    for (int r = 0; r < rows.count; ++r) set_exponential(rows, r, sums, at + r, given);
   }
 
   /// Lists the supports of at least one row from `first` on, and marks NaN rows.
@@ -248,8 +248,8 @@ class gradient_run {
     return attend_block_of(p_, rows, {0, p_.n_keys}, {}, sums, stop);
   }
 
-  void describe_exponential(const query_block& rows, int r, row_sums& sums, int at,
-                            gradient_rows& given) const {
+  void set_exponential(const query_block& rows, int r, row_sums& sums, int at,
+                       gradient_rows& given) const {
     if (!(sums.weight[r] > 0)) return;
     if (const double* sink = sink_of(p_, rows, r)) add_sink(sums, r, *sink);
     given.reference[at] = sums.reference[r];
@@ -284,12 +284,12 @@ void run(const gradient_problem& problem, const execution& how) {
   check_scales(problem);
   // Five products, against two in the forward pass.
   const double nanoseconds = 2.5 * forward_nanoseconds(problem);
-  near_scales near(problem);
-  if (!near.needed()) return gradient_run(problem, how)(worth_sharing(how, nanoseconds));
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return gradient_run(problem, how)(one_thread_if_short(how, nanoseconds));
   gradient_problem own = problem;
-  near.apply(own);
-  gradient_run(own, how)(worth_sharing(how, nanoseconds));
-  near.give_back(problem);
+  rescaling.apply(own);
+  gradient_run(own, how)(one_thread_if_short(how, nanoseconds));
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "attnscale/problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {

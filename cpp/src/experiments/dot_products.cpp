@@ -8,7 +8,7 @@
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "experiments/montecarlo_checks.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "kernels/level.hpp"
 #include "machine/thread_pool.hpp"
 
@@ -39,8 +39,8 @@ class sampler {
  public:
   explicit sampler(const dot_products_problem& p)
       : p_(p),
-        x_(prepare(p.x, element_type::float32)),
-        y_(prepare(p.y, element_type::float32)),
+        x_(variate_block_of(p.x, element_type::float32)),
+        y_(variate_block_of(p.y, element_type::float32)),
         part_(std::min(p.block, part_samples)),
         parts_of_block_((p.block - 1) / part_ + 1) {}
 

@@ -7,7 +7,7 @@
 
 #include "attnscale/detail/refuse.hpp"
 #include "experiments/montecarlo_checks.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/thread_pool.hpp"
 
@@ -25,7 +25,7 @@ double last_below(double end) {
       std::nextafter(static_cast<T>(end), -std::numeric_limits<T>::infinity()));
 }
 
-void describe_truncated(variate_block& block) {
+void set_truncation(variate_block& block) {
   block.below = normal_below(block.low);
   block.above = normal_below(-block.high);
   // Computed on the side where both terms are small.
@@ -35,14 +35,14 @@ void describe_truncated(variate_block& block) {
 
 }  // namespace
 
-variate_block prepare(const variate& what, element_type type) {
+variate_block variate_block_of(const variate& what, element_type type) {
   variate_block block{what.kind, what.a, what.b, what.low, what.high, 0, 0, 0};
   if (what.kind == distribution::uniform) {
     block.scale = what.b - what.a;
     const bool wide = type == element_type::float64;
     block.high = wide ? last_below<double>(what.b) : last_below<float>(what.b);
   }
-  if (what.kind == distribution::truncated_normal) describe_truncated(block);
+  if (what.kind == distribution::truncated_normal) set_truncation(block);
   return block;
 }
 
@@ -99,10 +99,10 @@ void fill_range(fill_block block, std::uint64_t first, std::int64_t count, T* ou
 }
 
 template <class T>
-fill_block describe(const variate& what, const random_stream& from) {
+fill_block fill_block_of(const variate& what, const random_stream& from) {
   fill_block block{};
   block.source = {from, purpose::main};
-  block.variate = prepare(what, element_name<T>::type);
+  block.variate = variate_block_of(what, element_name<T>::type);
   return block;
 }
 
@@ -112,7 +112,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
   check_range(first, count);
   check_variate(what);
   check_memory("out", out, count);
-  const fill_block block = describe<T>(what, from);
+  const fill_block block = fill_block_of<T>(what, from);
   const std::int64_t tasks = blocks_of(count, task_elements);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
     const std::int64_t begin = task * task_elements;
@@ -141,7 +141,7 @@ void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius
   check_radius(radius);
   check_matrix_fits("count", count, dim);
   check_memory("out", out, count * dim);
-  const fill_block block = describe<T>({distribution::normal, 0, 1}, from);
+  const fill_block block = fill_block_of<T>({distribution::normal, 0, 1}, from);
   const std::int64_t task_rows = std::max<std::int64_t>(1, task_elements / dim);
   const std::int64_t tasks = blocks_of(count, task_rows);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {

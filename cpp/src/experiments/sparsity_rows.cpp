@@ -41,8 +41,8 @@ void check(const normalizer_choice& choice) {
 
 /// Rows of `scores` as keys of one channel, one head per multiplier, with the number 1 as the
 /// query.
-attention_problem describe(const std::vector<double>& scores, const std::vector<double>& betas,
-                           std::int64_t n, std::int64_t count) {
+attention_problem problem_of(const std::vector<double>& scores, const std::vector<double>& betas,
+                             std::int64_t n, std::int64_t count) {
   static constexpr double one = 1;
   attention_problem problem;
   problem.compute = element_type::float64;
@@ -76,7 +76,7 @@ void sparsity_rows::draw(std::uint64_t key, std::int64_t first, std::int64_t cou
                          const execution& how) const {
   std::vector<double> scores(static_cast<std::size_t>(count * scores_.n));
   draw_scores(scores_, key, first, count, scores.data(), how);
-  attention_problem problem = describe(scores, betas_, scores_.n, count);
+  attention_problem problem = problem_of(scores, betas_, scores_.n, count);
   const std::size_t heads = problem.heads.size();
   std::vector<std::int64_t> support(heads);
   std::vector<double> entropy(heads), concentration(heads), max_weight(heads);

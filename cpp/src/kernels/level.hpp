@@ -54,7 +54,7 @@ struct gradient_kernels {
   size_t (*scratch)(const gradient_block& block);
   /// Fills `given` from row `first` on with the parameters of the rows of a finished forward pass,
   /// for normalizers with weights of single scores that have no lse.
-  void (*describe)(const attend_block& forward, int first, gradient_rows& given) noexcept;
+  void (*set_row_parameters)(const attend_block& forward, int first, gradient_rows& given) noexcept;
   void (*run)(const gradient_block& block) noexcept;
 };
 

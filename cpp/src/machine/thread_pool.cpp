@@ -17,7 +17,7 @@
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/threads.hpp"
 #include "machine/num_threads.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -370,7 +370,7 @@ int asked_threads(const execution& how) {
   return how.num_threads > 0 ? how.num_threads : num_threads();
 }
 
-execution worth_sharing(const execution& how, double nanoseconds) {
+execution one_thread_if_short(const execution& how, double nanoseconds) {
   check_threads(how.num_threads);
   execution alone = how;
   alone.num_threads = 1;

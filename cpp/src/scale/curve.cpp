@@ -7,7 +7,7 @@
 
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "exact/statistics.hpp"
 #include "kernels/numbers.hpp"
 #include "kernels/tile/block.hpp"
@@ -60,7 +60,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
     }
 }
 
-void run_near(const curve_problem& p, const execution& how) {
+void run_in_range(const curve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const curve_kernels& kernels = active_kernels(p.compute).curve;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;
@@ -86,12 +86,12 @@ void run_near(const curve_problem& p, const execution& how) {
 
 void run(const curve_problem& problem, const execution& how) {
   check_rows(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   curve_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
-  near.give_back(problem);
+  rescaling.apply(own);
+  run_in_range(own, how);
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

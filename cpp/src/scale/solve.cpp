@@ -15,7 +15,7 @@
 
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "kernels/numbers.hpp"
 #include "kernels/tile/block.hpp"
 #include "machine/dispatch.hpp"
@@ -237,7 +237,7 @@ class panel_search {
   row_search row_[max_block_rows];
 };
 
-void run_near(const solve_problem& p, const execution& how) {
+void run_in_range(const solve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const solve_kernels& kernels = active_kernels(p.compute).solve;
   // As many vectors of queries as keep their products in the cache; at least one.
@@ -260,12 +260,12 @@ void run_near(const solve_problem& p, const execution& how) {
 
 void run(const solve_problem& problem, const execution& how) {
   check_scales(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   solve_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
-  near.give_back(problem);
+  rescaling.apply(own);
+  run_in_range(own, how);
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

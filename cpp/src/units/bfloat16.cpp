@@ -65,5 +65,5 @@ const attnscale::detail::bfloat16_unit attnscale::detail::ATTNSCALE_LEVEL::bfloa
     .gradient = {
         .block_rows = gradient_block_rows<float>,
         .scratch = scratch_of<gradient_scratch<float, bfloat16_products<products>>, gradient_block>,
-        .describe = entry<describe_rows>,
+        .set_row_parameters = entry<set_row_parameters>,
         .run = entry<gradient>}};

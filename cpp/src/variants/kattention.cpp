@@ -80,9 +80,9 @@ row_array<T> with_half_square(const strided_array& key) {
 
 }  // namespace
 
-call_description describe_kattention(const strided_array& query, const strided_array& key,
-                                     const strided_array& value, const attention_options& options,
-                                     const number_or_array<double>& bias) {
+call_description kattention_call(const strided_array& query, const strided_array& key,
+                                 const strided_array& value, const attention_options& options,
+                                 const number_or_array<double>& bias) {
   refuse_row_measures(options);
   call_description call(query, key, value, options);
   const call_arrays& arrays = call.arrays();

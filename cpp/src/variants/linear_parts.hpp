@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/linear/linear.hpp"
 #include "machine/scratch.hpp"
 

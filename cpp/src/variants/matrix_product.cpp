@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "attnscale/detail/product_problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
 #include "machine/thread_pool.hpp"

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/linear_form.hpp"
 #include "attnscale/linear_options.hpp"
 #include "attnscale/number_or_array.hpp"
@@ -110,7 +110,7 @@ struct ATTNSCALE_EXPORT new_keys {
 };
 
 /// Sums over keys, and the shapes of their arrays.
-struct ATTNSCALE_EXPORT kept_sums {
+struct ATTNSCALE_EXPORT state_sums {
   extents key_shape, value_shape;  ///< shapes of the first keys and values, with 0 for their number
   head_sums sums;
   std::int64_t n_keys = 0;
@@ -127,13 +127,13 @@ struct ATTNSCALE_EXPORT kept_sums {
   extents leading_of_ssd(const strided_array& query, bool enable_gqa) const;
   /// New sums with these keys added. The state itself is unchanged, so an interrupted call leaves
   /// it as it was.
-  kept_sums with(const new_keys& keys, const linear_family& family, const strided_array& decay,
-                 const execution& how) const;
+  state_sums with(const new_keys& keys, const linear_family& family, const strided_array& decay,
+                  const execution& how) const;
   /// Outputs of queries that see all keys so far; the last query is at the last key.
   void read(const linear_family& family, const strided_array& query, const extents& leading,
             const strided_array& output, const execution& how) const;
   /// Sums over the keys of both, those of `two` last.
-  kept_sums merged(const kept_sums& two, const linear_family& family) const;
+  state_sums merged(const state_sums& two, const linear_family& family) const;
 };
 
 /// The family of a state, where no later key can make exp(x) of elu(x) + 1 vanish.

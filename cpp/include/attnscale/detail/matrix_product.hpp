@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attnscale/dense_array.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/product_problem.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/problem.hpp"

@@ -16,7 +16,7 @@ namespace attnscale::detail {
 inline constexpr int max_gradient_rows = max_block_rows;
 
 /// Order in which blocks add to the rows that they share.
-struct block_turns {
+struct turn_hooks {
   /// Waits until all earlier blocks have passed the keys below key_end; false: stop, results do not
   /// matter.
   bool (*wait)(void* state, int64_t key_end) noexcept = nullptr;
@@ -103,7 +103,7 @@ struct gradient_block : score_block,
                         gradient_rule,
                         gradient_places,
                         gradient_sums {
-  block_turns turns{};
+  turn_hooks turns{};
 };
 
 }  // namespace attnscale::detail

@@ -3,7 +3,7 @@
 // The backward loop. For each tile of keys and each panel of queries it recomputes scores and
 // weights, then the gradients of the scores, and from them those of queries, keys and values. The
 // block keeps the sums of its queries; rows of keys and values are added to in turn (see
-// block_turns).
+// turn_hooks).
 #pragma once
 
 #include <stddef.h>

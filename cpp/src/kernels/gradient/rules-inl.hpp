@@ -29,7 +29,8 @@ ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f
 
 /// Parameters of the rows of `forward` with pointwise weights; its sums are those of the forward
 /// pass. given: from row `first` on. A row whose sum is NaN is NaN.
-inline void describe_rows(const attend_block& forward, int first, gradient_rows& given) noexcept {
+inline void set_row_parameters(const attend_block& forward, int first,
+                               gradient_rows& given) noexcept {
   with_weights(forward.rule, [&](auto weights) {
     if constexpr (!decltype(weights)::is_exponential)
       for (int r = 0; r < forward.rows; ++r) {

@@ -248,7 +248,7 @@ class attend_run {
     }
     for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, s.reference, factors, vectors * w, move);
+    set_move(before, s.reference, factors, vectors * w, move);
     rescale_sums<W>(*b_.sums, panel.lane, vectors * w, move);
     if (b_.output) scale_output(output(panel), vectors, factor);
   }

@@ -279,7 +279,7 @@ class curve_run {
     if (!raise_reference<relative_weights>(state, vectors, high, factor)) return;
     for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, state.reference, factors, vectors * w, move);
+    set_move(before, state.reference, factors, vectors * w, move);
     for (int r = 0; r < vectors * w; ++r) {
       const bool moves = state.reference[r] != before[r] && raw[r] - raw[r] == T(0);
       const int lane = panel.lane + r;

@@ -283,7 +283,7 @@ class decode_run {
     T lanes[w];
     store(lanes, factor);
     reference_move move;
-    describe_move(&before, &row.reference, lanes, 1, move);
+    set_move(&before, &row.reference, lanes, 1, move);
     for (int i = 0; i < w; ++i) move_sums(row, i, move.factor[0], move.shift[0] * W::moment_unit);
     if (b_.output) scale_output(output(r), 1, &factor);
   }

@@ -146,8 +146,8 @@ struct reference_move {
 };
 
 template <class T>
-inline void describe_move(const T* before, const T* after, const T* factor, int lanes,
-                          reference_move& move) {
+inline void set_move(const T* before, const T* after, const T* factor, int lanes,
+                     reference_move& move) {
   for (int r = 0; r < lanes; ++r) {
     const double shift = static_cast<double>(after[r]) - static_cast<double>(before[r]);
     move.factor[r] = static_cast<double>(factor[r]);

@@ -50,8 +50,8 @@ inline void mask_products(const T* bias, const vector_keys& seen, int keys, T* r
 
 /// Counts and moments of one vector of products. `bad` becomes NaN if one is not finite.
 template <class T, bool Masked>
-ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top, vec<T> center,
-                                        vec<T> (&sums)[5]) {
+ATTNSCALE_INLINE void add_product_moments(const T* raw, const T* bias, vec<T> top, vec<T> center,
+                                          vec<T> (&sums)[5]) {
   const vec<T> zero = broadcast(T(0)), one = broadcast(T(1)), r = load(raw);
   vec<T> d = r - center, bad = r - r, seen = one;
   if constexpr (Masked) {
@@ -68,8 +68,8 @@ ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top,
 }
 
 template <class T, bool Masked>
-inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& tile,
-                          solve_rows& rows) {
+inline void add_tile_moments(const T* raw, const T* bias, const tile_products<T>& tile,
+                             solve_rows& rows) {
   constexpr int w = width<T>;
   const vector_keys& seen = tile.seen;
   for (int n = 0; n < seen.vectors; ++n) {
@@ -87,7 +87,7 @@ inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& t
     for (vec<T>& sum : sums) sum = broadcast(T(0));
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * seen.vectors + n) * w;
-      describe_products<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
+      add_product_moments<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
     }
     add_to_double(rows.count + n * w, sums[0]);
     add_to_double(rows.ties + n * w, sums[1]);
@@ -224,10 +224,10 @@ class solve_run {
       for (int i = 0; i < at.keys * lanes_; i += w) store(raw + i, broadcast(-limits<T>::infinity));
     } else if (tile.biased) {
       find_extremes(ws_.tile.bias, raw, tile);
-      describe_tile<T, true>(raw, ws_.tile.bias, tile, *b_.found);
+      add_tile_moments<T, true>(raw, ws_.tile.bias, tile, *b_.found);
       mask_products(ws_.tile.bias, tile.seen, at.keys, raw);
     } else {
-      describe_tile<T, false>(raw, ws_.tile.bias, tile, *b_.found);
+      add_tile_moments<T, false>(raw, ws_.tile.bias, tile, *b_.found);
     }
   }
 

@@ -105,7 +105,7 @@ class all_score_rows {
     }
     tiles_.walk.for_tiles([&](const key_tile& tile) { keep(panel, tile); });
     if (tiles_.walk.stopped) return;
-    describe(lane, lanes);
+    start_searches(lane, lanes);
     b_.rule == normalizer::top_k ? find_cuts(panel.vectors) : find_thresholds(panel.vectors);
     if (tiles_.walk.stopped) return;
     for (int n = 0; n < panel.vectors && b_.report; ++n) report_vector(lane, n);
@@ -136,8 +136,8 @@ class all_score_rows {
     }
   }
 
-  /// Sets the lanes' remaining work: NaN rows and rows without visible keys have no weights.
-  void describe(int lane, int lanes) {
+  /// Starts the searches of the lanes; NaN rows and rows without visible keys are idle.
+  void start_searches(int lane, int lanes) {
     for (int i = 0; i < lanes; ++i) {
       const int r = lane + i;
       const T top = tiles_.ws.top[r];

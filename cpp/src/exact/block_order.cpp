@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "exact/turns.hpp"
+#include "exact/block_order.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -88,8 +88,8 @@ block_order::block_order(const gradient_problem& problem, std::int64_t blocks)
   }
 }
 
-std::vector<turn> block_order::in_order(std::int64_t side_by_side) const {
-  std::vector<turn> order;
+std::vector<block_turn> block_order::in_order(std::int64_t side_by_side) const {
+  std::vector<block_turn> order;
   const auto n = static_cast<std::int64_t>(chains_.size());
   for (std::int64_t first = 0; first < n; first += side_by_side) {
     const std::int64_t last = std::min(n, first + side_by_side);
@@ -103,7 +103,7 @@ std::vector<turn> block_order::in_order(std::int64_t side_by_side) const {
   return order;
 }
 
-bool block_order::wait(const turn& each, std::int64_t key_end, const stop_signal& stop) {
+bool block_order::wait(const block_turn& each, std::int64_t key_end, const stop_signal& stop) {
   chain& c = chains_[static_cast<std::size_t>(each.chain)];
   for (std::int64_t before = c.ended.load(std::memory_order_acquire); before < each.index; ++before)
     for (std::int64_t round = 0; c.passed[before].load(std::memory_order_acquire) < key_end;
@@ -114,7 +114,7 @@ bool block_order::wait(const turn& each, std::int64_t key_end, const stop_signal
   return true;
 }
 
-void block_order::pass(const turn& each, std::int64_t key_end) {
+void block_order::pass(const block_turn& each, std::int64_t key_end) {
   chain& c = chains_[static_cast<std::size_t>(each.chain)];
   c.passed[each.index].store(key_end, std::memory_order_release);
   if (key_end != INT64_MAX) return;

@@ -93,7 +93,7 @@ new_keys::new_keys(strided_array k, strided_array v) : key(std::move(k)), value(
   check_matrices(key, key, value);
 }
 
-void kept_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
+void state_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
   const extents of_key = without_n(keys.key), of_value = without_n(keys.value);
   if (any() && (of_key != key_shape || of_value != value_shape))
     refuse("key and value must have the heads and dimensions of the first update, " +
@@ -104,7 +104,7 @@ void kept_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
            detail::text_of(others));
 }
 
-void kept_sums::check_state_shape(const new_keys& keys) const {
+void state_sums::check_state_shape(const new_keys& keys) const {
   if (!any()) return;
   const extents wanted(sums.products.extents.begin(), sums.products.extents.end());
   const extents seen = joined(keys.leading, {keys.key.extent(1), keys.value.extent(1)});
@@ -115,7 +115,7 @@ void kept_sums::check_state_shape(const new_keys& keys) const {
         text_of(wanted) + ", got " + text_of(seen));
 }
 
-extents kept_sums::leading_of(const strided_array& query, bool enable_gqa) const {
+extents state_sums::leading_of(const strided_array& query, bool enable_gqa) const {
   if (!any()) refuse("the state holds no keys yet; update(key, value) comes before read(query)");
   const strided_array key = shape_alone(key_shape), value = shape_alone(value_shape);
   extents leading =
@@ -124,7 +124,7 @@ extents kept_sums::leading_of(const strided_array& query, bool enable_gqa) const
   return leading;
 }
 
-extents kept_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) const {
+extents state_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) const {
   if (!any())
     refuse("the state holds no keys yet; update(key, value, log_decay) comes before read(query)");
   const strided_array key(sums.products, 2);
@@ -135,9 +135,9 @@ extents kept_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) c
   return leading;
 }
 
-kept_sums kept_sums::with(const new_keys& keys, const linear_family& family,
-                          const strided_array& decay, const execution& how) const {
-  kept_sums after = *this;
+state_sums state_sums::with(const new_keys& keys, const linear_family& family,
+                            const strided_array& decay, const execution& how) const {
+  state_sums after = *this;
   if (!after.any()) {
     after.key_shape = without_n(keys.key);
     after.value_shape = without_n(keys.value);
@@ -154,9 +154,9 @@ kept_sums kept_sums::with(const new_keys& keys, const linear_family& family,
   return after;
 }
 
-void kept_sums::read(const linear_family& family, const strided_array& query,
-                     const extents& leading, const strided_array& output,
-                     const execution& how) const {
+void state_sums::read(const linear_family& family, const strided_array& query,
+                      const extents& leading, const strided_array& output,
+                      const execution& how) const {
   run_linear(family,
              {.query = query,
               .output = output,
@@ -166,8 +166,8 @@ void kept_sums::read(const linear_family& family, const strided_array& query,
              leading, std::nullopt, how);
 }
 
-kept_sums kept_sums::merged(const kept_sums& two, const linear_family& family) const {
-  const kept_sums& one = *this;
+state_sums state_sums::merged(const state_sums& two, const linear_family& family) const {
+  const state_sums& one = *this;
   if (one.any() && two.any() &&
       (one.key_shape != two.key_shape || one.value_shape != two.value_shape))
     refuse("the states must have the same shapes, got " +
@@ -175,7 +175,7 @@ kept_sums kept_sums::merged(const kept_sums& two, const linear_family& family) c
            text_of_shapes(two.key_shape, two.value_shape));
   family.check_positions(one.n_keys + two.n_keys);
   if (!two.any()) return one;
-  kept_sums after = two;
+  state_sums after = two;
   after.n_keys += one.n_keys;
   if (const std::vector<double> turn = family.turn(one.n_keys, 1); !turn.empty()) {
     const auto features = static_cast<std::size_t>(family.features(two.key_shape.back()));

@@ -12,12 +12,12 @@
 
 namespace attnscale::detail {
 
-class near_scales {
+class query_rescaling {
  public:
-  explicit near_scales(const attention_problem& p);
-  explicit near_scales(const curve_problem& p);
+  explicit query_rescaling(const attention_problem& p);
+  explicit query_rescaling(const curve_problem& p);
   /// Without a scale: by the size of the products of some rows.
-  explicit near_scales(const solve_problem& p);
+  explicit query_rescaling(const solve_problem& p);
 
   /// Whether anything has to move.
   bool needed() const { return power_ != 0; }
@@ -26,9 +26,9 @@ class near_scales {
   void apply(curve_problem& p);
   void apply(solve_problem& p) { move_queries(p); }
   /// Scales the results for the problem of apply() back to those of the original one.
-  void give_back(const gradient_problem& p) const;
-  void give_back(const curve_problem& p) const;
-  void give_back(const solve_problem& p) const;
+  void undo(const gradient_problem& p) const;
+  void undo(const curve_problem& p) const;
+  void undo(const solve_problem& p) const;
 
  private:
   void move_queries(score_problem& p);

@@ -18,7 +18,7 @@
 namespace attnscale::detail {
 
 /// One block of a chain.
-struct turn {
+struct block_turn {
   std::int64_t chain, index;
 };
 
@@ -29,9 +29,9 @@ class block_order {
   /// All blocks. Those of a chain ascend, so that threads that take them in this order only wait
   /// for blocks that have begun; `side_by_side` chains take turns, which lets as many threads work
   /// without waiting for each other.
-  std::vector<turn> in_order(std::int64_t side_by_side) const;
+  std::vector<block_turn> in_order(std::int64_t side_by_side) const;
 
-  std::int64_t head(const turn& each) const {
+  std::int64_t head(const block_turn& each) const {
     return chains_[each.chain].heads[each.index / blocks_];
   }
   /// Whether another head adds to the same gradient of the query.
@@ -39,8 +39,8 @@ class block_order {
 
   /// Waits until all earlier blocks have passed the keys below key_end; false if the call is to
   /// stop.
-  bool wait(const turn& each, std::int64_t key_end, const stop_signal& stop);
-  void pass(const turn& each, std::int64_t key_end);
+  bool wait(const block_turn& each, std::int64_t key_end, const stop_signal& stop);
+  void pass(const block_turn& each, std::int64_t key_end);
 
  private:
   struct chain {
@@ -61,10 +61,10 @@ class block_order {
 /// Turn of a running block, in the form that kernels use.
 struct waiting_turn {
   block_order& order;
-  turn mine;
+  block_turn mine;
   const stop_signal& stop;
 
-  block_turns hooks() {
+  turn_hooks hooks() {
     return {[](void* state, std::int64_t key_end) noexcept {
               auto& self = *static_cast<waiting_turn*>(state);
               return self.order.wait(self.mine, key_end, self.stop);

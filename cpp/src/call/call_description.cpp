@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -26,6 +26,6 @@ inline double forward_nanoseconds(const attention_problem& p) {
 
 /// Execution of a call that takes one thread this long: on that thread alone if others would cost
 /// more than they save.
-execution worth_sharing(const execution& how, double nanoseconds);
+execution one_thread_if_short(const execution& how, double nanoseconds);
 
 }  // namespace attnscale::detail

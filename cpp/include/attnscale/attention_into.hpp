@@ -32,7 +32,7 @@ class output_array {
  public:
   output_array() = default;  ///< unused
 
-  // NOLINTBEGIN(bugprone-forwarding-reference-overload): an output_array is no container
+  // NOLINTBEGIN(bugprone-forwarding-reference-overload): an output_array is not a container
   /// Results in a temporary container would be lost.
   template <class A>
   requires detail::owns_elements<A> output_array(A&& temporary)

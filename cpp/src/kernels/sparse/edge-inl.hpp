@@ -3,9 +3,9 @@
 // End of the support of an entmax row. A key at the threshold has zero weight, but the threshold
 // has rounding errors. Up to alpha = 2 a weight is at most the distance from the threshold, so
 // rounding does not matter. For larger alpha it is a root of that distance, which may be less than
-// the spacing of thresholds. Then the support follows from its definition (the weight above each of
-// its keys is less than 1), and distances are taken from its least score, whose own distance keeps
-// all its digits.
+// the spacing of thresholds. Then the support follows from its definition: a key is in it if the
+// weights under a threshold at that key add up to less than 1. Distances are taken from the least
+// score of the support, whose own distance keeps all its digits.
 #pragma once
 
 #include <stdint.h>

@@ -294,7 +294,7 @@ TEST_CASE("normalizers refuse what they cannot take") {
         }).starts_with("this normalizer has no such statistic: lse"));
   CHECK(refusal([&] {
           attnscale::entropy_curve(in.query, in.key, {1.0}, sparse);
-        }).starts_with("entropy_curve is of a plain softmax"));
+        }).starts_with("entropy_curve needs a plain softmax"));
 }
 
 TEST_CASE("normalizers and statistics are known by their names") {

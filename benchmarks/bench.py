@@ -22,6 +22,7 @@ Measure this machine's multiply-add peak and read bandwidth, and every speed tha
 promises as a share of them or as a ratio within the same run. A row that misses its target
 is marked; the exit status is 0 all the same. --against compares with an earlier run that
 --keep wrote: the exit status is 1 if a share or a ratio is worse by more than its scatter.
+--history appends the shares and ratios to a file, a line a run.
 """
 
 
@@ -40,6 +41,8 @@ def _parser() -> Parser:
     parser.add_argument("--full", action="store_true", help=slow)
     parser.add_argument("--repeat", type=whole(1), metavar="R", help="rounds (default: 3, or 9 with --full)")
     add_option(parser, "--keep", help="write the shares and ratios to a file, for --against")
+    line = "append the shares and ratios to this file, as a line of JSON"
+    parser.add_argument("--history", type=written, metavar="FILE", help=line)
     pages = "write a table and a figure of other packages' times there"
     parser.add_argument("--report", type=written, metavar="DIR", help=pages)
     worse = "say what is worse than in this file of --keep, whose cases are the default"
@@ -73,6 +76,8 @@ def run(options: argparse.Namespace) -> Answer:
         files = [] if options.report is None else bench.write_peers(report, options.report)
     if options.keep is not None:
         options.keep.write_text(bench.keep(report) + "\n", encoding="utf-8")
+    if options.history is not None:
+        bench.append_history(report, options.history, commit=bench.commit_of())
     parts = [report.to_text(), *([] if before is None else [bench.describe(report, before)])]
     parts += [f"Written: {' '.join(map(str, files))}"] if files else []
     return Answer(

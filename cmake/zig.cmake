@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Cross-compilation with `zig c++`, through the file ATTNSCALE_ZIG_CXX that scripts/zig_targets.py writes: one per
+# Cross-compilation with `zig c++`, through the file ATTNSCALE_ZIG_CXX that packaging/zig_targets.py writes: one per
 # target, because CMake and ccache need a compiler of one word. ATTNSCALE_ZIG_SYSTEM and ATTNSCALE_ZIG_PROCESSOR name
 # the target.
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ATTNSCALE_ZIG_CXX ATTNSCALE_ZIG_SYSTEM ATTNSCALE_ZIG_PROCESSOR)

@@ -16,7 +16,15 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_design", "numpydoc"]
-exclude_patterns = ["_build", "_declared", "_example", "_measured", "_playground", "**.ipynb_checkpoints"]
+exclude_patterns = [
+    "_build",
+    "_declared",
+    "_example",
+    "_ext",
+    "_measured",
+    "_playground",
+    "**.ipynb_checkpoints",
+]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 # MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
@@ -46,7 +54,7 @@ numpydoc_xref_param_type = False
 # Sphinx reads only what lies below docs/: notebooks are copied in, and the pages of the laws and of the C++
 # headers, lists and pictures are written from the package. Nothing of it is kept in git.
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "notebooks")]
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "notebooks")]
 from _cpp_pages import cpp_index, write_cpp_pages  # noqa: E402
 from _declared_tables import declared_texts  # noqa: E402
 from _example_report import example_report  # noqa: E402
@@ -59,6 +67,7 @@ from _notebook_pages import notebook_page  # noqa: E402
 from _pictures import pictures  # noqa: E402
 from _playground_page import playground  # noqa: E402
 from _run_tables import run_texts  # noqa: E402
+from _speed_history import speed_history  # noqa: E402
 from _speed_table import speed_table, variants_table  # noqa: E402
 from _verdict_tables import verdict_texts  # noqa: E402
 
@@ -67,6 +76,7 @@ declared = {**declared_texts(), **verdict_texts(), **run_texts(), **multiples_te
 declared |= {
     "laws.md": law_table(),
     "speed.md": speed_table(),
+    "speed-history.md": speed_history(),
     "variants-cost.md": variants_table(),
     "cpp-headers.md": cpp_index(HERE.parent / "cpp"),
     "playground.html": playground(),

@@ -25,7 +25,7 @@ def page(name: str) -> str:
 def declared() -> dict[str, str]:
     """The lists that pages include, as the build writes them."""
     scope: dict[str, Any] = {}
-    exec((DOCS / "_declared_tables.py").read_text(encoding="utf-8"), scope)
+    exec((DOCS / "_ext" / "_declared_tables.py").read_text(encoding="utf-8"), scope)
     found: dict[str, str] = scope["declared_texts"]()
     return found
 

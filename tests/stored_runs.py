@@ -22,7 +22,7 @@ def run(name, which=None):
 def built():
     """The tables that the build of the site writes from stored runs, by file."""
     scope = {"__name__": "_run_tables"}
-    exec((ROOT / "docs" / "_run_tables.py").read_text(encoding="utf-8"), scope)
+    exec((ROOT / "docs" / "_ext" / "_run_tables.py").read_text(encoding="utf-8"), scope)
     return scope["run_texts"]()
 
 

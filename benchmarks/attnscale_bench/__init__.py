@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ._cases import CASES, Case
 from ._guard import Baseline, Change, compare, describe, keep, read_baseline
+from ._history import append_history, commit_of, read_history
 from ._peer_table import PEER_CASES, draw_peers, found_beside, write_peers
 from ._report import Report
 from ._rows import Row, Target, Unit
@@ -29,6 +30,8 @@ __all__ = [
     "Target",
     "Unit",
     "VariantCost",
+    "append_history",
+    "commit_of",
     "compare",
     "crossover",
     "describe",
@@ -38,6 +41,7 @@ __all__ = [
     "found_beside",
     "keep",
     "read_baseline",
+    "read_history",
     "run",
     "run_variants",
     "slope",

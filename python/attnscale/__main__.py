@@ -8,7 +8,7 @@ import warnings
 def run() -> int:
     """Import and run the command line, so that Ctrl-C is answered during the import, too.
 
-    Warnings are lines as errors are: whoever typed a command has no use for a place in the code.
+    Warnings are printed like errors: on one line, without a place in the code.
     """
     warnings.showwarning = lambda message, *_: print(f"attnscale: warning: {message}", file=sys.stderr)
     try:

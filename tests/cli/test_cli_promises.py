@@ -154,7 +154,7 @@ def test_what_a_command_reads_is_not_replaced(command: Command) -> None:
     ):
         status, _, err = command(*arguments.split())
         assert status == 2
-        assert "the command reads this file, it would be lost" in err
+        assert "the command reads this file, and would overwrite it" in err
     pytest.importorskip("matplotlib")
     assert "must be two files" in command("theory", "--n", "8", "--csv", "x.png", "--plot", "x")[2]
 
@@ -250,7 +250,7 @@ def test_what_is_asked_for_is_written_or_refused(command: Command, flag: str) ->
     pytest.importorskip("matplotlib")
     status, out, err = command("demo", "--export", "out", flag, *([] if flag == "--json" else ["x.png"]))
     assert (status, out) == (2, "")
-    assert err == f"attnscale: error: {flag} must be left out with --export, which has no use for it\n"
+    assert err == f"attnscale: error: {flag} must be left out with --export: it has no effect there\n"
     assert not Path("out").exists()
 
 
@@ -278,7 +278,7 @@ def test_ctrl_c_is_one_line_and_status_130(
         for run in {"run", "run_laws"} & set(vars(module)):
             monkeypatch.setattr(module, run, interrupt)
     keeps = name in ("mc", "sweep", "train")
-    goes_on = f"; a run with a store can go on: attnscale {BEGUN[name]} --store DIR" if keeps else ""
+    goes_on = f"; with a store it can be resumed: attnscale {BEGUN[name]} --store DIR" if keeps else ""
     assert command(*BEGUN[name].split()) == (130, "", f"attnscale: interrupted{goes_on}\n")
 
 

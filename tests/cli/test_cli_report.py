@@ -113,7 +113,7 @@ def test_tokens_of_a_model_are_letters() -> None:
 def test_a_page_that_is_there_is_replaced_as_every_file(heads: str, run: Run) -> None:
     assert run("report", heads, *SMALL).endswith(" kB)\n")
     Path("report.html").write_text("older", encoding="utf-8")
-    assert run("report", heads, *SMALL).endswith(" kB), in the place of the one that was there\n")
+    assert run("report", heads, *SMALL).endswith(" kB), replacing the old one\n")
     assert "<title>" in Path("report.html").read_text(encoding="utf-8")
     assert "A file that exists is replaced" in page_text("docs/reference/command-line.md")
 

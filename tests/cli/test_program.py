@@ -23,12 +23,13 @@ BARE = os.pathsep.join(
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with the Makefile of the repository, whose environment has the program of this one."""
+    """A folder with the makefiles of the repository, whose environment has the program of this one."""
     if not (ROOT / "Makefile").exists():
         pytest.skip("not a source tree")
     folder = tmp_path / "a clone"
     (folder / ".venv/bin").mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)
+    shutil.copytree(ROOT / "mk", folder / "mk")
     (folder / ".venv/bin/attnscale").symlink_to(SCRIPT)
     (folder / ".venv/bin/activate").write_text('PATH="$PWD/.venv/bin:$PATH"\n')
     return folder

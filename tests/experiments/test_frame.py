@@ -252,7 +252,7 @@ def test_a_loss_that_is_not_finite_ends_the_training():
     assert history.diverged
     assert np.isfinite(history.loss[:5]).all()
     assert np.isnan(history.loss[5:]).all()
-    with pytest.raises(ValueError, match="name must be another one for each training of a unit"):
+    with pytest.raises(ValueError, match="name must differ for each training of a unit"):
         training.fit(weight, lambda step: weight.weight.sum(), steps=1)
 
 
@@ -302,7 +302,7 @@ def test_a_file_has_the_study_that_is_asked_for(tmp_path, monkeypatch):
         str(two): r"one class of attnscale.experiments.Study, got 2: One, Other; write .*:CLASS",
         f"{two}:Otherr": "did you mean 'Other'",
         str(none): "with one class of attnscale.experiments.Study, got 0$",
-        str(tmp_path / "absent.py"): "study must be a file, got '.*absent.py', which there is not",
+        str(tmp_path / "absent.py"): "study must be a file, got '.*absent.py', which does not exist",
         "recalls": "did you mean 'recall'",
     }.items():
         with pytest.raises(ValueError, match=said):

@@ -213,7 +213,7 @@ REFUSED = {
     "length_generalization --set step=3": "did you mean 'steps'? --set must be NAME=VALUE with a ",
     "length_generalization --set steps=0": "steps must be at least 1, got 0",
     "recall --set tests=8 --device nowhere": (
-        "--device must be one that PyTorch sees here, got 'nowhere', which is no device of PyTorch"
+        "--device must be one that PyTorch sees here, got 'nowhere', which is not a device of PyTorch"
     ),
     "recall --device cpu --set device=cpu": "--device and --set device=... say the same",
     "layers --dtype bfloat16": "--dtype must be left out: Layers has no field dtype",

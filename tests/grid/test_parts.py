@@ -350,7 +350,7 @@ def test_what_cannot_be_merged(tmp_path: Path, capsys: Any) -> None:
     with np.load(case) as stored:
         digest = json.loads(stored["about"][0])["case"]
     case.write_bytes(to_bytes(fields, digest))
-    with pytest.raises(ValueError, match="must have the same result where they have the same case"):
+    with pytest.raises(ValueError, match="must have the same result for the same case"):
         merge_stores([a, store.directory], c)
 
 

@@ -99,7 +99,7 @@ def test_named_laws_take_the_training_length(run):
     [
         (
             ["--n", "64", "--laws", "ssmax", "log_n(base=64)", "--train-length", "256"],
-            "--train-length 256: each of --laws says its length itself, or has none",
+            "--train-length 256: each of --laws has its own length, or none",
         ),
         (["--train-length", "256"], "--train-length compares laws at some numbers of keys and needs --n N"),
         (["--head-dim", "256"], "--head-dim compares laws at some numbers of keys and needs --n N"),

@@ -90,8 +90,8 @@ def test_the_command_says_it_too(capsys: Any) -> None:
     assert main([*arguments, "--json"]) == 0
     captured = capsys.readouterr()
     assert captured.err == (
-        "attnscale: --target-error 1e-09 was not reached in 2 of 2 rows within 600 samples: "
-        "--max-samples is the most that it draws\n"
+        "attnscale: --target-error 1e-09 was not reached in 2 of 2 rows within 600 samples, "
+        "the limit set by --max-samples\n"
     )
     report = json.loads(captured.out)
     assert report["target_error"] == 1e-9

@@ -17,7 +17,7 @@ if not CPP.exists():
 
 @pytest.fixture
 def pages(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     import _cpp_pages
 
     return _cpp_pages

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "reference" / "cpp.md"
 if not PAGE.exists():
     pytest.skip("not a source tree", allow_module_level=True)
 
-sys.path.append(str(ROOT / "docs"))
+sys.path.append(str(ROOT / "docs" / "_ext"))
 from _cpp_pages import read_header, read_index  # noqa: E402
 
 CPP = ROOT / "cpp"

@@ -22,7 +22,7 @@ import attnscale as at
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
+sys.path.append(str(ROOT / "packaging"))
 
 import zig_targets  # noqa: E402
 
@@ -111,8 +111,8 @@ def test_the_notice_is_what_pybind11_asks_for() -> None:
 
 
 def description_of(markdown: str) -> str:
-    """As scripts/long_description.py makes it out of a README."""
-    path = ROOT / "scripts" / "long_description.py"
+    """As packaging/long_description.py makes it out of a README."""
+    path = ROOT / "packaging" / "long_description.py"
     return str(runpy.run_path(str(path))["without_paths"](markdown))
 
 
@@ -314,13 +314,13 @@ def test_what_is_compiled_for_another_cpu_names_what_this_one_lacks(flag: str, t
         pytest.skip("Linux on x86-64 alone lists what the CPU has")
     main = tmp_path / "main.cpp"
     main.write_text(
-        '#include <cstdio>\n#include <string>\n#include "compiled_for.hpp"\n'
+        '#include <cstdio>\n#include <string>\n#include "machine/compiled_for.hpp"\n'
         "using namespace attnscale::detail;\n"
         'int main() { std::printf("%s", std::string(lacking(compiled_for)).c_str()); }\n'
     )
     compile_ = ["g++", "-std=c++20", f"-I{ROOT / 'cpp/src'}", "-c"]
     subprocess.run([*compile_, flag, main, "-o", tmp_path / "main.o"], check=True)
-    others = [ROOT / "cpp/src" / name for name in ("compiled_for.cpp", "cpu_features.cpp")]
+    others = [ROOT / "cpp/src/machine" / name for name in ("compiled_for.cpp", "cpu_features.cpp")]
     program = tmp_path / "program"
     subprocess.run([*compile_[:-1], tmp_path / "main.o", *others, "-o", program], check=True)
     have = line[1].split()

@@ -18,7 +18,6 @@ from studies import stored
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-AFTER = ("log_n", "annealed")
 STATIC = ROOT / "docs" / "_static"
 
 
@@ -44,14 +43,10 @@ def test_two_scales_for_a_needle_and_a_majority():
     assert "with {:.0f} % and {:.0f} %, they are".format(*plain) in text
     majority = 100 * trained.select("accuracy", n=1024, part="majority")
     cost = (majority[names.index("two: standard")] - majority[names.index("two: log_n")])[:, None]
-    assert f"costs the average {cells(cost, '.1f')[0]} points of the majorities" in text
+    assert f"costs {cells(cost, '.1f')[0]} points of the majorities" in text
+    assert f"both factors are learned {100 * both['shared: learned'].mean():.0f} % are answered" in text
     for name in ("shared: pair", "one: natural_log_n", "two: sharp"):
         assert cells(both[name][:, None], ".3f")[0] in page("docs/claims.md")
-    factor = trained.select("factor", variant="shared: learned").mean(0)
-    answered = f"{both['shared: learned'].mean():.0%}".replace("%", " %")
-    assert f"they end at {factor[0]:.1f} and {factor[1]:.2f} (mean), and {answered}" in text
-    beta = trained.select("beta", variant="two: sharp", n=1024).mean(0)
-    assert f"have a standard deviation of {beta[0]:.1f} and {beta[1]:.2f}" in text
     for variant in trained.axes["variant"][5:]:
         of = {name: trained.select(name, variant=variant) for name in trained.variables if name != "factor"}
         assert (of["weight"] > of["weight_bound"])[..., 0].all()
@@ -74,8 +69,6 @@ def test_what_two_scales_keep_of_what_they_answer():
     ]
     assert "and {} and {} less than the logarithms: undecided".format(*less) in text
     assert f"keeps {100 * (pair - kept['one: standard']).mean():.0f} points more than" in text
-    weight = trained.select("weight", variant="one: log_n", n=384, head="sharper")
-    assert 0.45 < weight.mean() < 0.55  # "with half of the weight on it"
     excess = trained.select("excess", variant="shared: pair", n=384, head="flatter").mean()
     assert rf"($n \sum p^2$ is {excess:.2f})" in text
     short = trained.select("accuracy", n=6, part="both")
@@ -89,7 +82,6 @@ def test_hybrids_on_text():
     contrast = (hybrid - dot) - (efficient - hybrid)
     assert (contrast > 0).all()
     assert f"nearer to the efficient model by {cells(contrast[:, None], '.3f')[0]}" in text
-    assert f"takes back {cells((efficient - hybrid)[:, None], '.3f')[0]}" in text
     whole = run("hybrids")
     assert not np.isfinite(whole.select("nll", variant="4 efficient")).any()
 
@@ -114,10 +106,6 @@ def test_what_one_head_of_dot_products_costs_by_size():
     assert f"could have seen {finding.visible:.2f} above the margin" in text
     texts = kept.select("text_file", variant="4 dot", width=64)[0]
     assert f"{len(texts)} held-out texts of {len(set(texts))} files" in text
-    loss = {v: run("hybrids", "cpu").select("loss", variant=v) for v in ("4 dot", "dot + 3 efficient")}
-    grown = (loss["dot + 3 efficient"] - loss["4 dot"]).mean(0)
-    assert abs(grown[:20]).max() < 0.03
-    assert f"it was {grown[-5:].mean():.2f} after 5000 steps" in text
 
 
 def test_collapse():
@@ -130,7 +118,7 @@ def test_collapse():
         return one - other
 
     cost = floor(0.003)
-    assert f"it costs {cells(cost[:, None], '.2f')[0]} (p = {p_value(cost):.2f}, and " in text
+    assert f"it costs {cells(cost[:, None], '.2f')[0]} (two-sided p = {p_value(cost):.2f}, and " in text
     assert f"{4 * p_value(cost):.2f} after a correction for four rates" in text
     assert f"by {cells(-floor(0.03)[:, None], '.2f')[0]} at 0.03" in text
     by_chance = 100 * stats.t.sf(2, [2, 4])
@@ -163,20 +151,11 @@ def test_layers_of_an_encoder_of_reactions():
 
 def test_contexts_at_many_lengths():
     text, claims = page(EVIDENCE), page("docs/claims.md")
-    shuffled, equal = (
-        {law: of_lengths("one length", law, "by_weights", weights=each)[:, -1].mean() for law in AFTER}
-        for each in ("shuffled", "equal")
-    )
-    assert f"name {shuffled['log_n']:.3f} of the classes at 1024 tokens under log n, and" in text
-    assert f"and {shuffled['annealed']:.3f} under the annealed law" in text
-    assert f"Equal weights would be right in {100 * equal['log_n']:.2f} %" in text
+    shuffled = of_lengths("one length", "log_n", "by_weights", weights="shuffled")[:, -1].mean()
+    assert f"name {shuffled:.3f} of the classes at 1024 tokens under log n." in text
     likelihood = of_lengths("log_n", quantity="nll") - of_lengths("standard", quantity="nll")
-    assert f"log n is {cells(likelihood, '.3f')[-1]} nats worse at 1024, and" in text
+    assert f"log n is {cells(likelihood, '.3f')[-1]} nats worse at 1024." in text
     assert f"{cells(likelihood, '.3f')[-1]} nats" in claims
-    assert [f"{each:.3f}" for each in likelihood.mean(0)[3:]] == ["0.026", "0.028", "0.027"]
-    assert f"better there, by {cells(-likelihood, '.3f')[0]}:" in text
-    lost = of_lengths("standard") - of_lengths("log_n")
-    assert f"At 32 tokens log n loses {cells(100 * lost, '.1f')[0]} points of accuracy" in text
     after = cells(of_lengths("standard") - of_lengths("standard", "log_n"), ".4f")[-1]
     assert all(f"{after}" in each for each in (text, claims))
     short = of_lengths("one length") - of_lengths("one length", "log_n")
@@ -185,10 +164,6 @@ def test_contexts_at_many_lengths():
     assert (np.diff(factor) < 0).all()
     low, high = factor.mean(0)[[-1, 0]]
     assert f"ends at {high:.2f} for 32 tokens and {low:.3f} for 1024" in text
-    gain = of_lengths("ssmax_b") - of_lengths("standard")
-    assert f"at 32 tokens (by {cells(gain, '.3f')[0]})" in text
-    likelier = of_lengths("standard", quantity="nll") - of_lengths("ssmax_b", quantity="nll")
-    assert (likelier.mean(0)[3:] > 2 * likelier.std(0, ddof=1)[3:] / 5**0.5).all()
 
 
 def test_fixed_factors_under_normalised_rows():
@@ -204,7 +179,7 @@ def test_fixed_factors_under_normalised_rows():
 
 
 def test_the_figures_are_of_the_stored_runs():
-    """scripts/draw_training.py draws them all, and each says what it was drawn from."""
+    """tools/evidence/draw_training.py draws them all, and each says what it was drawn from."""
     runs, pictures = ROOT / "notebooks" / "studies" / "runs", sorted(STATIC.glob("training-*.png"))
     named = set(re.findall(r"_static/(training-[a-z-]+\.png)", (ROOT / EVIDENCE).read_text(encoding="utf-8")))
     assert named == {path.name for path in pictures}

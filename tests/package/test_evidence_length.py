@@ -42,9 +42,8 @@ def test_three_large_models_agree_by_chance():
 def test_the_articles_comparison():
     text, full = page(EVIDENCE), compared()
     assert (full[:, 0] < 0).all()
-    assert "below O in 5 of 5 pairs" in text
-    assert f"(p = {p_value(full[:, 2]):.2f} and {p_value(full[:, 3]):.2f} over the 5 pairs)" in text
-    assert f"in 5 of 5 pairs (p = {p_value(full[:, 0]):.2f})" in text
+    assert all(p_value(full[:, i]) > 0.1 for i in (2, 3))
+    assert "The exploratory runs do not show a gain of E" in text
     short = cells(full, "+.2f")
     for name in (*(f"docs/articles/{each}.md" for each in ("004", "zh/004")), "docs/claims.md"):
         assert all(short[i] in page(name) for i in (2, 3)), name
@@ -65,15 +64,14 @@ def test_the_one_contrast_of_the_registered_pairs():
     }
     right = (f"{name} {models[name][:, 1].mean():.1f}" for name in ("O", "E", "put in"))
     assert "at 256 tokens, in per cent: {}; {}; {}.".format(*right) in text
-    gain, level = models["E"] - models["O"], models["E"] - models["put in"]
+    gain = models["E"] - models["O"]
     first, equal, _ = (
         f"{100 * each.value:+.2f} ± {100 * each.error:.2f}"
         for claim in run("length_generalization", "primary").verdict().claims
         for each in claim.findings
     )
     assert f"E less O is {first} points, above 0 in {(gain[:, 1] > 0).sum()} of 40 pairs" in text
-    assert f"E less the law put in {equal}, above 0 in {(level[:, 1] > 0).sum()} of 40" in text
-    assert f"E and O differ by {cells(gain, '+.2f')[0]} points" in text
+    assert f"{equal} more than log n put in" in page("docs/claims.md")
     for name in (
         "docs/claims.md",
         "docs/articles/004.md",
@@ -161,17 +159,12 @@ def _prose_by_book(text, kept, files, seeds):
     by_book = {book: gain[:, books == book].mean() for book in np.unique(books)}
     assert len(by_book) == 6
     assert min(by_book.values()) > 0
-    essays = by_book.pop("anarchism")
-    low, high = min(by_book.values()), max(by_book.values())
-    assert f"the one for essays {essays:.3f}, the others, of manuals, {low:.3f} to {high:.3f}" in text
     _, place, texts = np.unique(books, return_inverse=True, return_counts=True)
     error, of_seeds = crossed_error(gain, place), gain.mean(1).var(ddof=1) / seeds
     of_books = error**2 - of_seeds
     many = texts.sum() ** 2 / (texts**2).sum()
     freedom = error**4 / (of_seeds**2 / (seeds - 1) + of_books**2 / (many - 1))
-    ends = gain.mean() + stats.t.ppf([0.025, 0.975], freedom) * error
     assert f"the gain is {pair(gain.mean(), error, '.3f')} with {freedom:.1f} degrees of freedom" in text
-    assert f"95 % are {ends[0]:.3f} to {ends[1]:.3f}" in text
     assert stats.t.ppf(1 - 0.05 / 40, freedom) * error > gain.mean()
 
 
@@ -194,13 +187,6 @@ def test_prose_with_whole_packages_held_out():
     assert f"a constant 1.3, which gains {constant:.3f} itself" in text
     assert 0.7 < constant / (plain - late("log_n")) < 0.8
     assert f"gains {plain - late('as trained', 'root_log'):.3f} trained" in text
-    one, other = (
-        kept.select("late_by_text", reading=each, positions="none", trained="standard").mean(0)
-        for each in ("as trained", "windows")
-    )
-    risen = (one - other).reshape(7, 5).mean(1)
-    assert ((risen > 0).sum(), (risen < 0).sum()) == (4, 3)
-    assert "in four packages it rises, in three it falls" in text
 
 
 def test_how_many_models_pass():
@@ -278,8 +264,6 @@ def test_the_shape_of_the_law():
         )
         return cells((one - two)[:, None], ".1f")[0]
 
-    more = (points(1.0), points("sqrt(1 + ln n)"))
-    assert f"{more[0]} points of accuracy more than the trained scale, {more[1]} more than" in text
-    assert f"and {points(1.6)} more than the constant" in text
+    assert f"with {points('sqrt(1 + ln n)')} points more than $\\sqrt{{1 + \\ln n}}$" in text
     pilot = best_multiples(run("text_multiples", "pilot"), reading="clipped")
-    assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
+    assert f"(one seed) has p = {pilot.exponent.value:.2f}" in text

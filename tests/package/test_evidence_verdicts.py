@@ -125,7 +125,7 @@ def test_registered_runs_have_their_registration_beside_them():
 
 def test_verdicts_are_evaluated_and_not_typed():
     scope = {}
-    exec((ROOT / "docs" / "_verdict_tables.py").read_text(encoding="utf-8"), scope)
+    exec((ROOT / "docs" / "_ext" / "_verdict_tables.py").read_text(encoding="utf-8"), scope)
     written, text = scope["verdict_texts"](), page(EVIDENCE)
     for (name, which), outcomes in OUTCOMES.items():
         verdict = run(name, which).verdict()

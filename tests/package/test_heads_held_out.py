@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pages say of trained heads is what scripts/measure_heads.py stored, and how it chooses and cuts."""
+"""Pages say of trained heads what tools/evidence/measure_heads.py stored, and how it chooses and cuts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MEASURED = ROOT / "docs" / "_measured"
 @pytest.fixture(scope="module")
 def scripts() -> tuple[ModuleType, ModuleType]:
     """The program, and the module of its predictions and tables."""
-    sys.path.insert(0, str(ROOT / "scripts"))
+    sys.path.insert(0, str(ROOT / "tools" / "evidence"))
     import heads_held_out
     import measure_heads
 
-    sys.path.remove(str(ROOT / "scripts"))
+    sys.path.remove(str(ROOT / "tools" / "evidence"))
     return measure_heads, heads_held_out
 
 

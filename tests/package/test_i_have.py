@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/i-have.md, docs/how-to/long-context.md: every call and command runs, and prints what the page says."""
+"""docs/i-have.md and how-to pages: every call and command runs, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def commands(text: str) -> dict[str, str]:
 
 COMMANDS = commands(TEXT)
 COMMANDS_OF_LONG = commands(LONG.read_text(encoding="utf-8"))
-SHOWN = COMMANDS | COMMANDS_OF_LONG
+#: Other how-to pages whose commands need no file but those of the fixture.
+OTHERS = [LONG.with_name(f"{name}.md") for name in ("measure-a-model", "report", "run-an-experiment")]
+COMMANDS_OF_OTHERS = commands("".join(page.read_text(encoding="utf-8") for page in OTHERS))
+SHOWN = COMMANDS | COMMANDS_OF_LONG | COMMANDS_OF_OTHERS
 
 
 def run_calls(sections: list[str]) -> int:
@@ -112,6 +115,10 @@ def test_calls_of_the_page_on_long_texts_print_what_it_says(
 def test_the_page_on_long_texts_is_short_and_goes_through_the_steps() -> None:
     assert [each.split()[0] for each in COMMANDS_OF_LONG] == ["audit", "diagnose", "report", "calibrate"]
     assert len(LONG.read_text(encoding="utf-8").split()) <= 1000
+
+
+def test_other_pages_show_a_command_each() -> None:
+    assert [each.split()[0] for each in COMMANDS_OF_OTHERS] == ["diagnose", "report", "mc"]
 
 
 def test_the_page_has_commands() -> None:

@@ -249,7 +249,7 @@ def test_a_palette_does_not_change_a_stored_figure(colours, monkeypatch):
 def test_pages_fold_what_is_asserted(path):
     """A page has the statements of the notebook, and those that only assert in cells that are folded."""
     scope = {}
-    exec((NOTEBOOKS.parent / "docs" / "_notebook_pages.py").read_text(encoding="utf-8"), scope)
+    exec((NOTEBOOKS.parent / "docs" / "_ext" / "_notebook_pages.py").read_text(encoding="utf-8"), scope)
     stored = path.read_text(encoding="utf-8")
     cells = [json.loads(text)["cells"] for text in (stored, scope["notebook_page"](stored))]
     code = [[each for each in some if each["cell_type"] == "code"] for some in cells]

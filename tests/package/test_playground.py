@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from browser import chromium, opened
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs" / "_ext"))
 
 import _playground_page
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "extract_minilm.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "evidence" / "extract_minilm.py"
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ SAID: dict[str, tuple[Callable[[], Any], str]] = {
     "axes": (lambda: at.plot.attention_map(np.eye(3), ax=3), "ax must be Axes of matplotlib or None, got 3"),
     "no model type": (
         lambda: at.audit.resolve({}),
-        "num_hidden_layers is missing, and there is no model_type that has a default",
+        "num_hidden_layers is missing, and there is no model_type with a default",
     ),
 }
 

@@ -237,5 +237,5 @@ def test_ctrl_c_prints_what_is_there_and_leaves_with_130(folder: Path) -> None:
     assert process.returncode == 130
     assert output.splitlines()[1].split() == ["0", "0"]
     assert errors.startswith("attnscale: interrupted: ")
-    assert "of 100 cases are finished; 'kept' keeps them; this goes on: attnscale " in errors
+    assert "of 100 cases are finished; 'kept' keeps them; to resume: attnscale " in errors
     assert errors.count("\n") == 1

@@ -96,8 +96,8 @@ def test_a_default_device_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nowhere", "got 'nowhere', which is no device of PyTorch"),
-        (3.5, "got 3.5, which is no device of PyTorch"),
+        ("nowhere", "got 'nowhere', which is not a device of PyTorch"),
+        (3.5, "got 3.5, which is not a device of PyTorch"),
         ("meta", "got 'meta', whose tensors have no numbers"),
         ("cuda:99", r"got 'cuda:99' \("),
     ],

@@ -171,7 +171,7 @@ def test_counts_of_traced_options(name: str) -> None:
 def test_a_second_derivative() -> None:
     loss = lambda q: at.jax.attention(q, Q, Q).sum()  # noqa: E731
     with pytest.raises(
-        RuntimeError, match=r"^attention of attnscale has first derivatives only, and was to be"
+        RuntimeError, match=r"^attention of attnscale has first derivatives only, and cannot be"
     ):
         jax.grad(lambda q: jax.grad(loss)(q).sum())(Q)
 
@@ -179,8 +179,8 @@ def test_a_second_derivative() -> None:
 @pytest.mark.parametrize(
     ("statistic", "normalizer", "message"),
     [
-        ("sink_weight", "softmax_n", "sink_weight has no gradient, and one was asked for"),
-        ("min_score", "softmax", "min_score has no gradient, and one was asked for"),
+        ("sink_weight", "softmax_n", "sink_weight has no gradient, but one was requested"),
+        ("min_score", "softmax", "min_score has no gradient, but one was requested"),
         (
             "max_score",
             "relu",
@@ -203,7 +203,7 @@ def test_statistics_without_a_gradient(statistic: str, normalizer: str, message:
 def test_a_program_for_another_platform() -> None:
     traced = jax.jit(lambda q: at.jax.attention(q, Q, Q)).trace(Q)
     message = (
-        "^attnscale.jax runs on the CPU, and was to be compiled for cuda; jax.jit under jax.default_device"
+        "^attnscale.jax runs on the CPU and cannot be compiled for cuda; jax.jit under jax.default_device"
     )
     with pytest.raises(ValueError, match=message):
         traced.lower(lowering_platforms=("cuda",))

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.torch._models.by_name import layer_numbers, towers_of  # noqa: E402
-from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
 from attnscale.torch._models.readings import Product, of_scores  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -21,7 +21,7 @@ ENCODER, DECODER = "model.encoder.layers.{}.self_attn", "model.decoder.layers.{}
 CROSS = "model.decoder.layers.{}.encoder_attn"
 
 
-def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> Call:
+def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> SeenCall:
     """A call of two texts with queries and keys of its own."""
     place, _, number = name.partition("#")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
@@ -30,7 +30,9 @@ def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more:
     kind = "cross" if "encoder_attn" in name else "self"
     product = Product(query, key, {"scale": 0.5})
     given = {"way": "scaled_dot_product_attention", "measured": product, "product": product}
-    return Call(Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more})
+    return SeenCall(
+        Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more}
+    )
 
 
 def written_out(scores: Any) -> dict[str, Any]:
@@ -38,18 +40,18 @@ def written_out(scores: Any) -> dict[str, Any]:
     return {"way": "softmax", "measured": of_scores(scores, None), "product": None}
 
 
-def weights_of(each: Call) -> np.ndarray:
+def weights_of(each: SeenCall) -> np.ndarray:
     found: np.ndarray = (0.5 * each.measured.query @ each.measured.key.mT).double().softmax(-1).numpy()
     return found
 
 
-def entropy_of(each: Call) -> np.ndarray:
+def entropy_of(each: SeenCall) -> np.ndarray:
     p = weights_of(each)
     found: np.ndarray = -(p * np.log(p)).sum(-1)
     return found
 
 
-def encoder_decoder(**more: Any) -> list[Call]:
+def encoder_decoder(**more: Any) -> list[SeenCall]:
     """Calls of two layers each: 7 rows of the encoder, 5 of the decoder."""
     found = [call(ENCODER.format(layer), 7, 7, **more) for layer in range(2)]
     for layer in range(2):
@@ -57,7 +59,7 @@ def encoder_decoder(**more: Any) -> list[Call]:
     return found
 
 
-def log_of(*passes: list[Call], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
+def log_of(*passes: list[SeenCall], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
     log = at.torch.AttentionLog(statistics, {law: at.laws.get(law) for law in laws})
     for calls in passes:
         log.begin_pass()

@@ -390,7 +390,9 @@ def test_the_log_shows_itself() -> None:
     for layer in range(2):
         place = calls.Place(f"layers.{layer}", 0)
         real = torch.tensor([[True, True, layer == 0]])
-        log.add(calls.Call(place, "scaled_dot_product_attention", "self", (0, 1), zeros, zeros, real=real))
+        log.add(
+            calls.SeenCall(place, "scaled_dot_product_attention", "self", (0, 1), zeros, zeros, real=real)
+        )
     assert repr(log).splitlines() == [
         "AttentionLog: 1 pass; means over the last one",
         "  module    batch x heads x queries  entropy (nats)  max_score",

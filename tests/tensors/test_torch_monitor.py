@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.calls import Call, Place  # noqa: E402
+from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
 from attnscale.torch._models.readings import Product  # noqa: E402
 from attnscale.torch._models.tally import Limits  # noqa: E402
 
@@ -503,7 +503,7 @@ def test_a_softmax_that_is_not_used_is_named_as_one() -> None:
 def test_the_error_of_a_step_that_ran_in_another_thread_says_so() -> None:
     model = products.Matmul()
     monitor = at.torch.Monitor(model, every=1)
-    message = "in step 0: the model ran in another thread than the one that records, which sees no other"
+    message = "in step 0: the model ran in another thread than the one that records"
     thread = threading.Thread(target=model, args=(torch.randn(2, 5, WIDTH),))
     step = monitor.step()
     step.__enter__()
@@ -522,7 +522,7 @@ def test_the_error_of_a_step_of_validations_says_so() -> None:
     monitor.begin(trained=True)
     with torch.no_grad():
         model(torch.randn(2, 5, WIDTH))
-    with pytest.raises(ValueError, match="in step 3: all passes were without a gradient"):
+    with pytest.raises(ValueError, match="in step 3: no pass had a gradient"):
         monitor.end(3)
 
 
@@ -535,12 +535,12 @@ def test_the_error_of_a_step_of_padding_says_so() -> None:
 
 def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
     product = Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
-    call = Call(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
+    call = SeenCall(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
     monitor = at.torch.Monitor(Parts(plain=products.Matmul()), every=1)
     with monitor.step():
         monitor._model(torch.randn(2, 5, WIDTH))
         monitor._see(call)
     assert monitor.modules == ["plain"]
     assert monitor.unmeasured == {
-        "mixed": "texts and heads cannot be told apart, so that no row is of a head"
+        "mixed": "texts and heads cannot be told apart, so no row belongs to a head"
     }

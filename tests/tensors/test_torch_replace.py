@@ -137,7 +137,7 @@ def test_refused() -> None:
     for given, options, error, message in (
         (None, {}, TypeError, "model must be a torch.nn.Module, got None"),
         (torch.nn.Linear(2, 2), {}, ValueError, "must have a torch.nn.MultiheadAttention, got Linear"),
-        (model, {}, TypeError, r"no class derived from it, got .*Derived at 1"),
+        (model, {}, TypeError, r"not a class derived from it, got .*Derived at 1"),
         (encoder(), {"law": "lag_n"}, ValueError, "lag_n"),
         (encoder(), {"dropout": 0.1}, TypeError, "dropout"),
         (encoder(), {"backend": "flash"}, ValueError, "backend must be one of 'auto', 'core', 'torch', got"),

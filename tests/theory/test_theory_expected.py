@@ -315,7 +315,7 @@ def test_infeasible_targets():
         ({"model": lambda s: -np.ones_like(s)}, ValueError, "one density >= 0 for each score"),
         ({"model": lambda s: 1.0}, ValueError, "one density >= 0 for each score"),
         ({"model": lambda s: np.zeros_like(s)}, ValueError, "got 0 everywhere"),
-        ({"support": (0, 1)}, TypeError, "support goes with a model that is a function"),
+        ({"support": (0, 1)}, TypeError, "support needs a model that is a function"),
         ({"model": np.cosh, "support": (1, 0)}, ValueError, "support must be \\(low, high\\)"),
         ({"model": np.cosh, "support": 3}, TypeError, "support must be a pair of numbers"),
     ],

@@ -127,7 +127,7 @@ VALUE_ERRORS: dict[str, Callable[[], Any]] = {
     "projection must be finite, got NaN or infinity": lambda: V.performer_attention(
         *QKV, projection=np.full((4, 8), np.nan)
     ),
-    "rng is of directions that are drawn, got it with a projection": lambda: V.performer_attention(
+    "rng must be left out with a projection, got both": lambda: V.performer_attention(
         *QKV, projection=np.ones((4, 8)), rng=0
     ),
     "features must be the rows of the projection, 4, got 3": lambda: V.performer_attention(

@@ -143,7 +143,7 @@ def _unknown(kind: str) -> Line:
 
 def news() -> tuple[list[str], list[str]]:
     """(types that hold a language model and are new, what else the installed version changes, in words)."""
-    collect = runpy.run_path(str(ROOT / "scripts" / "extract_config_defaults.py"))["collect"]
+    collect = runpy.run_path(str(ROOT / "tools" / "evidence" / "extract_config_defaults.py"))["collect"]
     here, there = _defaults(), json.loads(json.dumps(collect()))
     said = []
     for title in ("inside", "parts", "models"):

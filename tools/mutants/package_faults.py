@@ -213,7 +213,7 @@ _PAGES = (
     ),
     Fault(
         "the formula of a law is no longer the one that is typeset",
-        "docs/_law_formulas.py",
+        "docs/_ext/_law_formulas.py",
         '"kappa * ln(n) / head_dim"',
         '"kappa * ln(n) / sqrt(head_dim)"',
         pytest("tests/package/test_docs.py", k="every_law_has_its_place"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _Error = TypeVar("_Error", bound=Exception)
 
-#: Kinds of memory in DLPack that the CPU reads: its own, and that which it shares with CUDA and ROCm.
+#: Kinds of memory in DLPack that the CPU reads: its own, and memory shared with CUDA or ROCm.
 _OF_THE_CPU = (1, 3, 11, 13)
 _LONGEST = 80  # characters of a repr in a message
 _MOST_THREADS = 2**31 - 1
@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 
 
 class InputError(ValueError):
-    """Input that the caller can mend; its text is one line that says what was seen."""
+    """Input that the caller can correct; the message is one line."""
 
 
 class Refusal(NamedTuple):
@@ -47,12 +47,12 @@ class Refusal(NamedTuple):
     rule: str
 
     def text(self, name_of: Callable[[str], str] = str) -> str:
-        """The message, with other names of the arguments for a caller who gave them by others."""
+        """The message, with the caller's own names of the arguments."""
         return f"{self.before}{' and '.join(map(name_of, self.arguments))} {self.rule}"
 
 
 def refusal(kind: type[_Error], arguments: str | tuple[str, ...], rule: str, *, before: str = "") -> _Error:
-    """An error that says which rule an argument, or several, must keep; what is `before` comes first."""
+    """An error about the rule that one or several arguments must keep; `before` comes first in its text."""
     parts = Refusal(before, (arguments,) if isinstance(arguments, str) else arguments, rule)
     error = kind(parts.text())
     error.refusal = parts  # type: ignore[attr-defined]
@@ -61,7 +61,7 @@ def refusal(kind: type[_Error], arguments: str | tuple[str, ...], rule: str, *, 
 
 @contextmanager
 def errors_of(arguments: str) -> Iterator[None]:
-    """Errors of a call of another function say of which arguments of this one they speak."""
+    """Put the names of this function's arguments before errors of a nested call."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -69,10 +69,7 @@ def errors_of(arguments: str) -> Iterator[None]:
 
 
 def choose(name: str, value: object, choices: Sequence[str], also: Iterable[str] = ()) -> str:
-    """`value`, if it is one of `choices`, which an error lists, or `also` of other spellings.
-
-    The list may be long: the name that may have been meant comes before it.
-    """
+    """`value` if it is in `choices` or `also`; the error suggests a near name and lists `choices`."""
     known = [*choices, *also]
     if isinstance(value, str) and value in known:
         return value
@@ -82,7 +79,7 @@ def choose(name: str, value: object, choices: Sequence[str], also: Iterable[str]
 
 
 def meant(value: object, known: Sequence[str]) -> str:
-    """The beginning of a message, "did you mean 'entropy'? ", where a name of `known` is near; else empty."""
+    """The beginning of a message, "did you mean 'entropy'? ", where a known name is near; else empty."""
     from difflib import get_close_matches
 
     near = get_close_matches(value.lower().replace("-", "_"), known, 1) if isinstance(value, str) else []
@@ -116,7 +113,7 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def thread_count(name: str, value: Any) -> int:
-    """`value` as a number of threads, which the core keeps in an int."""
+    """`value` as a number of threads that fits the core's int."""
     converted = positive_int(name, value)
     if converted > _MOST_THREADS:
         raise refusal(ValueError, name, f"must be at most {_MOST_THREADS}, got {shown(converted)}")
@@ -124,7 +121,7 @@ def thread_count(name: str, value: Any) -> int:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """`value`, True or False."""
+    """`value`, which must be True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise refusal(TypeError, name, f"must be True or False, got {shown(value)}")
@@ -177,14 +174,14 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def is_on_device(value: Any) -> bool:
-    """Whether an array says of itself, or by DLPack, that the CPU cannot read its memory."""
+    """Whether an array, by its own word or DLPack's, is in memory that the CPU cannot read."""
     if isinstance(value, np.ndarray):
         return False
     if isinstance(on_cpu := getattr(value, "is_cpu", None), bool):  # a tensor of PyTorch
         return not on_cpu
     try:
         kind = value.__dlpack_device__()[0]
-    except Exception:  # no array, or one that no other library can read
+    except Exception:  # not an array, or one that no other library can read
         return False
     return int(kind) not in _OF_THE_CPU
 
@@ -195,12 +192,12 @@ def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
         import ml_dtypes
     except ImportError:
         raise TypeError(
-            f"{name} is a tensor of bfloat16, which NumPy has not: it needs the package ml_dtypes "
+            f"{name} is a tensor of bfloat16, which NumPy lacks: it needs the package ml_dtypes "
             f"(pip install ml_dtypes), or {name}.float()"
         ) from None
     import torch
 
-    if tensor.requires_grad:  # the view below would drop the gradient in silence
+    if tensor.requires_grad:  # the view below would drop the gradient silently
         raise gradient_lost(name)
     try:
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
@@ -210,7 +207,7 @@ def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
 
 
 def gradient_lost(name: str, function: str | None = None) -> TypeError:
-    """The error about a tensor whose gradient a function of arrays would drop, by default the one called."""
+    """The error about a tensor whose gradient an array function, by default the called one, would drop."""
     kept = _twin("torch", function or _called())
     use = f"use {name}.detach()"
     if kept:
@@ -219,7 +216,7 @@ def gradient_lost(name: str, function: str | None = None) -> TypeError:
 
 
 def _called() -> str:
-    """The name of the function of this package that the caller's own code called; slow, so for errors."""
+    """Name of the function of this package that the user's code called; slow, so for errors only."""
     frame = outermost = sys._getframe(1)
     while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(_PACKAGE):
         frame = outermost = frame.f_back
@@ -228,20 +225,20 @@ def _called() -> str:
 
 
 def _twin(library: str, function: str) -> str | None:
-    """The differentiable function of this name on the arrays of another library, if there is one."""
+    """Name of the function's differentiable twin for arrays of another library, if there is one."""
     from importlib import import_module
 
     try:
         known = import_module(f"attnscale.{library}").__all__
     except ImportError:
         return None
-    # identify_lse says which convention holds, in words, on tensors as on arrays.
+    # identify_lse answers in words, so it has no gradient to keep.
     is_there = function in known and function != "identify_lse"
     return f"attnscale.{library}.{function}" if is_there else None
 
 
 def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:
-    """`array` less leading axes of extent 1, if it then broadcasts to `shape`, which `axes` describes."""
+    """`array` without leading axes of extent 1, if it broadcasts to `shape`, whose axes are `axes`."""
     original = array.shape
     while array.ndim > len(shape) and array.shape[0] == 1:
         array = array[0]
@@ -254,19 +251,19 @@ def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) ->
 
 
 def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The sum over the axes along which an array of `shape` was repeated: the way back from a broadcast."""
+    """Sum over the axes along which an array of `shape` was repeated: the adjoint of a broadcast."""
     lead = values.ndim - len(shape)
     axes = tuple(lead + at for at, n in enumerate(shape) if n == 1 and values.shape[lead + at] != 1)
     return np.asarray(values.sum((*range(lead), *axes)).reshape(shape))
 
 
 def read_on_infeasible(on_infeasible: Any) -> str:
-    """The checked choice of what to do where no answer exists: "warn", "nan" or "raise"."""
+    """`on_infeasible`, checked: "warn", "nan" or "raise" where no answer exists."""
     return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
 
 
 def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result") -> None:
-    """Warn or raise, as was asked, because some targets are out of reach; what is `lost` there is NaN."""
+    """Warn or raise because some targets are out of reach; `lost` is NaN there."""
     if on_infeasible == "raise":
         raise ValueError(message)
     if on_infeasible == "warn":
@@ -274,7 +271,7 @@ def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result"
 
 
 def warn(message: str) -> None:
-    """Issue a UserWarning at the line of the caller's own code that called this package."""
+    """Issue a UserWarning at the line of the user's code that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

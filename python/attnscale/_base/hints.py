@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keyword options that a function does not have: an error that names the one which may have been meant."""
+"""Unknown keyword options: an error that suggests the option that may have been meant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-#: What other functions, and other packages, call the same thing.
+#: Names of other functions and packages for the same option.
 _SAID_AS = {
     "scale": ("law", "laws", "scales", "beta"),
     "scales": ("scale", "laws", "law"),
@@ -42,17 +42,7 @@ _SAID_AS = {
 def check_options(
     function: str, given: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
 ) -> None:
-    """Refuse keyword options that are not known, as Python does, and say what may have been meant.
-
-    Parameters
-    ----------
-    function : str
-        What was called.
-    given, known : iterable of str
-        Names of options.
-    also : iterable of str
-        Other parameters of the function, which may have been meant.
-    """
+    """Refuse unknown keyword options, as Python does, and suggest one of `known` or `also`."""
     names = tuple(known)
     for unknown in given:
         if unknown not in names:
@@ -71,13 +61,13 @@ def _message(function: str, unknown: str, known: list[str]) -> str:
 def refuse_unknown(
     function: str, options: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
 ) -> None:
-    """Refuse options that are none of a function's parameters; a call without such takes no time here."""
+    """Refuse options that are not parameters of the function; a valid call costs no time here."""
     if not options.keys() <= parameters.keys():
         check_options(function, options, parameters)
 
 
 def hinted(function: _Function) -> _Function:
-    """The function, whose error about an unknown keyword says which one may have been meant."""
+    """The function, with a suggestion in its error about an unknown keyword."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the notebooks share: asserts that a reader can switch off."""
+"""Asserts of the notebooks, which a reader can switch off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _WhereChecked(ast.NodeTransformer):
         self._names = names
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """One statement of a cell; with ``CHECK = True`` each stays as it is."""
+        """One statement of a cell; unchanged while ``CHECK`` is true."""
         return node if self._names.get("CHECK", True) else super().visit(node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -28,10 +28,10 @@ class _WhereChecked(ast.NodeTransformer):
 
 
 def skip_asserts() -> None:
-    """Run the cells that follow without their asserts, until ``CHECK`` is true again.
+    """Skip the asserts of the cells that follow until ``CHECK`` is true again.
 
-    A parameter that a reader changes gives other numbers than those that a notebook asserts. Without the
-    asserts all cells run to their ends, and define what later cells need.
+    A changed parameter gives numbers other than those that a notebook asserts; without the asserts all
+    cells still run.
     """
     from IPython import get_ipython
 

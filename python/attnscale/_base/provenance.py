@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The record of where a random result came from, by which the result can be made again."""
+"""The record of how a random result was made, from which it can be made again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Provenance:
     num_threads : int
         Default number of threads, on which results do not depend either.
     seed : int, tuple of int or None
-        What ``rng=`` was, or what NumPy drew in its place (the ``entropy`` of the
-        :class:`numpy.random.SeedSequence`); None if nothing was random.
+        The ``rng=`` argument, or NumPy's fresh ``entropy`` (see :class:`numpy.random.SeedSequence`); None
+        if nothing was random.
     spawn_key : tuple of int
         The seed's ``spawn_key``: ``SeedSequence(seed, spawn_key=spawn_key)`` makes the seed again.
     created : str
@@ -44,8 +44,8 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """The fields as flat strings and integers, for JSON and for attributes of a Dataset.
 
-        The seed has up to 128 bits, which neither holds as a number: it is written in decimal
-        digits, words of a sequence separated by blanks.
+        The seed has up to 128 bits, too many for a number of either: it is written in decimal digits, the
+        integers of a sequence separated by blanks.
 
         Examples
         --------
@@ -65,16 +65,7 @@ class Provenance:
 
 
 def provenance(seed: np.random.SeedSequence | None = None) -> Provenance:
-    """Provenance of what is computed now from this seed.
-
-    Parameters
-    ----------
-    seed : SeedSequence, optional
-        None if nothing is random.
-
-    Returns
-    -------
-    Provenance
+    """Provenance of a result computed now from this seed; None if nothing is random.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The SIMD level, the threads and the versions underneath all calls."""
+"""The SIMD level, the threads and the versions behind all calls."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Config(dict[str, Any]):
 def simd_level() -> str:
     """Name of the instruction set in use: "baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16" or "neon".
 
-    It is chosen once, at the first call that needs it: the best that this CPU has, or the one that the
-    environment variable ``ATTNSCALE_SIMD`` names.
+    Chosen once, at the first call that needs it: the best of this CPU, or the one that the environment
+    variable ``ATTNSCALE_SIMD`` names.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def simd_level() -> str:
 
 
 def get_num_threads() -> int:
-    """Threads that a call without ``num_threads=`` uses at most.
+    """Largest number of threads of a call without ``num_threads=``.
 
     Until `set_num_threads` is called: the environment variable ``ATTNSCALE_NUM_THREADS``, else the CPUs
     that this process may use (its affinity, cut by the CPU quota of its cgroup).
@@ -88,8 +88,7 @@ def set_num_threads(n: int) -> None:
 
     Parameters
     ----------
-    n : int
-        At least 1. A call takes at most 256 of them, or as many as there are CPUs for this process if these
+    At least 1. A call takes at most 256, or the number of CPUs of this process if that is larger.
         are more.
 
     Examples
@@ -116,7 +115,7 @@ def threads_within(n: int) -> Iterator[None]:
 
 
 def show_config() -> Config:
-    """What this installation is and uses: versions, SIMD level, threads, compiler.
+    """Versions, SIMD level, threads and compiler of this installation.
 
     Returns
     -------
@@ -161,11 +160,11 @@ def _register_with(threadpoolctl: Any) -> None:
 
 
 class _RegisterOnImport:
-    """A finder that registers the pool when `threadpoolctl` is imported: to import it here takes 4 ms."""
+    """A finder that registers the pool when `threadpoolctl` is imported: the import takes 4 ms."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The usual spec of threadpoolctl, whose module registers the pool at its end."""
+        """The usual spec of threadpoolctl, whose module then registers the pool."""
         if name != "threadpoolctl":
             return None
         spec = PathFinder.find_spec(name, path)

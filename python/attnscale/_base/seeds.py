@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The way from `rng=` to the 64-bit keys of the generator."""
+"""64-bit keys of the random generator from an `rng=` argument."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RNG: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.BitGe
 
 
 def seed_sequence(rng: Any) -> np.random.SeedSequence:
-    """The seed that `rng` stands for (Scientific Python SPEC 7).
+    """The SeedSequence of an `rng=` argument (Scientific Python SPEC 7).
 
-    None is fresh entropy, an integer or a sequence of integers the same seed every time. A
-    Generator or BitGenerator gives 128 bits, so that the next call with it gets other numbers.
+    None is fresh entropy; an integer or a sequence of integers gives the same seed every time. A Generator
+    or BitGenerator gives 128 bits, so the next call with it gets other numbers.
 
     Raises
     ------
     TypeError, ValueError
-        For anything else, and for negative integers.
+        If it is anything else, or a negative integer.
 
     Examples
     --------
@@ -54,22 +54,22 @@ def philox_key(seed: np.random.SeedSequence) -> int:
 
 
 def case_key(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> int:
-    """Key of the case with these numbers, such as its n and head_dim.
+    """The key of the case with these numbers, such as its n and head_dim.
 
-    It depends on the case alone, not on the grid around it: n = 512 gets the same numbers beside
-    n = 4096 as without it, and the two are independent.
+    It depends on the case alone: n = 512 has the same numbers with or without n = 4096 beside it, and the
+    two are independent.
     """
     return philox_key(child_seed(seed, identity))
 
 
 def child_seed(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> np.random.SeedSequence:
-    """The child of a seed for these numbers, whatever other children there are."""
+    """The child of a seed for these numbers, independent of other children."""
     spawn_key = (*seed.spawn_key, *identity)
     return np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size)
 
 
 def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:
-    """The numbers from which :func:`seed_from_json` makes the same seed again."""
+    """Numbers from which :func:`seed_from_json` makes the same seed."""
     entropy = np.asarray(seed.entropy, object)
     return {
         "entropy": [int(word) for word in entropy.ravel()] if entropy.ndim else int(entropy.item()),

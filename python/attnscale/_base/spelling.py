@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws and normalizers written as text: NAME or NAME(parameter=value)."""
+"""Laws and normalizers as text: NAME or NAME(parameter=value)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _S = TypeVar("_S", bound="Spelled")
 
 
 class Spelled:
-    """Base of frozen dataclasses with a spelling, which is made with the object from its checked fields.
+    """Base of frozen dataclasses with a spelling, made with the object from its checked fields.
 
-    A function that PyTorch compiles for any numbers (``dynamic=True``) could not write them as text: it reads
-    the text that is there.
+    PyTorch code compiled for any numbers (``dynamic=True``) cannot write them as text, so it reads the text
+    made before.
     """
 
     _spelled: str | None = None
@@ -26,7 +26,7 @@ class Spelled:
         object.__setattr__(self, "_spelled", self._spell())
 
     def _check(self) -> None:
-        """Refuse fields that are out of range, and put others into their usual form."""
+        """Refuse fields that are out of range, and normalize others."""
 
     def _spell(self) -> str:
         """The text that stands for this object."""
@@ -34,10 +34,7 @@ class Spelled:
 
     @classmethod
     def _of_one_call(cls: type[_S], **fields: Any) -> _S:
-        """A checked object of these fields, all of them, whose text is made when somebody asks for it.
-
-        The text of a number for each row would take longer than the call.
-        """
+        """A checked object of all these fields; its text, slow for arrays of numbers, is made on demand."""
         found = cls.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(found, name, value)
@@ -45,12 +42,12 @@ class Spelled:
         return found
 
 
-def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
+def parse_spelling(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """Name and parameters of a spelling; the parameters are Python literals. `what`: "a law".
 
     Examples
     --------
-    >>> read_call("sink(logits=[0, -1.5])", "a normalizer")
+    >>> parse_spelling("sink(logits=[0, -1.5])", "a normalizer")
     ('sink', {'logits': [0, -1.5]})
     """
     import ast
@@ -89,7 +86,7 @@ def _keyword_name(keyword: Any) -> str:
 def check_parameters(
     what: str, how: str, given: Iterable[str], known: Sequence[str], required: Iterable[str]
 ) -> None:
-    """Refuse unknown parameters and missing ones; `what` is "law 'ssmax'", `how` the way to give them."""
+    """Refuse unknown and missing parameters; `what` is "law 'ssmax'", `how` the way to give them."""
     for unknown in set(given) - set(known):
         listed = ", ".join(known) if known else "none"
         raise TypeError(
@@ -107,7 +104,7 @@ def spell(name: str, parameters: dict[str, Any]) -> str:
 
 
 def as_number(value: float) -> str:
-    """The shortest text of a number that is a label, such as a parameter: no two numbers have the same.
+    """The shortest text of a number that tells it from every other number, for labels.
 
     Examples
     --------
@@ -118,14 +115,14 @@ def as_number(value: float) -> str:
 
 
 def as_literal(value: Any) -> str:
-    """The text of a parameter's value that :func:`read_call` reads as an equal one.
+    """The text of a parameter's value that :func:`parse_spelling` reads back as an equal one.
 
     Examples
     --------
     >>> as_literal((64.0, 0.1, float("-inf")))
     '[64, 0.1, -1e999]'
     """
-    if hasattr(value, "__array__") and hasattr(value, "tolist"):  # a value of NumPy, whose repr is no literal
+    if hasattr(value, "__array__") and hasattr(value, "tolist"):  # the repr of a NumPy value is not a literal
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(as_literal, value))}]"

@@ -11,7 +11,7 @@ from .checks import meant, shown
 
 #: The statistics, in the order of the fields of AttentionStatistics.
 NAMES: tuple[str, ...] = tuple(statistic_traits)
-#: Statistics that are numbers of keys or places of them.
+#: Statistics that count keys or are indices of keys.
 COUNTS: tuple[str, ...] = tuple(name for name, traits in statistic_traits.items() if traits.is_count)
 #: Statistics whose gradients reach query and key.
 DIFFERENTIABLE: tuple[str, ...] = tuple(
@@ -22,7 +22,7 @@ KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argm
 
 
 class AttentionStatistics(NamedTuple):
-    """Tensors or arrays of JAX of ``attention_statistics``, a pytree; None: it was not asked for.
+    """Results of ``attention_statistics`` for tensors or JAX arrays, a pytree; None if not requested.
 
     Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
     """
@@ -44,7 +44,7 @@ class AttentionStatistics(NamedTuple):
 
 
 def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
-    """The statistics asked for, each once and known."""
+    """The requested statistics, checked, without repetition."""
     try:
         wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:

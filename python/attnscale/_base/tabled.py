@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results that show themselves: as a table, in a notebook, as a data frame, as a dataset."""
+"""Results that display themselves: as a table, in a notebook, as a data frame, as a dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Unit = Literal["nats", "bits"]
 
-MOST_ROWS = 20  # the most rows of a table that is printed
+MOST_ROWS = 20  # of a printed table
 
 
 class Labelled(NamedTuple):
@@ -40,35 +40,35 @@ class Sheet(NamedTuple):
 
 
 class Tabled:
-    """Gives a result with `_variables` its table, data frame and dataset.
+    """Table, data frame and dataset of a result from its `_variables`.
 
-    Entropies are in nats, whatever they are shown in; ``unit="bits"`` divides what is shown by ln 2.
+    Entropies are stored in nats; ``unit="bits"`` divides the shown ones by ln 2.
     """
 
     def _variables(self) -> dict[str, Labelled]:
         raise NotImplementedError
 
     def _dataset(self) -> dict[str, Labelled]:
-        """The variables of the Dataset, whose names may differ from those of the table."""
+        """The variables of the Dataset; their names may differ from the table's."""
         return self._variables()
 
     def _coordinates(self) -> dict[str, Any]:
-        """Labels along axes, by the name of the axis; other axes are numbered."""
+        """Labels along axes, by axis; other axes are numbered."""
         return {}
 
     def _attributes(self) -> dict[str, Any]:
-        """Attributes that hold for the whole result, of types that a file can keep."""
+        """Attributes of the whole result, of types that a file can hold."""
         return {}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        """The printed form; entropies are divided by `nats`, and called `unit`."""
+        """The printed form; entropies are divided by `nats` and named `unit`."""
         return Sheet(type(self).__name__, *summary(self._variables(), nats, unit))
 
     def table(self, *, unit: Unit = "nats") -> str:
-        """The result as text, as it prints itself; entropies in "nats" or "bits"."""
+        """The result as text, as it prints; entropies in "nats" or "bits"."""
         sheet = self._sheet(nats_per(unit), unit)
         rows, notes = _cut(sheet)
-        from .text import Text, to_text  # imported only here, since it brings csv, html and json
+        from .text import Text, to_text  # here, since it brings csv, html and json
 
         parts = [sheet.title, *([to_text(sheet.header, rows, indent="  ")] if rows else []), *notes]
         return Text("\n".join(parts))
@@ -84,7 +84,7 @@ class Tabled:
         return to_html(sheet.title, sheet.header, rows, [note.strip() for note in notes])
 
     def to_xarray(self, *, unit: Unit = "nats") -> xarray.Dataset:
-        """All arrays with the names of their axes; entropies in "nats" or "bits", as their attribute says.
+        """All arrays with named axes; entropies in "nats" or "bits", as their attribute says.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Tabled:
         return xarray.Dataset(data, self._coordinates(), self._attributes())
 
     def to_pandas(self, *, unit: Unit = "nats") -> Any:  # a pandas.DataFrame; pandas brings no types
-        """One line for every combination of the axes; entropies in "nats" or "bits".
+        """One row for every combination of the axes; entropies in "nats" or "bits".
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Tabled:
 
 
 def nats_per(unit: str) -> float:
-    """How many nats one unit of entropy is: 1 for "nats", ln 2 for "bits"."""
+    """Number of nats in one unit of entropy: 1 for "nats", ln 2 for "bits"."""
     return math.log(2) if choose("unit", unit, ("nats", "bits")) == "bits" else 1.0
 
 
@@ -149,7 +149,7 @@ def row_dims(ndim: int, last: tuple[str, ...] = ("head", "query")) -> tuple[str,
 def summary(
     variables: Mapping[str, Labelled], nats: float, unit: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
-    """A row for each array of numbers: its least, mean and largest finite entry; and what is not finite."""
+    """A row for each array of numbers: its least, mean and largest finite entry; and notes on others."""
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
     for name, (_, given, kind, _) in variables.items():
@@ -169,7 +169,7 @@ def summary(
 
 
 def _cut(sheet: Sheet) -> tuple[list[tuple[str, ...]], list[str]]:
-    """The rows that are shown and the lines below them."""
+    """The shown rows and the lines below them."""
     rows, notes = list(sheet.rows), list(sheet.notes)
     hidden = len(rows) - MOST_ROWS
     return rows[:MOST_ROWS], [f"  ... {hidden} more", *notes] if hidden > 0 else notes
@@ -177,12 +177,12 @@ def _cut(sheet: Sheet) -> tuple[list[tuple[str, ...]], list[str]]:
 
 def _plain(values: Any) -> NDArray[Any]:
     array = np.asarray(values)
-    # Neither pandas nor xarray know the types of ml_dtypes.
+    # pandas and xarray do not know the types of ml_dtypes.
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def _over(values: NDArray[Any], places: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The values along some axes of a grid, repeated for each of the grid's points."""
+    """Values along some axes of a grid, repeated for each point of the grid."""
     order = np.argsort(places)
     sizes = [1] * len(shape)
     for place, extent in zip(places, values.shape, strict=True):

@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 
 class Text(str):
-    """Text that prints itself, line by line, at a prompt too.
+    """Text that displays without quotes, line by line, at a prompt.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Text(str):
 
 
 def counted(number: int | str, noun: str, several: str = "") -> str:
-    """A number, or a list of them, and its noun.
+    """A number, or a list, and its noun.
 
     Examples
     --------
@@ -44,15 +44,13 @@ def counted(number: int | str, noun: str, several: str = "") -> str:
 
 
 def some_of(names: Sequence[str], few: int = 4) -> str:
-    """The first few names of modules or cases, and how many more there are."""
+    """The first few names, and the number of others."""
     shown = ", ".join(name or "the model" for name in names[:few])
     return f"{shown} and {len(names) - few} more" if names[few:] else shown
 
 
 def grouped(rows: Iterable[Row], *by: str | Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """Rows by what they have in a column, or in several, in the order in which that comes first.
-
-    In place of the columns' names there may be a function of a row.
+    """Rows grouped by the values of columns, or of functions of a row, in order of first appearance.
 
     Examples
     --------
@@ -69,13 +67,13 @@ def grouped(rows: Iterable[Row], *by: str | Callable[[Row], Any]) -> dict[Any, l
 
 
 def by_reason(reasons: Mapping[str, str]) -> list[str]:
-    """Names with the same reason in one text, "a, b: reason", for each reason."""
+    """Names with the same reason in one text, "a, b: reason"."""
     found = grouped(reasons.items(), lambda each: each[1])
     return [f"{some_of([name for name, _ in each])}: {why}" for why, each in found.items()]
 
 
 def number_cell(value: float, form: str = ".6g") -> str:
-    """A number for people, '-' where there is none.
+    """A number for display, '-' for NaN.
 
     Examples
     --------
@@ -86,9 +84,9 @@ def number_cell(value: float, form: str = ".6g") -> str:
 
 
 def error_cell(error: float, form: str = ".2g") -> str:
-    """A standard error for people, '-' where there is none: of one value, and of values that all agree.
+    """A standard error for display; '-' for a single value and for values that all agree.
 
-    Values without any spread do not say that there is none, so that 0 would claim what nobody measured.
+    Values without spread do not show that the error is 0, so 0 would claim too much.
 
     Examples
     --------
@@ -101,9 +99,9 @@ def error_cell(error: float, form: str = ".2g") -> str:
 def to_text(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", width: int | None = None
 ) -> str:
-    """Columns two spaces apart; a column is flush right where all its cells are numbers.
+    """Columns two spaces apart; a column of numbers is flush right.
 
-    Where the lines would be longer than `width`, the widest column is broken between words.
+    If lines exceed `width`, the widest column is broken between words.
 
     Examples
     --------
@@ -120,7 +118,7 @@ def to_text(
 
 
 def _broken(columns: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...]]:
-    """The widest column in as many lines as it needs; the other cells of those lines are empty."""
+    """The widest column in as many lines as it needs, with empty cells beside them."""
     widths = [max(map(len, column)) for column in columns]
     widest = widths.index(max(widths))
     room = width - sum(widths) + widths[widest] - 2 * (len(columns) - 1)
@@ -139,7 +137,7 @@ def _broken(columns: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...
 def to_html(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
 ) -> str:
-    """A table for a notebook; what is in the cells is text, never markup.
+    """A table for a notebook; cells are escaped, never markup.
 
     Examples
     --------
@@ -161,7 +159,7 @@ def to_html(
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line a row; the keys of the first row are the header."""
+    """CSV with a line for each row; the keys of the first row are the header."""
     buffer = io.StringIO(newline="")
     writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -203,7 +201,7 @@ def _finite(value: Any) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """A time as text, in the largest unit of which it has at least two.
+    """A time as text, in the largest unit that fits at least twice.
 
     Examples
     --------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One attention call: its arrays, the keys its rows may see, their scale, and what the core makes of them."""
+"""One attention call: its arrays, the visible keys of its rows, their scale, and the results of the core."""

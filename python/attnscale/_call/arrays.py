@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Query, key, value and out: from whatever the caller has to arrays that fit each other."""
+"""Query, key, value and out: from the caller's objects to arrays that fit each other."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LAYOUTS = ("bhsd", "bshd")
-#: A name of this module is found faster than one of NumPy's, which a small call would notice.
+#: A module's own name is looked up faster than NumPy's, which counts in a small call.
 ARRAY = np.ndarray
 
-# Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
+# NumPy's own types, in native byte order; bfloat16 is known by name.
 FLOAT64, FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
 _FLOAT_TYPES = frozenset((FLOAT64, FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
 
 
 class Inputs(NamedTuple):
-    """Arrays (..., heads, n, dim) that fit each other, and what their shapes say."""
+    """Arrays (..., heads, n, dim) that fit each other, and the facts of their shapes."""
 
     query: NDArray[Any]
     key: NDArray[Any]
@@ -38,15 +38,12 @@ class Inputs(NamedTuple):
 
 
 def is_float_type(dtype: np.dtype[Any]) -> bool:
-    """True for the types that the core reads. ml_dtypes is not imported: its type goes by its name."""
+    """Whether the core reads this type. ml_dtypes is not imported: its type is known by name."""
     return dtype in _FLOAT_TYPES or dtype.name == "bfloat16"
 
 
 def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
-    """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign.
-
-    Axes go by their order: the names that an array gives them do not count.
-    """
+    """Read and check the arrays, as views if possible; axes go by order, and `value` may be None."""
     if enable_gqa is not False:
         boolean("enable_gqa", enable_gqa)
     q = _read("query", query)
@@ -67,12 +64,12 @@ def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bo
 
 
 def laid_out(array: NDArray[Any], layout: str) -> NDArray[Any]:
-    """An array (..., heads, n, dim) as the layout orders its axes, and back; 2-D arrays have no heads."""
+    """An array (..., heads, n, dim) with the axes of the layout, and back; 2-D arrays have no heads."""
     return array.swapaxes(-3, -2) if layout == "bshd" and array.ndim > 2 else array
 
 
 def shape_in(layout: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that an array of the shape (..., heads, n, dim) has in the layout, and back."""
+    """The shape in the layout of an array (..., heads, n, dim), and back."""
     return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if layout == "bshd" and len(shape) > 2 else shape
 
 
@@ -94,7 +91,7 @@ def make_output(inputs: Inputs, value_dim: int, layout: str, out: Any) -> tuple[
 
 
 def _common_type(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
-    """As np.result_type, which has no answer for float16 with bfloat16; float32 holds both."""
+    """np.result_type, and float32 for float16 with bfloat16, since float32 holds both."""
     if len(dtypes) == 1:
         return dtypes.pop()
     return FLOAT64 if FLOAT64 in dtypes else FLOAT32
@@ -113,10 +110,7 @@ def _read(name: str, value: Any) -> NDArray[Any]:
 
 
 def in_native_order(name: str, array: NDArray[Any], given: Any = None) -> NDArray[Any]:
-    """The array as one of the types that the core reads; others than those in a foreign order are refused.
-
-    ``given``: what the caller had, if the array was read from something else.
-    """
+    """The array in native byte order, if the core reads its type; `given` is its source, for the error."""
     dtype = array.dtype
     if is_float_type(dtype):
         return array
@@ -126,8 +120,8 @@ def in_native_order(name: str, array: NDArray[Any], given: Any = None) -> NDArra
 
 
 def float_type_error(name: str, given: Any, dtype: np.dtype[Any]) -> TypeError:
-    """The error for what is not of a float type, with the conversion that it has where it comes from."""
-    while isinstance(given, np.ndarray) and given.base is not None:  # views of a tensor end at the tensor
+    """The error for an array that is not of a float type, with the conversion that its library offers."""
+    while isinstance(given, np.ndarray) and given.base is not None:  # views of a tensor lead to the tensor
         given = given.base
     of = type(given).__module__.partition(".")[0]
     convert = {"torch": "float()", "jax": "astype(jnp.float32)", "jaxlib": "astype(jnp.float32)"}
@@ -147,7 +141,7 @@ def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tup
 def _broadcast_leading(
     q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None, *, enable_gqa: bool
 ) -> tuple[int, ...]:
-    """(..., heads) of the result. Batch axes broadcast; heads as enable_gqa says."""
+    """(..., heads) of the result. Batch axes broadcast; heads follow enable_gqa."""
     arrays = [("query", q), ("key", k)] + ([] if v is None else [("value", v)])
     try:
         batch = np.broadcast_shapes(*(x.shape[:-3] for _, x in arrays))

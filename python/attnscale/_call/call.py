@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One attention call: every option checked, in the form that the core takes."""
+"""One attention call: every option checked, in the core's form."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ _Result = TypeVar("_Result")
 
 
 class Call:
-    """Arrays, then the keys that each query sees, then the scores: made in this order, then asked.
+    """Arrays, the visible keys of each query, and the scores, made in this order.
 
-    The options are those of the public function as its caller gave them. Arrays of rows broadcast to
-    (..., heads, n_queries).
+    The options are the caller's. Arrays of rows broadcast to (..., heads, n_queries).
     """
 
     __slots__ = (
@@ -59,16 +58,16 @@ class Call:
     )
 
     options: Mapping[str, Any]
-    names: Names | Home | None  # of the caller's axes, or where results go; None: axes by order, ndarrays
-    given: Inputs  # as the caller gave them, with the axes of the core
+    names: Names | Home | None  # of the caller's axes, or the home of results; None: axes by order, ndarrays
+    given: Inputs  # the caller's arrays, with the axes of the core
     inputs: Inputs  # after qk_norm
-    layout: str  # of the arrays and of the output; "bhsd" where axes have names, which put them in order
+    layout: str  # of the arrays and the output; "bhsd" if axes have names, which order them
     threads: int  # 0: the core's default
     head_dim: int  # at least 1
     intervals: Intervals
     mask: NDArray[np.bool_] | NDArray[np.floating] | None
     form: ScoreForm
-    law: Law | None  # that the scale is
+    law: Law | None  # given as the scale
     scale: float | NDArray[np.float64]
     counts: NDArray[np.float64] | None  # n of each row, where the scale is a law of the row
     core: CoreCall
@@ -94,20 +93,20 @@ class Call:
         self.mask = None
 
     def read(self) -> Self:
-        """The call, all of whose options have been read."""
+        """The call with all of its options read."""
         self.see()
         self.score()
         return self
 
     def _placed(self, name: str) -> Any:
-        """An option with its axes, which may have names, in the order of the core; None: it is not given."""
+        """An option with its axes, named or not, in the order of the core; None if it is not given."""
         option = self.options.get(name)
         if option is None or self.names is None:
             return option
         return self.names.place_option(name, option, AXES[name])
 
     def see(self) -> None:
-        """Read which keys each query may see."""
+        """Find the visible keys of each query."""
         given = self.options.get
         lengths, documents = self._placed("key_lengths"), self._placed("document_ids")
         order = given("is_causal", False), given("causal"), given("window")
@@ -117,7 +116,7 @@ class Call:
             self.mask = read_mask(attn_mask, self.inputs)
 
     def score(self) -> None:
-        """Read what makes a score of a dot product. A law asks the call whose scale is the standard one."""
+        """Read how a dot product becomes a score. A law asks the call, then at the standard scale."""
         given = self.options.get
         scale, softcap = given("scale"), given("softcap")
         tables = given("distance_scale"), given("distance_bias")
@@ -131,18 +130,18 @@ class Call:
         self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
         if law is None and scale is not None:
             self.scale = read_scale(self._placed("scale"), self.inputs)
-        elif law is not None and not of_distance:  # a law of the distance is part of the form instead
+        elif law is not None and not of_distance:  # a law of the distance is part of the form
             counts = law_counts(law, self)
             self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts
 
     def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> CoreCall:
-        """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
+        """The core's call, where row r sees at most the keys begin[r] ... end[r] - 1."""
         query, key, _, dtype, _ = self.inputs
         form = None if self.form is PRODUCTS else self.form
         wide = dtype is not FLOAT32 and dtype == FLOAT64  # `is` settles most calls, and `==` is slow
         return CoreCall(query, key, self.mask, begin, end, form, wide, self.threads)
 
-    # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
+    # ---- numbers that laws count and measure; see laws.MEANINGS_OF_N ----
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -150,18 +149,18 @@ class Call:
         return self.inputs.row_shape
 
     def positions(self) -> NDArray[np.int64]:
-        """Index of the key that each query is aligned with, counted from its document's first."""
+        """Index of each query's key, by its alignment, within its document."""
         return self.intervals.positions()
 
     def row_sizes(self) -> NDArray[np.int64]:
-        """Keys of the query's document up to the last one that causal, window and key_lengths allow.
+        """Keys of the query's document up to the last that causal, window and key_lengths allow.
 
-        A causal row i counts i + 1 (+ offset) whatever the window's left side or a mask hide.
+        A causal row i counts i + 1 (+ offset) regardless of a mask and the window's left side.
         """
         return self.intervals.row_sizes()
 
     def visible_keys(self) -> NDArray[np.int64]:
-        """Keys that each query may see: counted where there is a mask, else the length of its interval."""
+        """Number of keys that each query may see: counted under a mask, else the length of its interval."""
         return self.intervals.visible_keys() if self.mask is None else self.core.count()
 
     def row_entropies(self) -> NDArray[np.float64]:
@@ -174,10 +173,10 @@ class Call:
         return measures.row_gaps(self.inputs, self.intervals, self.mask, self.form)
 
     def row_spreads(self) -> NDArray[np.float64]:
-        """Standard deviation of the scores that each row sees, at the standard scale."""
+        """Standard deviation of the visible scores of each row at the standard scale."""
         return measures.row_spreads(self.inputs, self.intervals, self.mask, self.form)
 
-    # ---- what the core makes of it ----
+    # ---- results of the core ----
 
     def attend(
         self,
@@ -187,10 +186,10 @@ class Call:
         order: Literal["query", "rows"] = "query",
         rests: Mapping[str, str] | None = None,
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
-        """The output if there is a value, and those statistics by name; None: softmax.
+        """The output if there is a value, and these statistics by name; no normalizer is the softmax.
 
-        Axes with names: those of the output are in the order of the query's axes or of the rows'. With
-        `rests` what rounding took from a statistic comes by the name that it has there.
+        The output's named axes are in the order of the query's axes or of the rows'. `rests` names the
+        rounded-off parts of statistics to return as well.
         """
         rule = None if normalizer is None else normalizer._rule(self)
         value, names = self.inputs.value, self.names
@@ -211,29 +210,26 @@ class Call:
         return output, {name: self.rows(each, name) for name, each in zip(statistics, rows, strict=True)}
 
     def check_rows(self, found: NDArray[Any]) -> None:
-        """Warn where numbers of a result of the core are NaN, and no number of the call explains it."""
+        """Warn where results of the core are NaN and no number of the call explains it."""
         if np.isnan(found).any():
             self._warn_of_lost_rows()
 
     def _warn_of_lost_rows(self) -> None:
         if self.law is not None and not np.isfinite(self.scale).all():
-            return  # a law that has no scale for these rows, as its documentation says
+            return  # the law has no scale for these rows, as its documentation says
         warn_of_lost_rows(*self.given[:3], self.mask)
 
     def rows(
         self, values: NDArray[Any], name: str, axes: AxesOfRows = (..., "queries"), **labels: Any
     ) -> NDArray[Any]:
-        """A result with the names and labels of these axes, as an array of the caller's library.
-
-        `labels` are those of new axes.
-        """
+        """A result with the names of these axes, in the caller's library; `labels` are those of new axes."""
         if self.names is None:
             return values
         found: NDArray[Any] = self.names.bring(self.names.label_rows(values, name, axes, labels))
         return found
 
     def bring(self, values: Any) -> Any:
-        """A result, or a dict of some, as arrays of the caller's library; None as it is."""
+        """A result, or a dict of results, as arrays of the caller's library; None unchanged."""
         if self.names is None or values is None:
             return values
         if isinstance(values, dict):
@@ -241,7 +237,7 @@ class Call:
         return self.names.bring(values)
 
     def label(self, result: _Result, axes: Mapping[str, AxesOfRows], **labels: Any) -> _Result:
-        """A dataclass of results, whose fields have these axes; its arrays are those of NumPy or xarray."""
+        """A dataclass of results whose fields have these axes, with labels if the call has them."""
         names = self.names
         if names is None:
             return result
@@ -253,7 +249,7 @@ class Call:
 def _with_rests(
     statistics: tuple[str, ...], rows: tuple[NDArray[Any], ...], rests: Mapping[str, str], dtype: Any
 ) -> tuple[tuple[str, ...], tuple[NDArray[Any], ...]]:
-    """Rows of float64 in the type of the arithmetic, and what rounding took from each."""
+    """Rows of float64 in the type of the arithmetic, and the part that rounding removed from each."""
     if dtype == FLOAT64:
         return statistics, rows
     found = [split_rows(each, FLOAT32) for each in rows]
@@ -262,7 +258,7 @@ def _with_rests(
 
 
 def split_rows(wide: NDArray[np.float64], dtype: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Numbers in a smaller type, and what rounding took from them; 0 where they are not finite."""
+    """Numbers in a smaller type, and the part that rounding removed; 0 where they are not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = wide.astype(dtype)
         return narrow, np.where(np.isfinite(narrow), wide - narrow, 0)
@@ -281,5 +277,5 @@ def _read_softcap(softcap: Any) -> float:
 
 
 def read_num_threads(num_threads: Any) -> int:
-    """0 for None, which the core takes for its default."""
+    """Number of threads; 0, the core's default, for None."""
     return 0 if num_threads is None else thread_count("num_threads", num_threads)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """distance_scale= and distance_bias=: tables over the distance between query and key.
 
-A table of n_queries + n_keys - 1 numbers, read with the strides -1 and 1, is a matrix over (query, key).
-So a distance costs O(n) memory, and the core sees a matrix like any other.
+A table of n_queries + n_keys - 1 numbers, read with the strides -1 and 1, is a matrix over (query, key):
+a distance costs O(n) memory, and the core sees an ordinary matrix.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ScoreForm(NamedTuple):
     distance_bias: NDArray[Any] | None = None
 
 
-#: Scores that are scaled products: those of most calls.
+#: Scores that are plain scaled products, as in most calls.
 PRODUCTS = ScoreForm()
 
 
@@ -60,14 +60,14 @@ def read_tables(
 
 
 def law_factor(law: Law, distances: NDArray[np.int64], head_dim: int) -> NDArray[np.float64]:
-    """What a law of the distance multiplies the standard scale with, at each distance."""
+    """Factor of the standard scale under a law of the distance, at each distance."""
     return np.asarray(law.scale(np.abs(distances), head_dim)) * math.sqrt(head_dim)
 
 
 def _read(
     name: str, table: Any, distances: NDArray[np.int64], reach: int, inputs: Inputs
 ) -> NDArray[Any] | None:
-    """The table at each distance, in float64; no pair of query and key is further apart than `reach`."""
+    """The table at each distance, in float64; `reach` is the largest distance of a query and a key."""
     if table is None:
         return None
     is_function = callable(table)
@@ -95,12 +95,12 @@ def _look_up(name: str, table: NDArray[Any], distances: NDArray[np.int64], reach
             f"{name} must have an entry for each distance 0 ... {reach} on its last axis, "
             f"got shape {table.shape}"
         )
-    if table.shape[-1] == 0:  # reach is -1 then: there is no pair of query and key
+    if table.shape[-1] == 0:  # then reach is -1: there is no pair of query and key
         return np.zeros((*table.shape[:-1], *distances.shape[-1:]))
     steps = np.minimum(np.abs(distances), max(reach, 0))
     if steps.ndim == 1:
         return table[..., steps]
-    # Key lengths: each batch entry has distances of its own.
+    # With key lengths each batch entry has its own distances.
     shape = np.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     table = np.broadcast_to(table, (*shape, table.shape[-1]))
     return np.take_along_axis(table, np.broadcast_to(steps, (*shape, steps.shape[-1])), -1)

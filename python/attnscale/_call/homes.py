@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of other libraries: results go back to the library, and to the device, that the query came from."""
+"""Results in the library, and on the device, of the query."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Makes an array of the caller's library of an array of NumPy.
+#: A function that makes an array of the caller's library from a NumPy array.
 Convert = Callable[[Any], Any]
 
 
 def home_of(array: Any) -> Convert | None:
-    """What makes an array of the same library of a result; None where results stay arrays of NumPy.
+    """A function that converts results to the library of `array`; None where NumPy arrays are returned.
 
-    Tensors of PyTorch, arrays of JAX and of every library with the interface of the array API have a home. A
-    sequence, a buffer, a subclass of ndarray and what has nothing but DLPack have none.
+    Tensors of PyTorch, arrays of JAX and of every library with the array API are converted. Sequences,
+    buffers, subclasses of ndarray and objects that have only DLPack give NumPy arrays.
     """
     if is_tensor(array):
         return tensor
@@ -32,49 +32,49 @@ def home_of(array: Any) -> Convert | None:
 
 
 def apply_at_home(function: Callable[[Any], Any], array: Any) -> Any:
-    """A function of NumPy of an array of any library, as an array of that library."""
+    """Apply a NumPy function to an array of any library; returns an array of that library."""
     convert = home_of(array)
     return function(array) if convert is None else convert(function(np.asarray(array)))
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where the results of a call go whose axes have no names; :class:`Names` has the same methods."""
+    """Destination of results whose axes have no names; :class:`Names` has the same methods."""
 
     convert: Convert
 
     def place_option(self, name: str, array: Any, axes: tuple[str, ...]) -> Any:
-        """An option as it is."""
+        """The option unchanged."""
         return array
 
     def place_out(self, out: Any) -> Any:
-        """The array that the call writes to, as it is."""
+        """The array that the call writes to, unchanged."""
         return out
 
     def label_output(self, values: NDArray[Any], out: NDArray[Any] | None, order: str) -> Any:
-        """The output as it is; what the caller gave as `out` is what comes back."""
+        """The output unchanged; `out` itself if the caller gave it."""
         return values if out is None else out
 
     def label_rows(
         self, values: NDArray[Any], name: str, axes: tuple[Any, ...], new: Mapping[str, Any] | None = None
     ) -> Any:
-        """A result as it is."""
+        """A result unchanged."""
         return values
 
     def bring(self, values: Any) -> Any:
-        """A result as an array of the caller's library."""
+        """A result in the caller's library."""
         return self.convert(values)
 
 
 def tensor(array: NDArray[Any]) -> Any:
-    """A tensor of PyTorch, which has been imported, on the memory of an array."""
+    """A PyTorch tensor on the memory of an array; PyTorch is imported already."""
     torch = sys.modules["torch"]
-    if array.dtype.kind == "V":  # bfloat16; a name takes NumPy longer
+    if array.dtype.kind == "V":  # bfloat16; NumPy takes longer for its name
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether x is a tensor of PyTorch, which is not imported for that."""
+    """Whether x is a PyTorch tensor; PyTorch is not imported to tell."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows that are NaN although no number of the call is: one warning says why."""
+"""Rows that are NaN although no number of the call is: a warning with the reason."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .._base.checks import as_array, warn
 
 
 def warn_of_lost_rows(query: Any, key: Any, value: Any = None, mask: Any = None) -> None:
-    """Warn that rows of a result are NaN, unless a NaN or an infinity of query, key or value explains them.
+    """Warn that rows of a result are NaN, unless a NaN or infinity of query, key or value explains them.
 
-    It is called when rows are NaN, which a call without them learns from the core at no cost.
+    Called only if there are such rows, which the core reports at no cost.
     """
     if mask is not None and mask.dtype != np.bool_ and not (mask < np.inf).all():
         warn("attn_mask holds NaN or +inf, and rows that see such an entry are NaN; -inf hides a key")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the written-out scores of a row say, for what looks at all of them, block by block of rows."""
+"""Measures of the scores of whole rows, written out block by block of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -> NDArray[np.float64]:
     """Critical inverse temperature of each row's gaps at the standard scale, (..., heads, n_queries).
 
-    It needs the scores of a row in order, so blocks of rows are written out and sorted.
+    It needs a row's scores in order, so blocks of rows are written out and sorted.
     """
     from ..laws import CriticalScale
 
@@ -32,7 +32,7 @@ def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -
 
 
 def row_spreads(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -> NDArray[np.float64]:
-    """Standard deviation of what each row sees at the standard scale, (..., heads, n_queries)."""
+    """Standard deviation of each row's visible scores at the standard scale, (..., heads, n_queries)."""
     from ..laws import NormSoftmax
 
     return _of_rows(NormSoftmax.measure, inputs, intervals, mask, form)
@@ -45,7 +45,7 @@ def _of_rows(
     mask: Any,
     form: ScoreForm,
 ) -> NDArray[np.float64]:
-    """A number of each row of scores at the standard scale, written out by blocks of rows."""
+    """A number of each row of scores at the standard scale, from blocks of rows."""
     measured = np.zeros(inputs.row_shape)
     for cut in blocks_of_rows(inputs.row_shape, inputs.key.shape[-2]):
         score, seen = rows_of_block(inputs, intervals, mask, form, cut)
@@ -54,7 +54,7 @@ def _of_rows(
 
 
 def blocks_of_rows(row_shape: tuple[int, ...], n_keys: int) -> Iterator[slice]:
-    """Blocks of queries, as many at once as keep the scores of all heads within a limit."""
+    """Blocks of queries, as large as a limit on the scores of all heads allows."""
     n_queries = row_shape[-1]
     step = max(1, _BLOCK // max(1, math.prod(row_shape[:-1]) * n_keys))
     for first in range(0, n_queries, step):
@@ -64,9 +64,9 @@ def blocks_of_rows(row_shape: tuple[int, ...], n_keys: int) -> Iterator[slice]:
 def rows_of_block(
     inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm, cut: slice, scale: Any = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores of some queries, (..., heads, rows, n_keys), and which keys they see; both broadcast to that.
+    """Scores of some queries, and whether they see each key; both broadcast to (..., heads, rows, n_keys).
 
-    scale: a number or an array that broadcasts to (..., heads, n_queries); None: the standard one.
+    scale: a number or an array that broadcasts to (..., heads, n_queries); None is the standard scale.
     """
     score = _scores(inputs, form, cut, scale)
     if mask is not None and mask.dtype != np.bool_:
@@ -92,7 +92,7 @@ def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[
 
 
 def keys_of_heads(inputs: Inputs) -> NDArray[Any]:
-    """The keys, with as many heads as the query where groups of its heads share one."""
+    """The keys, repeated to as many heads as the query's where groups of heads share one."""
     key, leading = inputs.key, inputs.leading
     if key.ndim < 3 or key.shape[-3] in (1, leading[-1]):
         return key
@@ -100,7 +100,7 @@ def keys_of_heads(inputs: Inputs) -> NDArray[Any]:
 
 
 def seen_in_block(inputs: Inputs, intervals: Intervals, mask: Any, cut: slice) -> NDArray[np.bool_]:
-    """Which keys some queries see; broadcasts to (..., heads, rows, n_keys)."""
+    """Whether some queries see each key; broadcasts to (..., heads, rows, n_keys)."""
     key = np.arange(inputs.key.shape[-2])
     seen = np.ones(key.shape, np.bool_)
     if intervals.begin is not None:
@@ -111,7 +111,7 @@ def seen_in_block(inputs: Inputs, intervals: Intervals, mask: Any, cut: slice) -
 
 
 def cut_rows(array: Any, cut: slice, axis: int) -> NDArray[Any]:
-    """The rows of an array, unless one serves all."""
+    """Some rows of an array; an array with a single row is unchanged."""
     if array.ndim < -axis or array.shape[axis] == 1:
         return np.asarray(array)
     return np.asarray(array[(..., cut, *(slice(None),) * (-axis - 1))])

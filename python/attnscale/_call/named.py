@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays whose axes have names: found by name in any order, and labelled on the way out.
+"""Arrays with named axes: found by name in any order, and labelled in results.
 
-A call on plain arrays in a layout of its own has no names, and its results are plain arrays.
+A call on plain arrays with its own layout has no names, and its results are plain arrays.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _ENTROPIES = {
     *("entropy", "lowest", "highest"),
     *("target", "standard_entropy", "law_entropy", "median_entropy"),
 }
-#: The axes of a result: "queries" and "keys" stand for those of the call, ``...`` for (..., heads).
+#: Axes of a result: "queries" and "keys" stand for the call's names, ``...`` for (..., heads).
 AxesOfRows = tuple[str | EllipsisType, ...]
 
 
 @dataclass(frozen=True)
 class Names:
-    """The axes of a call, by the names that its arrays or its layout give them."""
+    """Axes of a call, by the names that its arrays or its layout give them."""
 
     arrays: Mapping[str, Axes]  # of query, key and value
     batch: tuple[str, ...]
     heads: str | None
     queries: str
-    keys: str  # differs from that of the queries
-    labels: Mapping[str, Any] | None = None  # of results, which are DataArrays; None: they are plain arrays
+    keys: str  # name of the axis of keys; differs from that of the queries
+    labels: Mapping[str, Any] | None = None  # of DataArray results; None: results are plain arrays
     home: Home | None = None  # of plain results
 
     @property
@@ -54,12 +54,12 @@ class Names:
         return _place(np.asarray(array), axes.names, wanted)
 
     def place_option(self, name: str, array: Any, axes: tuple[str, ...]) -> Any:
-        """An option whose axes have names, as it broadcasts to the batch axes and these."""
+        """An option with named axes, in a shape that broadcasts to the batch axes and these."""
         if not hasattr(array, "dims"):
             return array
         own = tuple(map(str, array.dims))
         if "keys" in axes and self.keys not in own and self.queries == self.arrays["key"].sequence:
-            # Queries and keys have one name here: an option that speaks of keys means these by its one axis.
+            # Queries and keys share a name here: an option's single axis over keys has that name.
             own = tuple(self.keys if each == self.queries else each for each in own)
         names = {"queries": self.queries, "keys": self.keys, "heads": self.heads}
         wanted = (*self.batch, *(names[axis] for axis in axes if axis != "heads" or self.leading))
@@ -69,7 +69,7 @@ class Names:
         return _place(np.asarray(array), own, wanted)
 
     def place_out(self, out: Any) -> Any:
-        """The view of ``out`` that the call writes to; None and what is no array as they are."""
+        """A view of ``out`` for the call to write to; None and objects other than arrays unchanged."""
         if not isinstance(out, np.ndarray):
             return out
         names = self._output("query")
@@ -78,10 +78,7 @@ class Names:
         return _place(out, names, (*self.batch, *self._heads, self.queries, self.arrays["value"].channels))
 
     def label_output(self, values: NDArray[Any], out: NDArray[Any] | None, order: str) -> Any:
-        """The output (..., heads, n_queries, value_dim), its axes in the order of the "query" or the "rows".
-
-        What the caller gave as `out` is what comes back.
-        """
+        """The output with its axes in the order of "query" or "rows"; `out` itself if given."""
         wanted = self._output(order)
         if out is None:
             own = self._output("rows")
@@ -91,7 +88,7 @@ class Names:
     def label_rows(
         self, values: NDArray[Any], name: str, axes: AxesOfRows, new: Mapping[str, Any] | None = None
     ) -> Any:
-        """A result with these axes; `new` has the labels of those that are none of the inputs'."""
+        """A result with these axes; `new` has the labels of axes that the inputs lack."""
         inputs = {"queries": self.queries, "keys": self.keys}
         place = axes.index(...)
         before, behind = (
@@ -104,16 +101,16 @@ class Names:
         return self._wrap(plain, name, (*before, *self.leading, *behind), of_inputs, own)
 
     def bring(self, values: Any) -> Any:
-        """A result as an array of the caller's library."""
+        """A result in the caller's library."""
         return values if self.home is None else self.home.bring(values)
 
     @property
     def _heads(self) -> tuple[str | None, ...]:
-        """The axis of heads in arrays of the call; None: of one head that the arrays do not have."""
+        """The axis of heads in arrays of the call; None if they lack one and stand for a single head."""
         return (self.heads,) if self.leading else ()
 
     def _output(self, order: str) -> tuple[str, ...]:
-        """Axes of the output in the order of the "query" or the "rows"."""
+        """Axes of the output in the order of "query" or "rows"."""
         query, channels = self.arrays["query"], self.arrays["value"].channels
         if order == "rows":
             return (*self.leading, self.queries, channels)
@@ -121,7 +118,7 @@ class Names:
         return (*(name for name in self.leading if name not in own), *own)
 
     def _without_head(self, values: NDArray[Any], behind: int) -> NDArray[Any]:
-        """Take off the axis of one head where the arrays have none; `behind` axes follow it."""
+        """Remove the axis of the single head where the arrays have none; `behind` axes follow it."""
         return values.squeeze(axis=values.ndim - behind - 1) if self._heads == (None,) else values
 
     def _wrap(
@@ -139,10 +136,9 @@ class Names:
 def read_named(
     query: Any, key: Any, value: Any, layout: Any, dims: Any
 ) -> tuple[Names | Home | None, tuple[Any, Any, Any], Any]:
-    """The names of the axes of a call, its query, key and value with their axes in order, and their layout.
+    """Names of a call's axes, its query, key and value with ordered axes, and their layout.
 
-    Where neither the arrays nor the layout have names: the home of the results, if they have one, and the
-    arrays as they are.
+    If neither arrays nor layout have names: the home of the results, if any, and the arrays unchanged.
     """
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
     convert = None if has_names(query) else home_of(query)
@@ -163,7 +159,7 @@ def read_named(
 
 
 def _name(axes: Mapping[str, Axes]) -> Names:
-    """The names of a call whose query, key and value have these axes."""
+    """Names of a call whose query, key and value have these axes."""
     heads = {each.heads: None for each in axes.values() if each.heads is not None}
     if len(heads) > 1:
         raise ValueError(
@@ -184,13 +180,13 @@ def _name(axes: Mapping[str, Axes]) -> Names:
 
 
 def _place(array: NDArray[Any], names: tuple[str, ...], wanted: tuple[str | None, ...]) -> NDArray[Any]:
-    """The axes in the wanted order, of extent 1 where the array has none. A view."""
+    """A view with the axes in the wanted order, of extent 1 where the array has none."""
     moved = array.transpose([names.index(name) for name in wanted if name in names])
     return moved[tuple(slice(None) if name in names else None for name in wanted)]
 
 
 def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
-    """Refuse arrays that label a shared axis differently: values are matched by position, not by label."""
+    """Refuse different labels along a shared axis: values are matched by position, not by label."""
     for first, second in (("query", "key"), ("query", "value"), ("key", "value")):
         a: Any = arrays.get(first)
         b: Any = arrays.get(second)
@@ -210,14 +206,14 @@ def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
 
 
 def _labels_of(arrays: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """Labels of the query's axes, of the key's and of the value's channels; the query's come first."""
+    """Labels of the axes of the query, of the key and of the value's channels, in this order."""
     found: dict[str, Any] = {}
     for array, each in arrays.items():
         axes = names.arrays[array]
         for name, label in each.coords.items():
             if array == "query":
                 kept = True
-            else:  # queries and keys may share a name, not their labels
+            else:  # queries and keys may share a name, but not labels
                 kept = axes.sequence not in label.dims or array == "key"
                 kept &= axes.channels not in label.dims or array == "value"
             if kept and array == "key" and axes.sequence in label.dims and axes.sequence == names.queries:
@@ -227,7 +223,7 @@ def _labels_of(arrays: Mapping[str, Any], names: Names) -> dict[str, Any]:
                 found[str(name)] = label
     channels = names.arrays["query"].channels
     of_value = names.arrays["value"].channels if "value" in arrays else None
-    if channels == of_value:  # the query's channels are not those of the output
+    if channels == of_value:  # the output has the value's channels, not the query's
         found = {n: each for n, each in found.items() if channels not in each.dims}
         for name, label in arrays["value"].coords.items():
             if channels in label.dims:

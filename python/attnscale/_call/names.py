@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which axis of an array is which, by its name: heads, sequence, channels; all others are batch axes."""
+"""Roles of axes by their names: heads, sequence, channels; all others are batch axes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 from .._base.checks import shown
 
-#: What the axes are called in papers, patterns of einops and datasets.
+#: Usual names of axes in papers, einops patterns and datasets.
 _KNOWN = {
-    "heads": ("h", "head", "heads", "kv_head", "kv_heads"),
-    "sequence": (
-        *("n", "s", "l", "t", "q", "k", "seq", "sequence", "token", "tokens", "position", "pos", "time"),
-        *("query", "queries", "key", "keys", "n_queries", "n_keys"),
-    ),
-    "channels": (
-        *("d", "e", "c", "dim", "v", "head_dim", "value_dim", "channel", "channels", "feature", "features"),
-    ),
+    role: tuple(names.split())
+    for role, names in {
+        "heads": "h head heads kv_head kv_heads",
+        "sequence": "n s l t q k seq sequence token tokens position pos time "
+        "query queries key keys n_queries n_keys",
+        "channels": "d e c dim v head_dim value_dim channel channels feature features",
+    }.items()
 }
 
 
@@ -32,7 +31,7 @@ class Axes(NamedTuple):
 
 
 def has_names(value: Any) -> bool:
-    """Whether the axes of an array have names: a DataArray of xarray, or what looks like one."""
+    """Whether the axes of an array have names, as in a DataArray of xarray."""
     return hasattr(value, "dims") and hasattr(value, "coords")
 
 
@@ -42,7 +41,7 @@ def is_pattern(layout: Any) -> bool:
 
 
 def roles(dims: Any) -> dict[str, tuple[str, ...]]:
-    """Names by role; those of ``dims=`` in the place of the usual ones."""
+    """Names by role; ``dims=`` replaces the usual ones."""
     if dims is None:
         return dict(_KNOWN)
     if not isinstance(dims, Mapping) or not set(dims) <= set(_KNOWN):
@@ -57,7 +56,7 @@ def roles(dims: Any) -> dict[str, tuple[str, ...]]:
 
 
 def name_axes(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str, ...]]) -> Axes:
-    """The axes of one array: its own names, or those of the pattern."""
+    """The axes of an array: its own names, or those of the pattern."""
     if has_names(array):
         if layout != "bhsd":
             raise ValueError(
@@ -77,7 +76,7 @@ def name_axes(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str,
 
 
 def _expand(name: str, layout: str, ndim: int) -> tuple[str, ...]:
-    """The names of a pattern; "..." stands for axes that are numbered from the last one of them."""
+    """The names of a pattern; "..." stands for numbered axes."""
     names = layout.split()
     if any(not (each == "..." or each.isidentifier()) for each in names) or len(set(names)) < len(names):
         raise ValueError(

@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of a call of attention: one record, from which signatures and docstrings are made.
+"""The options of an attention call: one record, from which signatures and docstrings are made.
 
-A function takes its options as ``**options: Unpack[...]`` of a type such as those of `types.py`, and
-:func:`takes` shows them in its signature and in its docstring.
+A function takes its options as ``**options: Unpack[...]``, and :func:`takes` shows them in its signature and
+docstring. The types of such options are at the end, with the names of the functions that take them.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 from .._base.hints import refuse_unknown
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ..normalizers import Normalizer
+    from .types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Option(NamedTuple):
-    """One option: its name, its value where it is not given, and what is said of it."""
+    """One option: its name, default and description."""
 
     name: str
     default: Any
-    kind: str  # what it takes, as docstrings have it behind the name
-    text: str  # what it means
-    #: The axes behind those of the batch that an array given for it broadcasts to; None: it is no array.
+    kind: str  # its type, as docstrings show it behind the name
+    text: str  # its meaning
+    #: The axes after the batch to which an array broadcasts; None if the option is not an array.
     axes: tuple[str, ...] | None = None
 
 
@@ -50,16 +56,16 @@ OPTIONS = (
         None,
         '{"top_left", "bottom_right"} or int, optional',
         """Query i sees the keys up to i + offset: offset = 0 for "top_left", n_keys (or the key length)
-        - n_queries for "bottom_right" (as in flash-attention; decoding), else the integer: queries that
-        begin at position p of the keys have ``causal=p``.""",
+        - n_queries for "bottom_right" (as in flash-attention; decoding), else the integer: for queries that
+        begin at position p of the keys, ``causal=p``.""",
     ),
     Option(
         "attn_mask",
         None,
         "array_like of bool or float, optional",
         """Broadcasts to (..., heads, n_queries, n_keys). bool: True = the key takes part. float: added
-        to the score; -inf hides the key, as does every number at or below half of the smallest finite one of
-        the mask's type, by which other libraries hide keys.""",
+        to the score; -inf hides the key, as does any number at or below half of the smallest finite one of
+        the mask's type (a convention of other libraries).""",
         ("heads", "queries", "keys"),
     ),
     Option(
@@ -80,26 +86,26 @@ OPTIONS = (
         "document_ids",
         None,
         "array_like of int, optional",
-        """Broadcasts to (..., n_keys): the document that each key is of, each one run of equal numbers. A
-        query is of the document of the key that it is aligned with (``causal``) and sees no other; masks
-        and the n of a law count within it, as if each document had its own call.""",
+        """Broadcasts to (..., n_keys): the document of each key, each a run of equal numbers. A query belongs
+        to the document of its aligned key (``causal``) and sees no other; masks and the n of a law count
+        within the document, as if it had its own call.""",
         ("keys",),
     ),
     Option(
         "distance_scale",
         None,
         "array_like or callable, optional",
-        """Table over the distance t between query and key, the query counted from where ``causal`` aligns
-        it: the score is softcap(scale * distance_scale[t] * (query . key)) + distance_bias[t]. Entry t
-        of the last axis, t = 0, 1, ..., is for both sides; other axes broadcast to (..., heads). Or a
-        function of the signed distances, query less key, shape (..., n), that returns as many numbers
-        on its last axis. O(n) memory.""",
+        """Table over the distance t between query and key, the query placed by ``causal``: the score is
+        softcap(scale * distance_scale[t] * (query . key)) + distance_bias[t]. Entry t of the last axis,
+        t = 0, 1, ..., serves both sides; other axes broadcast to (..., heads). Or a function of the signed
+        distances, query minus key, shape (..., n), that returns as many numbers on its last axis. O(n)
+        memory.""",
     ),
     Option(
         "distance_bias",
         None,
         "array_like or callable, optional",
-        """As distance_scale: ALiBi is ``distance_bias=-slopes[:, None] * np.arange(n_keys)``.""",
+        """Like distance_scale; ALiBi is ``distance_bias=-slopes[:, None] * np.arange(n_keys)``.""",
     ),
     Option(
         "enable_gqa",
@@ -117,38 +123,36 @@ OPTIONS = (
         "normalizer",
         "softmax",
         'str or Normalizer, default "softmax"',
-        """How scores become weights: one of :mod:`attnscale.normalizers`, or its name.""",
+        """Map from scores to weights: one of :mod:`attnscale.normalizers`, or its name.""",
     ),
     Option(
         "qk_norm",
         None,
         '{"l2", "rms"}, optional',
-        """Queries and keys are brought to length 1, or sqrt(head_dim), before the product: query . key is
-        their cosine, or head_dim times that. The scale applies to it as ever. Rows of zeros stay zero.""",
+        """Scale queries and keys to length 1 ("l2") or sqrt(head_dim) ("rms") before the product: query . key
+        is their cosine, or head_dim times that. ``scale`` still applies. Rows of zeros stay zero.""",
     ),
     Option(
         "layout",
         "bhsd",
         '{"bhsd", "bshd"} or str',
-        """"bshd": query, key, value and output are (..., n, heads, dim). Statistics, masks and scale
-        are as above. Or the names of the axes in their order, as einops writes them: "b n h d",
-        "... h t c".""",
+        """"bshd": query, key, value and output are (..., n, heads, dim); statistics, masks and scale are as
+        above. Or the names of the axes in order, as in einops: "b n h d", "... h t c".""",
     ),
     Option(
         "dims",
         None,
         "mapping, optional",
-        """For arrays whose axes have names (a DataArray of xarray, in any order; a pattern of ``layout``)
-        that are none of the usual ones: the names of "heads", "sequence" (one, or those of queries and keys)
-        and "channels". All other axes are batch axes, and go together by their name. Results of a DataArray
-        are one, with the labels of the query (and of the keys, where there are keys); scales and masks may
-        be one too.""",
+        """For named axes (a DataArray of xarray, in any order; a pattern of ``layout``) with unusual names:
+        the names of "heads", "sequence" (one, or those of queries and keys) and "channels". All others are
+        batch axes, matched by name. Results of a DataArray are DataArrays, with the labels of the query (and
+        of the keys, if they have keys); scales and masks may be DataArrays too.""",
     ),
     Option(
         "out",
         None,
         "ndarray, optional",
-        """Where the output goes: of its shape and type, apart from the inputs.""",
+        """Array for the output: of its shape and type, without overlap with the inputs.""",
     ),
     Option(
         "num_threads",
@@ -160,20 +164,20 @@ OPTIONS = (
         "backend",
         None,
         '{"auto", "core", "torch", "triton"}, optional',
-        """What computes attention, of tensors: see :func:`attnscale.torch.attention`.""",
+        """Implementation for tensors: see :func:`attnscale.torch.attention`.""",
     ),
 )
 
-#: The options of a call that is given none.
+#: The options and their defaults.
 DEFAULTS: Mapping[str, Any] = {option.name: option.default for option in OPTIONS}
 #: The axes of options that may be arrays.
 AXES = {option.name: option.axes for option in OPTIONS if option.axes is not None}
 
 
 def takes(options: type) -> Callable[[_Function], _Function]:
-    """A function whose ``**options`` are of this TypedDict: its signature and docstring show each of them.
+    """A decorator that shows the options of this TypedDict in a function's signature and docstring.
 
-    In the docstring ``{options}`` stands for the paragraph of each option, and ``{names}`` for all names.
+    In the docstring ``{options}`` stands for the paragraphs of all options, and ``{names}`` for their names.
     """
     kinds = options.__annotations__
     own = [option for option in OPTIONS if option.name in kinds]
@@ -198,8 +202,8 @@ def takes(options: type) -> Callable[[_Function], _Function]:
 
 
 def _filled(text: str | None, options: list[Option]) -> str | None:
-    """A docstring with its options in the place of ``{options}`` and ``{names}``."""
-    if text is None:  # Python runs without docstrings
+    """A docstring with ``{options}`` and ``{names}`` filled in."""
+    if text is None:  # Python was started without docstrings
         return None
     paragraphs = (f"    {option.name} : {option.kind}\n        {option.text}" for option in options)
     names = ", ".join(option.name for option in options)
@@ -207,5 +211,90 @@ def _filled(text: str | None, options: list[Option]) -> str | None:
 
 
 def check_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse options that a function which :func:`takes` some does not have, and say what may be meant."""
+    """Refuse options that a function decorated with :func:`takes` lacks, and suggest a near name."""
     refuse_unknown(function.__name__, options, cast(Any, function).__signature__.parameters)
+
+
+class LayoutOptions(TypedDict, total=False):
+    """Heads, axes and threads: options of every function of query, key and value."""
+
+    enable_gqa: bool
+    layout: Layout
+    num_threads: int | None
+
+
+class VariantOptions(LayoutOptions, total=False):
+    """Options of the variants of attention."""
+
+    is_causal: bool
+    causal: Causal | None
+
+
+class VisibilityOptions(VariantOptions, total=False):
+    """Masks and layout: options of every exact function."""
+
+    attn_mask: ArrayLike | None
+    window: Window | None
+    key_lengths: KeyLengths | None
+    document_ids: ArrayLike | None
+
+
+class SolveScaleOptions(VisibilityOptions, total=False):
+    """Options of :func:`attnscale.solve_scale`."""
+
+    softcap: None
+    normalizer: str
+    dims: Dims | None
+
+
+class NormalizerOptions(VisibilityOptions, total=False):
+    """Weights from scores, besides their scale."""
+
+    softcap: float | None
+    normalizer: str | Normalizer
+    qk_norm: QKNorm | None
+
+
+class KAttentionOptions(NormalizerOptions, total=False):
+    """Options of :func:`attnscale.variants.kattention`: those of attention except scale and out."""
+
+    distance_scale: DistanceTable | None
+    distance_bias: DistanceTable | None
+
+
+class AttentionStateOptions(NormalizerOptions, total=False):
+    """Options of :func:`attnscale.attention_state`."""
+
+    scale: Scale
+    dims: Dims | None
+
+
+class AttentionDivergenceOptions(VisibilityOptions, total=False):
+    """Options of :func:`attnscale.attention_divergence`, for both attentions or the first."""
+
+    scale: Scale
+    softcap: float | None
+
+
+class EntropyCurveOptions(KAttentionOptions, total=False):
+    """Options of :func:`attnscale.entropy_curve`."""
+
+    dims: Dims | None
+
+
+class AttentionGradientsOptions(KAttentionOptions, total=False):
+    """Options of :func:`attnscale.attention_gradients`."""
+
+    scale: Scale
+
+
+class AttentionEntropyOptions(EntropyCurveOptions, total=False):
+    """Options of :func:`attnscale.attention_entropy` and other functions with a result for each row."""
+
+    scale: Scale
+
+
+class AttentionOptions(AttentionEntropyOptions, total=False):
+    """Options of :func:`attnscale.attention` and other functions with an output."""
+
+    out: NDArray[Any] | None

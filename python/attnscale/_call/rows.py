@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which keys each query may see: one interval of keys a query, and a mask that hides more of them.
+"""Visible keys of each query: an interval of keys, and a mask that hides more of them.
 
-Every mask but an array is such an interval, a packed document too: it is cut at the document's ends.
+Every mask except an array is such an interval, cut at the ends of a packed document.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _INT64 = np.dtype(np.int64)
 # Alignments beyond this could overflow the sums of indices.
 _MOST = 2**60
-# A side of a window that no array reaches: it is open.
+# A side of a window beyond the reach of any array: it is open.
 _OPEN = 2**61
 
 
 def read_intervals(
     inputs: Inputs, is_causal: Any, causal: Any, window: Any, key_lengths: Any, document_ids: Any
 ) -> Intervals:
-    """Everything that hides keys but attn_mask, as integers, of which the core makes the intervals."""
+    """All that hides keys except attn_mask, as integers from which the core makes the intervals."""
     return Intervals(
         inputs.query.shape[-2],
         inputs.key.shape[-2],
@@ -41,7 +41,7 @@ def read_intervals(
 
 
 def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
-    """A boolean or additive mask that broadcasts to (..., heads, n_queries, n_keys)."""
+    """A boolean or additive mask in a shape that broadcasts to (..., heads, n_queries, n_keys)."""
     mask = typed_mask(attn_mask)
     shape = (*inputs.row_shape, inputs.key.shape[-2])
     try:
@@ -56,7 +56,7 @@ def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
 
 
 def typed_mask(attn_mask: Any) -> NDArray[Any]:
-    """A mask of booleans or of numbers that the core reads, in native byte order; of any shape."""
+    """A mask of booleans or numbers that the core reads, in native byte order, of any shape."""
     mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
     if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
         if not is_float_type(mask.dtype.newbyteorder("=")):
@@ -67,7 +67,7 @@ def typed_mask(attn_mask: Any) -> NDArray[Any]:
 
 
 def shows(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a mask lets the key be seen: not at a number as low as half of its type's smallest finite one.
+    """Whether a mask shows each key: no number at or below half of its type's smallest finite one does.
 
     Other libraries hide keys by the smallest finite number. The core reads masks by the same rule.
     """
@@ -79,7 +79,7 @@ def shows(mask: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
-    """A float mask is added to the scores; one of 0 and 1 was most likely meant to hide the zeros."""
+    """Warn of a float mask of 0 and 1, which is added to the scores but probably meant to hide the zeros."""
     if mask.size and mask.flat[0] in (0, 1) and bool((mask == 1).any() and ((mask == 0) | (mask == 1)).all()):
         warn(
             "attn_mask is float and holds 0 and 1 only, which are added to the scores (as in PyTorch); "
@@ -88,13 +88,13 @@ def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
 
 
 def read_causal(is_causal: Any, causal: Any) -> str | int | None:
-    """Whose key each query is aligned with: "top_left", "bottom_right" or an offset; None: all are seen."""
+    """Alignment of queries and keys: "top_left", "bottom_right" or an offset; None: all keys are visible."""
     if is_causal is not False:
         boolean("is_causal", is_causal)
     if causal is None:
         return "top_left" if is_causal else None
     if is_causal and not (isinstance(causal, str) and causal == "top_left"):
-        same = isinstance(causal, str) and causal == "bottom_right"  # == of an array is an array
+        same = isinstance(causal, str) and causal == "bottom_right"  # == with an array is an array
         given = 'causal="bottom_right"' if same else f"causal={shown(causal)}"
         raise ValueError(f'is_causal=True means causal="top_left"; {given} was also given. Pass one of them.')
     if isinstance(causal, str):
@@ -114,7 +114,7 @@ def read_causal(is_causal: Any, causal: Any) -> str | int | None:
 
 
 def read_window(window: Any) -> tuple[int | None, int | None]:
-    """How many keys a query sees on each side; None: that side is open."""
+    """Number of keys that a query sees on each side; None: that side is open."""
     if window is None:
         return None, None
     try:
@@ -137,7 +137,7 @@ def _read_side(side: str, extent: Any) -> int | None:
 
 
 def read_integers(name: str, given: Any) -> NDArray[Any]:
-    """An array of integers of 64 bits."""
+    """An array of 64-bit integers."""
     array = np.asarray(given) if type(given) in (int, ARRAY) else as_array(name, given)
     dtype = array.dtype
     if dtype is not _INT64 and dtype != _INT64:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scale=: a number, an array, a law or its name becomes what the core multiplies q . k with."""
+"""scale=: a number, an array, a law or its name, converted to the factor of q . k in the core."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .arrays import ARRAY, Inputs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._base.rows import CallRows
     from ..laws import Law
-    from ..laws._meaning import CallRows
 
-    #: What the core multiplies q . k with: a number, or an array that broadcasts to (..., heads, n_queries).
+    #: The core's factor of q . k: a number, or an array that broadcasts to (..., heads, n_queries).
     Scale = float | NDArray[np.float64]
 
 _AXES = "(..., heads, n_queries)"
 
 
 def read_law(scale: Any) -> Law | None:
-    """The law that `scale` is or spells; None for None, numbers, arrays, and what is no scale at all."""
+    """The law that `scale` is or spells; None for anything else."""
     if scale is None or isinstance(scale, (int, float)) or type(scale) is ARRAY:
         return None
-    from .. import laws  # only here: most calls need no law
+    from .. import laws  # here, since most calls need no law
 
     return laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
 
 
 def read_scale(scale: Any, inputs: Inputs) -> Scale:
-    """A scale that is a number or an array, checked."""
+    """A scale given as a number or an array, checked."""
     if isinstance(scale, (int, float)):
         return number("scale", scale)
     array = as_array("scale", scale)
@@ -45,7 +45,7 @@ def read_scale(scale: Any, inputs: Inputs) -> Scale:
 
 
 def read_scales(scales: Any) -> NDArray[np.float64]:
-    """The scales of a curve, checked: one axis of finite numbers."""
+    """The scales of a curve, checked: a one-dimensional array of finite numbers."""
     array = as_array("scales", scales)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"scales must be numbers, got {array.dtype}")
@@ -67,10 +67,7 @@ def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]
 
 
 def law_counts(law: Law, rows: CallRows) -> NDArray[np.float64]:
-    """n of each row. A row without keys has no scale to speak of; the least n keeps logarithms finite there.
-
-    A row that sees a NaN is NaN whatever its scale.
-    """
+    """n of each row; at least the law's least n, so that logarithms are finite for rows without keys."""
     check_one_scale_a_row(law)
     meaning = law.meaning
     counts = np.asarray(meaning.of(rows))
@@ -80,7 +77,7 @@ def law_counts(law: Law, rows: CallRows) -> NDArray[np.float64]:
 
 
 def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, inputs: Inputs) -> Scale:
-    """What a law makes of the counts of rows."""
+    """The scale of a law at the counts of rows."""
     scale = law._scale(counts, head_dim)  # law.scale would check the counts
     if np.ndim(scale) == 0:
         return float(scale)
@@ -89,7 +86,7 @@ def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, inputs: Inpu
 
 
 def check_one_scale_a_row(law: Law) -> None:
-    """A scale multiplies whole rows: all channels, and all keys alike."""
+    """Refuse a law that is not one scale for a whole row: for all channels and all keys."""
     if law.channels != "all":
         raise ValueError(
             f"law {law.name!r} acts on the {law.channels} channels only, and a scale on all. Multiply "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""normalizer= and qk_norm=: checked, and in the form that the core takes."""
+"""normalizer= and qk_norm=, checked and converted to the core's form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
-    """None for the plain softmax, which most calls are."""
+    """The normalizer, checked; None for the plain softmax."""
     if isinstance(normalizer, str) and normalizer == "softmax":
         return None
     from .. import normalizers
@@ -35,14 +35,14 @@ def normalizer_of(options: Mapping[str, Any]) -> Normalizer | None:
 
 
 def require_softmax(options: Mapping[str, Any], call: str, instead: str) -> None:
-    """Refuse other normalizers, for calls whose results follow from the softmax."""
+    """Refuse other normalizers where a result is derived for the softmax."""
     if normalizer_of(options) is not None:
         given = shown(options["normalizer"])
         raise ValueError(f"normalizer must be 'softmax' for {call}, got {given}; {instead}")
 
 
 def read_sink(options: Mapping[str, Any], row_shape: tuple[int, ...], name: str, instead: str) -> Any:
-    """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
+    """Logits of a sink, which broadcast to (..., heads, n_queries); None for the softmax."""
     found = normalizer_of(options)
     if found is None:
         return None
@@ -57,7 +57,7 @@ def read_sink(options: Mapping[str, Any], row_shape: tuple[int, ...], name: str,
 
 
 def available(statistics: tuple[str, ...], found: Normalizer | None, *, leave_out: bool) -> tuple[str, ...]:
-    """The statistics that the normalizer's rows have; others are left out, or an error."""
+    """The statistics that the normalizer's rows have; others are omitted, or raise an error."""
     if found is None:
         return statistics
     missing = [name for name in NAMES if name in statistics and name not in found.statistics]
@@ -72,15 +72,15 @@ def normalize_rows(inputs: Inputs, qk_norm: Any) -> Inputs:
     """Queries and keys of length 1 ("l2") or sqrt(head_dim) ("rms"); zero rows stay zero."""
     choose("qk_norm", qk_norm, ("l2", "rms"))
     length = 1.0 if qk_norm == "l2" else math.sqrt(inputs.query.shape[-1])
-    # In the type of the arithmetic, which value may widen.
+    # In the type of the arithmetic, which a wider value may determine.
     wide = np.float64 if inputs.dtype == np.float64 else np.float32
     query, key = (_with_length(rows.astype(wide), length) for rows in (inputs.query, inputs.key))
     return inputs._replace(query=query, key=key)
 
 
 def _with_length(rows: NDArray[Any], length: float) -> NDArray[Any]:
-    """The rows, which are overwritten."""
-    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    """The rows scaled to a length, in place."""
+    # Squares of entries below 1 do not overflow, and the largest do not underflow.
     largest = np.abs(rows).max(axis=-1, keepdims=True, initial=0)
     with np.errstate(invalid="ignore"):
         rows /= np.where(largest == 0, 1, largest)

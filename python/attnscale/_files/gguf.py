@@ -2,7 +2,7 @@
 """The metadata of a GGUF file; tensors are not read.
 
 The format: magic, version, numbers of tensors and of keys, then each key with the type of its value and the
-value (https://github.com/ggml-org/ggml, docs/gguf.md). What the keys mean is in ``_rules/llama_cpp.py``.
+value (https://github.com/ggml-org/ggml, docs/gguf.md). ``_rules/llama_cpp.py`` has the meaning of the keys.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 from .._base.checks import shown
 from .heads import InputError
 
-#: Types of values by their numbers, as struct has them; a string and an array have rules of their own.
+#: Types of values by number, in the codes of struct; strings and arrays have their own rules.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_MOST_KEYS, _KEPT = 100_000, 4096  # keys of a file, and entries of an array that are kept
+_MOST_KEYS, _KEPT = 100_000, 4096  # largest number of keys of a file, and of kept entries of an array
 
-#: The key that names the architecture, which begins the names of the keys of its own.
+#: Key with the name of the architecture, which begins the names of its own keys.
 ARCHITECTURE = "general.architecture"
 
-#: The name here for the names of tensors with frequencies of rotary positions.
+#: Name for the list of tensors with frequencies of rotary positions.
 ROPE_TENSORS = "tensors of frequencies"
 
 
 def read_gguf(path: Path) -> dict[str, Any]:
-    """Keys and values of a file, as they are written there; of an array no more than its first entries."""
+    """Keys and values of a file as written; of an array only the first entries."""
     metadata = _metadata(path)
     kind = metadata.get(ARCHITECTURE)
     if not isinstance(kind, str):
@@ -52,7 +52,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 class _Reader:
-    """A place in a file, which moves on with what is read and never beyond the end."""
+    """A place in a file, which moves forward with each read and never beyond the end."""
 
     def __init__(self, path: Path, content: mmap.mmap) -> None:
         self.path, self.content, self.place = path, content, 4
@@ -70,7 +70,7 @@ class _Reader:
         return found
 
     def rope_tensors(self, count: int) -> list[str]:
-        """The names of the tensors that hold frequencies of rotary positions, up to the first few."""
+        """Names of the tensors with frequencies of rotary positions, at most three."""
         self.check(24 * count)
         found = []
         for _ in range(count):
@@ -102,7 +102,7 @@ class _Reader:
         return [self.value(inner, depth + 1) for _ in range(count)][:_KEPT]
 
     def skip_strings(self, count: int) -> None:
-        """Move on over strings, as the tokens that nobody asks for: there are some 100 000."""
+        """Skip strings, such as the tokens, some 100 000 of them."""
         unpack, content, place = struct.Struct("<Q").unpack_from, self.content, self.place
         for _ in range(count):
             if place + 8 > len(content):
@@ -124,13 +124,12 @@ class _Reader:
         return self.content[start : start + length].decode("utf-8", errors="replace")
 
     def skip(self, size: int) -> int:
-        """Move on; the place before."""
+        """Move forward; returns the place before."""
         self.check(size)
         self.place += size
         return self.place - size
 
     def check(self, size: int) -> None:
-        """Refuse what would lie beyond the end of the file."""
         left = len(self.content) - self.place
         if size > left:
             raise InputError(
@@ -139,5 +138,5 @@ class _Reader:
 
 
 def _shortest(number: float) -> float:
-    """The shortest decimal number that is this one in single precision: 0.1 for 0.10000000149."""
+    """The shortest decimal number equal to this one in single precision: 0.1 for 0.10000000149."""
     return float(str(np.float32(number)))

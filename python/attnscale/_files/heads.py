@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries and keys out of files: .npz, .safetensors, .pt, a pair of .npy or of .pt."""
+"""Queries and keys from files: .npz, .safetensors, .pt, or a pair of .npy or .pt files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._base.checks import InputError as InputError
 from .._base.checks import as_array, warn
 from .safetensors import stored_tensors
 
-# Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
+# Spellings in use: this package's, PyTorch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
 _OF_TORCH = (".pt", ".pth")
@@ -25,7 +25,7 @@ _WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
 
 
 class StoredHeads(NamedTuple):
-    """Arrays of shape (..., heads, n, head_dim), a name for every head, and what the file says of itself."""
+    """Arrays of shape (..., heads, n, head_dim), the names of the heads, and the file's own description."""
 
     query: npt.NDArray[Any]
     key: npt.NDArray[Any]
@@ -35,7 +35,7 @@ class StoredHeads(NamedTuple):
 
 
 def check_is_file(path: Path, name: str = "") -> None:
-    """Refuse what is no file to read; `name` is the option that gave it, if there is one."""
+    """Refuse a path that is not a file; `name` is the option that gave it, if any."""
     if not path.is_file():
         seen = "is a folder, not a file" if path.is_dir() else "no such file"
         raise InputError(f"{f'{name} {path}'.strip()}: {seen}")
@@ -49,9 +49,8 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     files : one or two paths
         ``.npz``, ``.safetensors``, or ``.pt`` of ``torch.save``, with arrays named query and key (also q/k,
         queries/keys, query_states/key_states, in any case), or two ``.npy`` files, or two ``.pt`` files with
-        a tensor each, queries first. If the file also has integer arrays ``layers`` and ``heads``, they name
-        the heads; a text ``provenance`` in JSON says where they come from, and an array of str ``tokens`` in
-        a ``.npz`` file what was read.
+        a tensor each, queries first. Optional integer arrays ``layers`` and ``heads`` name the heads, a JSON
+        text ``provenance`` is the source, and an array of str ``tokens`` in a ``.npz`` file is the text.
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
 
@@ -95,7 +94,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8."""
+    """The text of a UTF-8 file."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -103,7 +102,7 @@ def read_text(path: Path) -> str:
 
 
 def _read_one(path: Path) -> npt.NDArray[Any]:
-    """The array of a file that holds one."""
+    """The array of a file that holds a single array."""
     if path.suffix not in (".npy", *_OF_TORCH):
         raise InputError(f"{path}: with two files both must be .npy or .pt, queries first, then keys")
     if path.suffix == ".npy":
@@ -120,7 +119,7 @@ def _read_one(path: Path) -> npt.NDArray[Any]:
 def _read_npy(path: Path) -> npt.NDArray[Any]:
     _check_magic(path, ".npy", b"\x93NUMPY")
     try:
-        # An open file, because np.load leaves one that it opened itself open where it fails.
+        # An open file: np.load does not close the file that it opened if it fails.
         with path.open("rb") as stream:
             array: npt.NDArray[Any] = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -158,7 +157,7 @@ def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     _check_magic(path, ".npz", b"PK")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            # Only what is needed is read; the other names are kept for the message.
+            # Only these arrays are read; the other names are kept for the message.
             empty = np.empty(0)
             wanted = {*_WANTED, "tokens"}
             return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
@@ -183,20 +182,20 @@ def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _load_torch(path: Path) -> Any:
-    """The content of a file of ``torch.save``. Only tensors are read, and no code is run."""
+    """The content of a file of ``torch.save``; only tensors are read, no code runs."""
     try:
         import torch
     except ImportError:
         raise InputError(f"{path}: reading {path.suffix} needs PyTorch: pip install torch") from None
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of pickle, zipfile, torch: one for each kind of damage
+    except Exception as error:  # pickle, zipfile and torch raise their own for each kind of damage
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(f"{path}: not a readable {path.suffix} file of tensors ({reason})") from None
 
 
 def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    """The tensors of a mapping."""
+    """The tensors of a mapping in a ``torch.save`` file."""
     stored = _load_torch(path)
     if not isinstance(stored, Mapping):
         raise InputError(
@@ -213,7 +212,7 @@ def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _need_bfloat16(path: Path) -> np.dtype[Any]:
-    """The type bfloat16, which NumPy has from ml_dtypes."""
+    """The type bfloat16 of ml_dtypes."""
     try:
         import ml_dtypes
     except ImportError:
@@ -234,7 +233,7 @@ def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], pa
 
 
 def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
-    """The array, checked, with the axes (..., heads, n, head_dim); `name` has its file."""
+    """The array, checked, with the axes (..., heads, n, head_dim); `name` begins with the file's."""
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         # NumPy saves bfloat16 as two bytes without a name.
         hint = "; bfloat16 goes into .safetensors, or .astype(np.float32)" if array.dtype.str == "|V2" else ""
@@ -267,7 +266,7 @@ def _check_shapes(where: str, query: npt.NDArray[Any], key: npt.NDArray[Any]) ->
 
 
 def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path) -> tuple[str, ...] | None:
-    """The names by the arrays layers and heads; None where the file has neither."""
+    """Head names from the arrays layers and heads; None without them."""
     labels = {name: arrays[name] for name in ("layers", "heads") if name in arrays}
     if not labels:
         return None
@@ -280,7 +279,7 @@ def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path
 
 
 def _warn_of_layout(query: npt.NDArray[Any], key: npt.NDArray[Any], path: Path) -> None:
-    """Say so where an array has more heads than tokens: its axes are most likely in the other order."""
+    """Warn where an array has more heads than tokens: its axes are probably in the other order."""
     heads, tokens = query.shape[-3:-1]
     if heads > tokens and key.shape[-3] > key.shape[-2]:
         warn(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors of safetensors files: the header first, and then only what is asked for.
+"""Tensors of safetensors files: the header first, then only the requested tensors.
 
 A file is the length of its header (8 bytes, little endian), the header in JSON, and the numbers of all
 tensors beside each other: https://huggingface.co/docs/safetensors (the format).
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from .._base.checks import InputError, shown
 
-#: The most bytes of a header, as in the package that the format comes from.
+#: Largest header in bytes, as in the safetensors package.
 _MOST_HEADER = 100_000_000
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2"}
 _TYPES |= {"I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 
 
 class Stored(NamedTuple):
-    """Where a tensor lies: its file, its type as the file calls it, its shape, its first byte."""
+    """Place of a stored tensor: its file, type (as the file names it), shape and first byte."""
 
     file: Path
     kind: str
@@ -34,14 +34,14 @@ class Stored(NamedTuple):
     start: int
 
     def read(self) -> NDArray[Any]:
-        """The tensor in the machine's byte order; bfloat16 as float32, which has all of its numbers."""
+        """The tensor in the machine's byte order; bfloat16 becomes float32, exactly."""
         raw = self.read_bits()
         if self.kind == "BF16":
             return (raw.astype(np.uint32) << 16).view(np.float32)
         return raw
 
     def read_bits(self) -> NDArray[Any]:
-        """As :meth:`read`, but bfloat16 as the 16 bits of each number."""
+        """The tensor as :meth:`read` gives it, but bfloat16 as the 16 bits of each number."""
         if self.kind not in _TYPES:
             known = ", ".join(_TYPES)
             raise InputError(f"{self.file}: numbers must be of type {known}, got {shown(self.kind)}")
@@ -52,14 +52,10 @@ class Stored(NamedTuple):
 
 
 def stored_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Stored]:
-    """The tensors of a checkpoint by name, of which nothing but headers is read.
+    """Tensors of a checkpoint by name; only headers are read.
 
-    Parameters
-    ----------
-    path : Path
-        A file, the index of several, or the folder that holds them.
-    wanted : callable
-        Which names to list: of a checkpoint with an index, files without any of these are not opened.
+    `path` is a file, the index of several, or their folder. Only names with ``wanted(name)`` are listed;
+    files of an index without such names are not opened.
     """
     if path.is_dir():
         indices = sorted(path.glob("*.safetensors.index.json"))
@@ -76,7 +72,7 @@ def stored_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True
 
 
 def _indexed(index: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """The files of an index that hold a tensor of a wanted name; none of them lies outside its folder."""
+    """The files of an index that hold wanted tensors; a file outside its folder is refused."""
     try:
         listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = {file for name, file in listed.items() if wanted(name)}
@@ -96,8 +92,8 @@ def _header(file: Path) -> dict[str, Stored]:
             size = file.stat().st_size
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(size - 8, _MOST_HEADER):
-                said = f"its header has {length} bytes, the file {size}" if size >= 8 else "it has no header"
-                raise InputError(f"{file}: not a readable .safetensors file ({said})")
+                seen = f"its header has {length} bytes, the file {size}" if size >= 8 else "it has no header"
+                raise InputError(f"{file}: not a readable .safetensors file ({seen})")
             content = json.loads(stream.read(length))
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
@@ -106,13 +102,13 @@ def _header(file: Path) -> dict[str, Stored]:
             raise
         raise InputError(f"{file}: not a readable .safetensors file (its header is not JSON)") from None
     if not isinstance(content, dict):
-        raise InputError(f"{file}: not a readable .safetensors file (its header is no JSON object)")
+        raise InputError(f"{file}: not a readable .safetensors file (its header is not a JSON object)")
     content.pop("__metadata__", None)
     return {name: _checked(file, name, entry, 8 + length, size) for name, entry in content.items()}
 
 
 def _checked(file: Path, name: str, entry: Any, first: int, size: int) -> Stored:
-    """The place of a tensor, refused where the entry is none or lies beyond the file."""
+    """The place of a tensor; an invalid entry, or one beyond the end of the file, is refused."""
     try:
         kind, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         good = isinstance(kind, str) and all(type(x) is int and x >= 0 for x in (*shape, start, stop))

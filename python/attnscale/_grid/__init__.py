@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases on a grid: what tells them apart, what runs them, and what keeps their results."""
+"""Cases on a grid: their identity, the runners that compute them, and the store of their results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The points of a grid, and how the values on its axes are labelled."""
+"""Points of a grid, and the labels of the values on its axes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,18 @@ from numpy.typing import NDArray
 from ..laws import Law
 from .describe import describe, digest
 
-#: The values on each axis, by its name.
+#: Values on each axis, by its name.
 Axes = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One point of the grid.
+    """One point of the grid."""
 
-    Attributes
-    ----------
-    index : tuple of int
-        Where the case lies on each axis.
-    parameters : dict
-        The value of the case on each axis.
-    digest : str
-        A digest of the names and values alone, which is the same in every grid that has this case.
-        Empty where nothing asks for it.
-    """
-
-    index: tuple[int, ...]
-    parameters: dict[str, Any]
+    index: tuple[int, ...]  # position of the case on each axis
+    parameters: dict[str, Any]  # the value of the case on each axis
+    #: Digest of the names and values alone, the same in every grid with this case. Empty where it is not
+    #: needed.
     digest: str
 
     def __str__(self) -> str:
@@ -42,7 +33,7 @@ class Case:
 
 
 def describe_axes(axes: Axes) -> dict[str, list[Any]]:
-    """What identifies the values on each axis of a grid."""
+    """Descriptions that identify the values on each axis of a grid."""
     return {name: [describe(f"grid[{name!r}]", value) for value in values] for name, values in axes.items()}
 
 
@@ -58,7 +49,7 @@ def make_cases(axes: Axes, described: dict[str, list[Any]] | None) -> list[Case]
 
 
 def labels(values: list[Any]) -> NDArray[Any]:
-    """The coordinate of an axis: numbers, booleans and strings as they are, anything else as text.
+    """Coordinate of an axis: numbers, booleans and strings unchanged, anything else as text.
 
     Examples
     --------
@@ -74,7 +65,7 @@ def labels(values: list[Any]) -> NDArray[Any]:
 
 
 def as_json(value: Any) -> Any:
-    """`value` as JSON has it: laws as their spelling, and what JSON cannot hold by :func:`short`."""
+    """`value` for JSON: laws as their spelling, and values that JSON cannot hold by :func:`short`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (list, tuple)):

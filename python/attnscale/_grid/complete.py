@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes the cases of a grid that have no result yet, and says what became of all of them.
+"""Computation of the cases of a grid that have no result yet, and the outcomes of all cases.
 
-Cases are run here, in processes by joblib, or by an executor; outcomes come as they finish.
+Cases run here, in joblib processes or on an executor; outcomes are taken as they finish.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 
-# ---- what runs the cases ---------------------------------------------------------------------------
+# ---- runners ---------------------------------------------------------------------------------------
 
-#: What came of a case.
+#: The outcome of a finished case.
 Outcome = Fields | Failure
 Outcomes = Generator[tuple[Case, Outcome | Busy], None, None]
-#: Turns a case into its outcome, and raises nothing but KeyboardInterrupt.
+#: Turns a case into its outcome, and raises only KeyboardInterrupt.
 Task = Callable[[Case], Outcome | Busy]
 #: Runs a task on cases.
 Runner = Callable[[Task, Sequence[Case]], Outcomes]
 
 
 def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int | None]:
-    """What runs the cases, and how many threads each of its processes may use."""
+    """The runner of the cases, and the number of threads for each of its processes."""
     try:
         n_jobs = operator.index(n_jobs)
     except TypeError:
@@ -73,14 +73,14 @@ def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:
 
 
 def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
-    """Run the cases in processes of joblib (or as ``joblib.parallel_config`` says); closures work too."""
+    """Run the cases in joblib processes (or under ``joblib.parallel_config``); closures work too."""
     import joblib
 
     waiting = {case.index: case for case in cases}
     batches = [cases]
     try:
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    except ValueError:  # a backend that brings all results at the end, as Ray's: it gets some cases at a time
+    except ValueError:  # Ray's backend returns all results at the end: it gets a few cases at a time
         parallel = joblib.Parallel(n_jobs=n_jobs)
         size = 4 * joblib.effective_n_jobs(n_jobs)
         batches = [cases[start : start + size] for start in range(0, len(cases), size)]
@@ -98,10 +98,9 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
 
 @contextmanager
 def _growing_workers() -> Iterator[None]:
-    """Silence the warning that joblib replaces a worker which grew by 300 MB, as an import may make it do.
+    """Silence joblib's warning about replacing a worker that grew by 300 MB, as an import may cause.
 
-    Where warnings are errors, it would end the thread that manages the workers, and joblib would wait
-    for it for ever.
+    If warnings are errors, it would end the thread that manages the workers, and joblib would wait for ever.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
@@ -109,7 +108,7 @@ def _growing_workers() -> Iterator[None]:
 
 
 def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
-    """Run the cases by any executor; what it cannot send, run or bring back is a failure of that case."""
+    """Run the cases on any executor; a case that cannot be sent, run or returned is a failure."""
     from concurrent.futures import as_completed
 
     futures = {executor.submit(task, case): case for case in cases}
@@ -122,18 +121,18 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
                 outcome = _lost(error)
             yield futures[future], outcome
     finally:
-        for future in futures:  # after Ctrl-C: cases that have not begun need not begin
+        for future in futures:  # after Ctrl-C: cancel cases that have not begun
             future.cancel()
 
 
 def _lost(error: Exception) -> Failure:
-    """The failure of a case that could not be sent, whose worker died, or whose result did not come back."""
-    message = f"no worker brought its result back: {type(error).__name__}: {error}"
+    """The failure of a case whose result did not come back: it could not be sent, or its worker died."""
+    message = f"no worker returned its result: {type(error).__name__}: {error}"
     return Failure(message, "".join(traceback.format_exception(error)), error)
 
 
 class _Portable:
-    """A task for processes that outlive a sweep: they look for modules where this process does now."""
+    """A task for processes that outlive a sweep: they search this process's module path."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -152,56 +151,35 @@ def _unpack(path: list[str], task: bytes) -> _Portable:
     return _Portable(pickle.loads(task))
 
 
-# ---- until all are finished ------------------------------------------------------------------------
+# ---- completion ------------------------------------------------------------------------------------
 
 
 class Amount(NamedTuple):
-    """What a run counts, where that is not its cases: the samples of outcomes that grow.
+    """Unit of progress other than cases: the samples of outcomes that grow.
 
-    A case may then have one outcome after the other; the last one counts.
+    A case may then have several outcomes in turn; the last one counts.
     """
 
     unit: str
-    total: int | None  # None where nobody knows it before the end
+    total: int | None  # None if it is not known before the end
     of: Callable[[Fields], int]
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What became of the cases that were wanted.
-
-    Attributes
-    ----------
-    wanted : sequence of Case
-    finished : dict of Case to Fields
-        Results in the order in which they were finished, perhaps of cases that nobody wanted too.
-    failures : dict of Case to Failure
-    interrupted : bool
-        Ctrl-C came before the end.
-    """
+    """Outcomes of the wanted cases."""
 
     wanted: Sequence[Case]
-    finished: dict[Case, Fields]
+    finished: dict[Case, Fields]  # results in order of completion, possibly of cases that were not wanted too
     failures: dict[Case, Failure]
-    interrupted: bool
+    interrupted: bool  # ctrl-C came before the end
 
     def require(self, table: Callable[[], Any], noun: str, where: str, after_failure: str = "") -> None:
-        """Raise if the run was interrupted or cases failed; the exception carries what is there.
+        """Raise if the run was interrupted or cases failed; the exception has the partial results.
 
-        Parameters
-        ----------
-        table : callable
-            Makes the table of all that is finished; None if nothing is.
-        noun : str
-            What a case is called in the messages, in the plural.
-        where : str
-            Where the results are kept, as the end of a sentence.
-        after_failure : str
-            What is said after that where cases failed.
-
-        Raises
-        ------
-        SweepInterrupted, SweepError
+        `table` makes the table of all finished cases, None without any. `noun` is the cases' name in
+        messages, `where` tells where results are kept, and `after_failure` is further text where cases
+        failed.
         """
         done = sum(case in self.finished for case in self.wanted)
         if self.interrupted:
@@ -210,7 +188,7 @@ class Completion:
             raise self._error(table(), noun, f"{done} are finished; {where}{after_failure}")
 
     def _error(self, partial: Any, noun: str, rest: str) -> SweepError:
-        """One error for all failures, with that of the first case in front."""
+        """One error for all failures, led by the error of the first case."""
         listed = {case: self.failures[case] for case in self.wanted if case in self.failures}
         case, first = next(iter(listed.items()))
         error = SweepError(
@@ -226,7 +204,7 @@ class Completion:
 
 
 def missing(wanted: Sequence[Case], finished: Mapping[Case, Fields]) -> list[Case]:
-    """The cases that are wanted and have no result."""
+    """The wanted cases without a result."""
     return [case for case in wanted if case not in finished]
 
 
@@ -239,22 +217,12 @@ def complete(
     accept: Callable[[Case, Outcome, Mapping[Case, Fields]], Outcome] | None = None,
     amount: Amount | None = None,
 ) -> Completion:
-    """Take what comes of cases until all that are wanted have a result; a case that fails stops no other.
+    """Take outcomes until all wanted cases have a result; a failed case does not stop the others.
 
-    Parameters
-    ----------
-    outcomes : generator
-        What comes of cases, one after the other, as a runner gives it; closed at the end.
-    wanted : sequence of Case
-    finished : dict of Case to Fields
-        The results that are there already.
-    progress : bool or callable
-        Is told how many of the wanted cases have an outcome, or the amount: at the start, and after each.
-    accept : callable, optional
-        ``accept(case, outcome, finished)`` is called in this process with each outcome as it comes, may
-        keep it, and returns what counts.
-    amount : Amount, optional
-        What is counted; the cases by default.
+    `outcomes` is a runner's generator, closed at the end; `finished` are the existing results. `progress` is
+    told the number of wanted cases with an outcome, or the `amount`, at the start and after each.
+    ``accept(case, outcome, finished)`` runs in this process with each outcome as it comes; it may store it,
+    and returns the outcome to use.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}
@@ -283,6 +251,6 @@ def complete(
 
 
 def _one_line(message: str) -> str:
-    """The beginning of a message; an exception may print whole arrays."""
+    """The beginning of a message: an exception may print whole arrays."""
     line = " ".join(message.split())
     return line if len(line) <= 1000 else f"{line[:1000]}..."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What identifies a parameter or a function from one run to the next, as JSON and as a digest."""
+"""Identity of a parameter or a function across runs, as JSON and as a digest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def digest(description: Any) -> str:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """``module:qualified.name`` of a function, of what a partial wraps, or of an object's class."""
+    """``module:qualified.name`` of a function, of a partial's function, or of an object's class."""
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
@@ -34,15 +34,15 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def describe(name: str, value: Any) -> Any:
-    """`value` as JSON: equal for what is equal in another process, different otherwise.
+    """`value` as JSON that is equal for equal values in any process, and different otherwise.
 
-    Numbers are themselves, arrays their type, shape and digest, functions their name and source,
-    dataclasses and containers what they hold, and other objects their repr.
+    Numbers stay numbers; arrays become type, shape and digest; functions name and source; dataclasses and
+    containers their contents; other objects their repr.
 
     Raises
     ------
     TypeError
-        If `value`, called `name` in the message, has nothing but its address to tell it by.
+        If only the address of `value` identifies it; the message calls it `name`.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def _describe_object(name: str, value: Any) -> Any:
 
 
 def _describe_function(name: str, function: Any) -> Any:
-    """The function's name and source, and what it carries: defaults, bound arguments, closure."""
+    """The function's name and source, and its defaults, bound arguments and closure."""
     if isinstance(function, functools.partial):
         parts = [function.func, function.args, function.keywords]
         return {"partial": [describe(name, part) for part in parts]}
@@ -114,7 +114,7 @@ def _describe_function(name: str, function: Any) -> Any:
     description: dict[str, Any] = {"function": function_name(function)}
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
-        return description  # a compiled function has nothing but its name
+        return description  # a compiled function has only its name
     description["source"] = hashlib.sha256(_source(plain).encode()).hexdigest()
     defaults = {f"default {i}": value for i, value in enumerate(plain.__defaults__ or ())}
     carried: dict[str, Any] = {**defaults, **(plain.__kwdefaults__ or {}), **_closure(plain)}
@@ -125,17 +125,17 @@ def _describe_function(name: str, function: Any) -> Any:
 
 def _closure(function: FunctionType) -> dict[str, Any]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    # A function that calls itself holds itself.
+    # A recursive function holds itself.
     return {key: cell.cell_contents for key, cell in cells if cell.cell_contents is not function}
 
 
 def _source(function: FunctionType) -> str:
-    """Source without comments, docstring and layout; the bytecode where there is no source to parse."""
-    if function.__name__ == "<lambda>":  # the source of a lambda is the statement around it
+    """Source without comments, docstring and layout; the bytecode if there is no source to parse."""
+    if function.__name__ == "<lambda>":  # the source of a lambda includes the statement around it
         return _bytecode(function.__code__)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # the function was typed in, or built by exec
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, or built by exec
         return _bytecode(function.__code__)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a run ends when not all of its cases are finished."""
+"""Errors of a run whose cases are not all finished."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 
 class Failure(NamedTuple):
-    """Why a case has no result.
+    """Reason why a case has no result.
 
-    Text instead of the exception travels between processes: an exception whose constructor takes
-    other arguments than its ``args`` cannot be unpickled, and takes a process pool down with it.
+    Processes exchange text, not exceptions: an exception whose constructor takes other arguments than its
+    ``args`` cannot be unpickled, and breaks the process pool.
     """
 
     message: str
@@ -19,7 +19,7 @@ class Failure(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """The outcome of a case that another process computes for the same store: neither finished nor failed."""
+    """Outcome of a case that another process is computing for the same store: neither finished nor failed."""
 
 
 class SweepError(RuntimeError):
@@ -28,7 +28,7 @@ class SweepError(RuntimeError):
     Attributes
     ----------
     failures : dict of str to str
-        What happened to each case, by its parameters.
+        The error of each failed case, by its parameters.
     partial : xarray.Dataset, TrainingResult or None
         The results, NaN where a case failed; None if no case is finished.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a function returned for one case, as named arrays with named axes."""
+"""Result of one case as named arrays with named axes."""
 
 from __future__ import annotations
 
@@ -13,43 +13,35 @@ from numpy.typing import NDArray
 
 from .._base.checks import shown
 
-#: Names of the axes of the grid.
+#: Names of the grid's axes.
 Reserved = frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One array of a result.
-
-    Attributes
-    ----------
-    values : ndarray
-    dims : tuple of str, or None
-        Names of the axes of `values`; None if the result does not name them.
-    attrs : dict
-        Unit and the like, of text and numbers.
-    """
+    """One array of a result."""
 
     values: NDArray[Any]
-    dims: tuple[str, ...] | None = None
+    dims: tuple[str, ...] | None = None  # names of the axes of `values`; None if the result has none
+    #: Unit and other attributes, text and numbers.
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-#: Arrays by name; the coordinate of a named axis has the name of the axis.
+#: Arrays by name; the coordinate of an axis has the axis's name.
 Fields = dict[str, Field]
 
 
 def to_fields(result: Any, reserved: Reserved = frozenset()) -> Fields:
     """The arrays of a result.
 
-    A number, string or array is called "value"; mappings, named tuples and dataclasses give their
-    entries (None is left out, names of nested entries are joined by a dot), tuples "value_0",
-    "value_1", ...; anything with ``to_xarray()`` gives what that returns.
+    A number, string or array is named "value"; mappings, named tuples and dataclasses give their entries
+    (None is omitted, nested names are joined by a dot), tuples "value_0", "value_1", ...; an object with
+    ``to_xarray()`` gives what that returns.
 
     Raises
     ------
     TypeError
-        For anything else.
+        If the result is anything else.
 
     Examples
     --------
@@ -80,13 +72,13 @@ def _collect(value: Any, name: str, fields: Fields, reserved: Reserved) -> None:
         return
     for key, entry in entries.items():
         if entry is not None:
-            # A tuple's items are numbered; the others have names of their own.
+            # A tuple's items are numbered; other parts have names.
             joined = f"{name or 'value'}_{key}" if isinstance(key, int) else f"{name}.{key}" if name else key
             _collect(entry, joined, fields, reserved)
 
 
 def _entries(value: Any) -> dict[Any, Any] | None:
-    """The parts of a result that has parts."""
+    """The parts of a composite result."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -97,11 +89,11 @@ def _entries(value: Any) -> dict[Any, Any] | None:
 
 
 def _collect_xarray(value: Any, name: str, fields: Fields, reserved: Reserved) -> None:
-    if not hasattr(value, "data_vars"):  # a DataArray, and no Dataset
+    if not hasattr(value, "data_vars"):  # a DataArray, not a Dataset
         value = value.to_dataset(name=value.name or name or "value")
         name = ""
     for key, variable in value.variables.items():
-        if key in reserved:  # the grid has this coordinate already, and the axis of extent 1 goes with it
+        if key in reserved:  # the grid has this coordinate already; its axis of extent 1 is dropped
             continue
         here = variable
         for dim in reserved.intersection(variable.dims):
@@ -132,7 +124,7 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def _as_text(array: NDArray[Any], where: str, kinds: str) -> NDArray[Any]:
-    """Strings that xarray keeps as objects, as an array of text; other objects cannot be stored."""
+    """Strings that xarray stores as objects, as an array of text; other objects are refused."""
     if not all(isinstance(entry, str) for entry in array.flat):
         seen = next((entry for entry in array.flat if not isinstance(entry, str)), None)
         raise TypeError(f"{where} must be {kinds}, got {type(seen).__name__}: {shown(seen)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files that several processes share: replaced as a whole, and written by one at a time."""
+"""Files shared by processes: replaced as a whole, and written by one process at a time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,11 @@ _FORMAT = 1  # of the JSON files of results
 
 @contextmanager
 def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock of a file, which is made with its directory: False where another process holds it.
+    """Hold a file's lock, creating the file and its directory; False if another process holds it.
 
-    Parameters
-    ----------
-    path : Path
-    wait : bool
-        Wait for the other process. A process that dies lets go.
-    shared : bool
-        Hold it together with others that share it, and with nobody else.
-
-    Notes
-    -----
-    The lock is a record lock: a forked worker that outlives its parent does not keep it. On a file
-    system without locks every process holds it.
+    With `wait` it waits for the other process; the lock of a dead process is released. A `shared` lock
+    excludes only locks that are not shared. It is a record lock: a forked worker that outlives its parent
+    does not keep it. On a file system without locks every process holds it.
     """
     import fcntl  # POSIX only, as is the whole package
 
@@ -45,13 +36,13 @@ def locked(path: Path, *, wait: bool, shared: bool = False) -> Iterator[bool]:
 
 
 def write_json(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
-    """Write a result as a JSON file that says which kind of result it is."""
+    """Write a result as a JSON file that names its kind."""
     text = json.dumps({"format": _FORMAT, "kind": kind, **content}, separators=(",", ":"))
     write_whole(Path(path), f"{text}\n".encode())
 
 
 def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> dict[str, Any]:
-    """The content that :func:`write_json` wrote as `kind`; a file that says no kind is of the `usual` one."""
+    """The content that :func:`write_json` wrote as `kind`; a file without a kind is of the `usual` one."""
     try:
         stored = json.loads(Path(path).read_bytes())
     except ValueError:
@@ -67,10 +58,10 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash the file is the old one or the new one.
+    """Replace a file as a whole: after a crash it is the old file or the new one.
 
-    Where it cannot be written, nothing is left beside it. Processes of several machines may replace the
-    same file at once: each writes a file of its own beside it first.
+    A failed write leaves nothing beside it. Processes of several machines may replace the same file at once:
+    each first writes a temporary file of its own.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -82,7 +73,7 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    # The name of the file is on the disk only when its directory is.
+    # The file's name is on disk only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

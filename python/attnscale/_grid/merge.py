@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stores of the same work, written on machines without a common file system, become one."""
+"""Merging of stores of the same work, written on machines without a common file system."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .store import WRITERS, Store, difference, from_bytes
 
 
 class Merged(NamedTuple):
-    """What became of a merge: cases of the result, and files that were left out as they are damaged."""
+    """Result of a merge: the number of merged cases, and damaged files that were left out."""
 
     cases: int
     damaged: list[Path]
 
 
 def merge_stores(stores: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str]) -> Merged:
-    """Bring the cases of several stores of the same work into one; nothing is written before all is checked.
+    """Merge the cases of several stores of the same work; nothing is written before all are checked.
 
     Parameters
     ----------
     stores : sequence of path
-        Stores of ``sweep``, of one experiment or of one study. They stay as they are.
+        Stores of ``sweep``, of one experiment or of one study. They stay unchanged.
     to : path
-        A new folder, or a store of the same work, which keeps what it has.
+        A new folder, or a store of the same work, which keeps its cases.
 
     Raises
     ------
     ValueError
-        If one is no store, they differ in what they are of (function, grid, parameters, seed, version, ...),
-        or two have different results for the same case.
+        If a path is not a store, the stores differ in their work (function, grid, parameters, seed, version,
+        ...), or two have different results for the same case.
     """
     sources = [_open(each) for each in stores]
     if (writer := _writer(Path(to))) is not None:
@@ -61,7 +61,7 @@ def _writer(directory: Path) -> str | None:
 def _open(directory: str | os.PathLike[str]) -> Store:
     writer = _writer(Path(directory))
     if writer is None:
-        raise refusal(ValueError, "stores", f"must be stores, got {str(directory)!r}, which is none")
+        raise refusal(ValueError, "stores", f"must be stores, got {str(directory)!r}, which is not a store")
     return Store(directory, writer)
 
 
@@ -77,15 +77,12 @@ def _check_alike(first: Store, wanted: dict[str, Any], other: Store, seen: dict[
     for key in {**wanted, **seen}:
         said = said or difference(key, seen.get(key), wanted.get(key))
     if said:
-        raise refusal(
-            ValueError,
-            "stores",
-            f"must be of the same work as {str(first)!r}, got {str(other)!r}, whose {said}",
-        )
+        rule = f"must be of the same work as {str(first)!r}, got {str(other)!r}, whose {said}"
+        raise refusal(ValueError, "stores", rule)
 
 
 def _gather(stores: Sequence[Store]) -> tuple[dict[str, Path], list[Path]]:
-    """The file to keep of each case, by its name, and the files that are damaged."""
+    """The file to keep of each case, by name, and the damaged files."""
     found: dict[str, Path] = {}
     damaged = []
     for path in (path for each in stores for path in _files(each)):
@@ -107,10 +104,10 @@ def _files(store: Store) -> Iterator[Path]:
 
 
 def _better(kept: Fields, other: Fields, *paths: Path) -> bool:
-    """Whether the other result of a case takes the place of the one that is kept.
+    """Whether the other result of a case replaces the kept one.
 
-    A tally of the same seed with more rows goes on from the one with fewer. All other results must agree, but
-    for what tells where and when they were made, whose name begins with an underscore.
+    A tally of the same seed with more rows continues the one with fewer. All other results must agree, except
+    for the fields that tell where and when they were made, whose names begin with an underscore.
     """
     if set(kept) == set(other) == {"rows", "origin", "sums", "products"}:
         rows = (int(kept["rows"].values), int(other["rows"].values))
@@ -120,7 +117,7 @@ def _better(kept: Fields, other: Fields, *paths: Path) -> bool:
         raise refusal(
             ValueError,
             "stores",
-            f"must have the same result where they have the same case, got others in "
+            f"must have the same result for the same case, got different ones in "
             f"{' and '.join(repr(str(path)) for path in paths)}",
         )
     return False
@@ -135,7 +132,7 @@ def _content(fields: Fields) -> dict[str, Any]:
 
 
 def _states(stores: Sequence[Store], finished: set[str]) -> list[Path]:
-    """The states of trainings that are not finished, of each the one that was written last."""
+    """States of unfinished trainings, the latest of each."""
     newest: dict[str, Path] = {}
     for path in (path for each in stores for path in (each.directory / "checkpoints").glob("*.pt")):
         unit = path.name.partition("-")[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One of N parts of the cases of a grid, which several machines compute for one store."""
+"""One of N parts of the cases of a grid, which several machines compute for a shared store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .case import Case
 
 
 class Part(NamedTuple):
-    """Part `number`, counted from 1, of `of` parts.
+    """Part `number` of `of` parts, counted from 1.
 
     Examples
     --------
@@ -29,12 +29,12 @@ class Part(NamedTuple):
 
     @classmethod
     def read(cls, part: Any, store: object) -> Part | None:
-        """The part that an argument ``part`` spells, as ``(k, N)`` or ``"k/N"``; None if it is None.
+        """The part that ``(k, N)`` or ``"k/N"`` spells; None for None.
 
         Raises
         ------
         TypeError, ValueError
-            If it spells none, or comes without a store, where the parts meet.
+            If it is neither, or comes without a store, which the parts share.
         """
         if part is None:
             return None
@@ -57,7 +57,7 @@ class Part(NamedTuple):
         return cls(number, of)
 
     def choose(self, cases: Sequence[Case]) -> list[Case]:
-        """Every N-th of the cases, as long ones often stand side by side; each case is in one part.
+        """Every N-th case, since long ones are often adjacent; each case is in one part.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 def still_missing(part: str | None, missing: int, total: int) -> list[str]:
-    """The remark of a command whose part is finished while others are not; none where all are."""
+    """The remark of a command whose part is finished while others are not; empty if all are."""
     if part is None or not missing:
         return []
     there = f"{total - missing} of {total} cases of the store are"

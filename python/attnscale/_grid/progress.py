@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far a run is: told to a function of the user's, or shown on a terminal as a bar or a line of text."""
+"""Progress of a run: reported to a user's function, or shown on a terminal as a bar or a line."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, TypeAlias
 from .._base.checks import shown
 from .._base.text import duration
 
-#: Seconds of a run that is announced.
+#: Seconds from which a run's duration is announced.
 MINUTE = 60.0
-# Seconds of work after which the rest can be told from them.
+# Seconds of work from which the remaining time can be estimated.
 _TELLING = 2.0
 
 #: False, True (a bar where there are a terminal and tqdm), or ``function(done, total)``.
 Progress: TypeAlias = "bool | Callable[[int, Any], Any]"
 
-#: How a bar counts. A bar of many short pieces goes away when they are done.
+#: Style of a bar by its unit; a bar of many short pieces disappears when they are done.
 _BARS: dict[str, dict[str, Any]] = {"case": {}, "sample": {"unit_scale": True, "leave": False}}
 _BARS["pair"] = _BARS["sample"]
 
 
 def check_progress(progress: Any) -> Progress:
-    """`progress`, if it is a boolean or can be called."""
+    """`progress`, checked: a boolean or a function."""
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(f"progress must be a boolean or a function of (done, total), got {shown(progress)}")
     checked: Progress = progress
@@ -37,17 +37,9 @@ def check_progress(progress: Any) -> Progress:
 def reporter(
     progress: Progress, unit: str, total: int | None, start: int = 0
 ) -> Iterator[Callable[[int], Any]]:
-    """A function that is to be told how many cases or samples are done.
+    """A function to report the number of finished cases, samples or pairs to (the `unit`).
 
-    Parameters
-    ----------
-    progress : see :data:`Progress`
-    unit : {"case", "sample", "pair"}
-        What is counted.
-    total : int or None
-        None where it is not known.
-    start : int
-        Done by an earlier run: they do not count for the speed that a bar shows.
+    The `total` may be unknown (None). The bar's speed does not count the `start` of an earlier run.
     """
     if callable(progress):
         yield lambda done: progress(done, total)
@@ -60,7 +52,7 @@ def reporter(
 
 @contextmanager
 def _shown(unit: str, total: int | None, start: int) -> Iterator[Callable[[int], Any]]:
-    """A bar of tqdm on a terminal; without tqdm, which is no reason to fail, a line that counts."""
+    """A tqdm bar on a terminal; without tqdm, a line that counts."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -74,7 +66,7 @@ def _shown(unit: str, total: int | None, start: int) -> Iterator[Callable[[int],
 
 @contextmanager
 def progress_line() -> Iterator[Callable[[str], None]]:
-    """A function that shows a text in the place of the one before; it does nothing where nobody watches."""
+    """A function that replaces the shown text; it does nothing where there is no terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -89,18 +81,10 @@ def _this_takes(seconds: float) -> str:
 
 
 class Watch:
-    """How long a piece of work takes: a line while it lasts, and one announcement if that is long.
+    """Duration of a piece of work: a line while it runs, and an announcement if it is long.
 
-    Parameters
-    ----------
-    show : callable
-        ``show(text)`` puts a text in the place of the one before.
-    announce : callable
-        ``announce(text)`` tells a line that stays.
-    least : float
-        Seconds from which the time is announced.
-    told : callable
-        ``told(seconds)`` is the line that is announced.
+    ``show(text)`` replaces the shown text, ``announce(text)`` prints a line that stays, from `least` seconds
+    of duration on, and ``told(seconds)`` is that line.
 
     Examples
     --------
@@ -124,14 +108,14 @@ class Watch:
         self._announced = False
 
     def expect(self, seconds: float) -> None:
-        """Announce the time that all of it takes, if that is long and nothing is announced yet."""
+        """Announce the total duration, if it is long and none has been announced yet."""
         if seconds >= self._least and not self._announced:
             self._announced = True
             self._show("")
             self._announce(self._told(seconds))
 
     def __call__(self, done: float, total: float, name: str = "") -> None:
-        """`done` of `total` is finished, and what is called `name` begins."""
+        """`done` of `total` is finished, and the piece called `name` begins."""
         gone = time.monotonic() - self._start
         left = gone * (total - done) / done if done and gone > _TELLING else 0.0
         if left:
@@ -141,7 +125,7 @@ class Watch:
 
 
 def announce_on_stderr(line: str) -> None:
-    """Print a line that tells a user how long the work takes."""
+    """Print how long the work takes."""
     print(f"attnscale: {line}", file=sys.stderr, flush=True)
 
 

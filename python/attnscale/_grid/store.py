@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The directory of a sweep: a file that says which sweep it is of, and one file for each finished case.
+"""The directory of a sweep: a file that identifies the sweep, and one file for each finished case.
 
     DIR/attnscale-sweep.json    function, grid, constants, seed and versions (-train.json of an experiment)
     DIR/lock                    held while a sweep writes here; parts of a sweep share it,
     DIR/lock-2-of-8             and each holds its own
     DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
 
-A file appears under its name when it is whole and on the disk, so a process may be killed at any
-time: a case is either stored as a whole or not stored.
+A file appears under its name when it is complete and on disk, so a process may be killed at any time: a
+case is stored as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -30,23 +30,15 @@ from .fields import Field, Fields
 from .files import locked, write_whole
 from .part import Part
 
-#: The format of the files. A store of another format is refused, not guessed at.
+#: The format of the files; stores of other formats are refused.
 FORMAT = 1
 _LOCK = "lock"
-#: What writes stores, and what the messages call the work that is stored.
+#: Programs that write stores, and what messages call their work.
 WRITERS = {"sweep": "sweep", "mc": "experiment", "train": "training"}
 
 
 class Store:
-    """Finished cases of one sweep in a directory.
-
-    Parameters
-    ----------
-    directory : path
-        Made if it does not exist.
-    writer : str, default "sweep"
-        The command that writes here: the store of one is refused by another.
-    """
+    """Finished cases of a sweep in a directory, created if needed; only the command `writer` uses it."""
 
     def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep") -> None:
         self.writer = writer
@@ -71,9 +63,9 @@ class Store:
 
     @contextmanager
     def locked(self, part: Part | None = None, *, wait: bool = False) -> Iterator[None]:
-        """Keep other processes from writing here, or `wait` for them; a process that dies lets go.
+        """Keep other processes from writing here, or `wait` for them; a dead process releases its lock.
 
-        Other parts may write at the same time, the same `part` in another process may not.
+        Other parts may write at the same time; the same `part` may not in another process.
         """
         self._refuse_other_programs()
         with ExitStack() as stack:
@@ -85,22 +77,16 @@ class Store:
                     held = stack.enter_context(locked(own, wait=wait))
             except OSError as error:
                 why = error.strerror or str(error)
-                raise refusal(
-                    ValueError,
-                    "store",
-                    f"must be a folder that can be made and written, got {str(self)!r} ({why})",
-                ) from None
+                rule = f"must be a folder that can be made and written, got {str(self)!r} ({why})"
+                raise refusal(ValueError, "store", rule) from None
             if not held:
                 one = self._what if part is None else f"process for part {part}, or for the whole,"
-                raise refusal(
-                    ValueError,
-                    "store",
-                    f"must be used by one {one} at a time, another process writes {str(self)!r}",
-                )
+                rule = f"must be used by one {one} at a time, another process writes {str(self)!r}"
+                raise refusal(ValueError, "store", rule)
             yield
 
     def read_manifest(self) -> dict[str, Any] | None:
-        """The identity of the sweep that the directory is of; None if the directory is new."""
+        """The identity of the directory's sweep; None if the directory is new."""
         path = self._manifest
         if not path.exists():
             return None
@@ -109,11 +95,8 @@ class Store:
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
-            raise refusal(
-                ValueError,
-                "store",
-                f"must be written by a {self._what}, got {str(path)!r} of another program",
-            )
+            rule = f"must be written by a {self._what}, got {str(path)!r} of another program"
+            raise refusal(ValueError, "store", rule)
         if manifest.get("format") != FORMAT:
             raise refusal(
                 ValueError,
@@ -124,46 +107,32 @@ class Store:
         return manifest
 
     def write_manifest(self, identity: dict[str, Any]) -> None:
-        """Write the identity of the sweep that the directory is of."""
+        """Write the identity of the directory's sweep."""
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
         write_whole(self._manifest, text.encode())
 
     def claim(
         self, identity: dict[str, Any], *, any_seed: bool = False, part: Part | None = None
     ) -> dict[str, Any]:
-        """Write the identity into a new directory, or check that a directory in use has the same one.
+        """Write the identity into a new directory, or check that a used directory has the same one.
 
-        Parameters
-        ----------
-        identity : dict
-            What identifies the sweep, as JSON can hold it.
-        any_seed : bool
-            The seed of a store in use counts, whatever the seed of `identity` is.
-        part : Part, optional
-            Who claims: parts may begin at the same moment, and must come with the same seed.
-
-        Returns
-        -------
-        dict
-            The identity, with the seed that counts.
+        Returns the identity with the seed to use: with `any_seed` that of a used store. Parts may begin at
+        the same moment, and must have the same seed.
         """
         stored = self.read_manifest()
         if stored is None:
             if any_seed and part is not None:
-                raise refusal(
-                    ValueError,
-                    "part",
-                    f"must come with a seed, rng, where the store has none: all parts use it, got {part}",
-                )
+                rule = f"must come with a seed, rng, where the store has none: all parts use it, got {part}"
+                raise refusal(ValueError, "part", rule)
             self.write_manifest(identity)
-            stored = self.read_manifest() or identity  # of another part, if one was faster
+            stored = self.read_manifest() or identity  # another part may have been faster
         if any_seed and stored.get("seed") is not None:
             identity = {**identity, "seed": stored["seed"]}
         self.check_manifest(stored, identity)
         return identity
 
     def check_manifest(self, stored: dict[str, Any], identity: dict[str, Any]) -> None:
-        """Refuse results of another sweep than `identity`."""
+        """Refuse results of another sweep."""
         for key, wanted in identity.items():
             seen = stored.get(key)
             if said := difference(key, seen, wanted):
@@ -175,12 +144,12 @@ class Store:
                 )
 
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
-        """The results of those of the cases that are stored."""
+        """Stored results of the cases."""
         found = {case: self.read(case) for case in cases}
         return {case: fields for case, fields in found.items() if fields is not None}
 
     def with_others(self, there: Mapping[Case, Fields], cases: Iterable[Case]) -> dict[Case, Fields]:
-        """What is `there`, and what other processes have stored meanwhile of the cases that are not."""
+        """The results `there`, and results of other cases that other processes stored meanwhile."""
         return {**there, **self.finished(case for case in cases if case not in there)}
 
     def read(self, case: Case) -> Fields | None:
@@ -192,7 +161,7 @@ class Store:
         return from_bytes(content, case.digest)
 
     def write(self, case: Case, fields: Fields) -> None:
-        """Keep the result of a case, which is on the disk when this method returns."""
+        """Store the result of a case; it is on disk when this method returns."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_bytes(fields, case.digest))
@@ -203,10 +172,10 @@ class Store:
     def _refuse_other_programs(self) -> None:
         if not self.directory.exists():
             return
-        # A sweep that was killed at its start, or other parts that start now, may have left these files.
+        # A sweep killed at its start, or other parts that start now, may have left these files.
         own = (_LOCK, f"{self._manifest.name}.")
         foreign = sorted(each.name for each in self.directory.iterdir() if not each.name.startswith(own))
-        # The manifest is looked for last: another part may write it, and then cases, at this moment.
+        # The manifest is checked last: another part may write it, and then cases, at this moment.
         if foreign and not self._manifest.exists():
             raise refusal(
                 ValueError,
@@ -217,8 +186,8 @@ class Store:
 
 
 def difference(key: str, seen: Any, wanted: Any) -> str:
-    """One difference between two identities in words, with the values where they are short; empty: none."""
-    if digest(seen) == digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
+    """One difference between two identities in words, with the values if they are short; empty if none."""
+    if digest(seen) == digest(wanted):  # distinguishes 1, 1.0 and True, and NaN equals itself
         return ""
     if isinstance(seen, dict) and isinstance(wanted, dict):
         for name in {**seen, **wanted}:
@@ -251,13 +220,13 @@ def to_bytes(fields: Fields, case: str) -> bytes:
 
 
 def from_bytes(content: bytes, case: str) -> Fields | None:
-    """What :func:`to_bytes` wrote for this case, or one that begins so; None if a bit of it is wrong."""
+    """The content from :func:`to_bytes` for this case, or one whose name begins with it; None if damaged."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             text, checksum = stored["about"].tolist()
             about = json.loads(text)
             arrays = {f"array_{i}": stored[f"array_{i}"] for i in range(len(about["names"]))}
-    except Exception:  # a damaged archive fails in many ways, NotImplementedError and zlib.error among them
+    except Exception:  # a damaged archive fails in many ways, such as NotImplementedError and zlib.error
         return None
     if checksum != _checksum(text, arrays) or not about["case"].startswith(case):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was measured at the points of a grid: axes, and quantities with errors and exact values."""
+"""Measured results over a grid: axes, and quantities with errors and exact values."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Column:
     error : ndarray or None
         One standard error of each value.
     count : ndarray or None
-        The number of samples, or models, that each value is the mean of.
+        Number of samples, or models, behind each mean.
     exact : ndarray or None
-        What the theory says that each value tends to; None where it says nothing.
+        The theoretical limit of each value; None without one.
     """
 
     axes: Mapping[str, tuple[Any, ...]]
@@ -43,7 +43,7 @@ class Column:
     exact: NDArray[Any] | None = None
 
     def at(self, name: str, **labels: Any) -> Column:
-        """The part where the axes have these labels, without these axes; errors say `name`."""
+        """The part at these labels, without their axes; errors mention `name`."""
         where = places(name, self.axes, labels)
         axes = {axis: each for axis, each in self.axes.items() if axis not in labels}
         arrays = (None if each is None else each[where] for each in (self.error, self.count, self.exact))
@@ -53,17 +53,17 @@ class Column:
 class Table(Tabled):
     """Quantities measured over a grid, the main one first.
 
-    A class of results says what its quantities are (:meth:`names`) and what each holds (:meth:`column`);
-    rows, the printed table and figures follow from these.
+    A class of results names its quantities (:meth:`names`) and gives each (:meth:`column`); rows, the printed
+    table and figures follow from these.
 
     Attributes
     ----------
     experiment : str
-        What was measured: the name of a function, or empty.
+        The measured function, or empty.
     parameters : dict
-        What defines the measurement, as JSON can hold it.
+        Parameters of the measurement, for JSON.
     counts : str
-        What a value is the mean of.
+        Unit of the count: what a value is the mean of.
     """
 
     experiment: str
@@ -79,9 +79,9 @@ class Table(Tabled):
         raise NotImplementedError
 
     def _rows_of(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
-        """One dictionary for every point of the axes: labels, each quantity with its error, and the count.
+        """A dictionary for every point: labels, each quantity with its error, and the count.
 
-        `names` maps each quantity to what its error is called; all have the axes of the first.
+        `names` maps each quantity to the name of its error; all have the axes of the first.
         """
         columns = {name: self.column(name) for name in names}
         first = next(iter(columns.values()))
@@ -140,12 +140,12 @@ class Table(Tabled):
 
 
 def places(name: str, axes: Mapping[str, tuple[Any, ...]], labels: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The index of those entries of an array over `axes` that have these labels; other axes stay whole.
+    """Index of the entries of an array over `axes` at these labels; other axes stay whole.
 
     Raises
     ------
     KeyError
-        A label is not on its axis, or there is no such axis; it says so of the quantity `name`.
+        If a label is not on its axis, or the axis does not exist; the message names the quantity.
     """
     where: list[Any] = []
     for axis, known in axes.items():
@@ -159,7 +159,7 @@ def places(name: str, axes: Mapping[str, tuple[Any, ...]], labels: Mapping[str, 
 
 
 def points(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Each point of the axes, the last one running fastest: its place, and its label on each axis.
+    """Each point of the axes, the last varying fastest: its index, and its label on each axis.
 
     Examples
     --------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report of heads is made of: the measurements, the words, the page."""
+"""Parts of a report of heads: measurements, words, page."""

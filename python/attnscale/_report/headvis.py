@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of HeadVis, a page that shows heads by what they attend to in many texts."""
+"""Data of HeadVis, a page that shows heads by what they attend to in many texts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import numpy as np
 from .._base.checks import boolean, refusal, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from ..calibration.fit import Length
 from ..exact.forward import attention_entropy
 from ..exact.heads import head_kinds, weight_by_distance
@@ -26,7 +25,7 @@ from .text import read_tokens
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-# What is shown: keys of a row, the least weight, buckets of texts, texts of a bucket, tokens of a table.
+# Shown: keys of a row, the least weight, buckets of texts, texts of a bucket, tokens of a table.
 _TOP, _LEAST, _INTERVALS, _OF_INTERVAL, _OF_TABLE = 8, 0.005, 10, 20, 10
 _METRICS = {
     "self_attention_score": "Mean weight of a token on itself",
@@ -54,7 +53,7 @@ _CONFIG = {
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def export_headvis(
     directory: str | Path,
     query: Iterable[ArrayLike],
@@ -63,47 +62,47 @@ def export_headvis(
     *,
     model_name: str = "model",
     overwrite: bool = False,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> Path:
     """Write the files that HeadVis shows: the strongest keys of each row in many texts, and numbers of heads.
 
     Parameters
     ----------
     directory : str or Path
-        The folder ``data`` beside the page of HeadVis, which is made.
+        The folder ``data`` beside the page of HeadVis; it is created.
     query, key : iterable of array_like
-        Of each text an array (layers, heads, n, head_dim), as for :func:`attention`; n may differ.
+        For each text an array (layers, heads, n, head_dim), as for :func:`attention`; n may differ.
     tokens : iterable of sequence of str
-        Of each text its n tokens.
+        For each text its n tokens.
     model_name : str, default "model"
-        What the page calls the model.
+        Name of the model on the page.
     overwrite : bool, default False
-        Whether a folder that such a call has written may be replaced, with all that is in it.
+        Whether a folder written by an earlier call may be replaced, with all its content.
     {names}
         As for :func:`attention`, for each layer of each text.
 
     Returns
     -------
     Path
-        The folder, whole or not there.
+        The folder, written as a whole or not at all.
 
     Raises
     ------
     FileExistsError
-        If the folder is there and has files, but for ``overwrite=True`` and files of HeadVis.
+        If the folder has files, unless ``overwrite=True`` and they are HeadVis's.
     OSError
-        If it cannot be written.
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if there is no text, texts differ in their layers, a text has not one token for
-        each query and key, or scores are not finite.
+        If the folder cannot be written.
+    TypeError, ValueError
+        If there is no text, texts differ in their layers, a text does not have one token for each query and
+        key, or scores are not finite.
 
     Notes
     -----
-    Of each row the eight strongest keys are kept, where their weight is 0.005 or more. Texts are ordered by
-    their activation, which is the largest weight off the diagonal, the first row and the first column, and go
-    into ten equal buckets; of a bucket with more than twenty, twenty at even steps are written. Tokens of one
-    spelling are one token. Scores of a head are means over the rows of all texts: a key that a mask hides
-    counts as 0, and so does the induction of a token that is new. No matrix of weights is written out.
+    Of each row the eight strongest keys with a weight of at least 0.005 are kept. Texts are ordered by their
+    activation, which is the largest weight off the diagonal, the first row and the first column, and divided
+    into ten equal buckets; of a bucket with more than twenty, twenty at even steps are written. Tokens of
+    equal spelling are one token. Scores of a head are means over the rows of all texts: a hidden key counts
+    as 0, and so does the induction of a new token. No matrix of weights is stored.
 
     Examples
     --------
@@ -130,27 +129,27 @@ def export_headvis(
 
 
 class Layer(NamedTuple):
-    """The heads of one layer in each text."""
+    """The heads of a layer in each text."""
 
     number: int
     texts: Sequence[Length]
 
 
 class _Head(NamedTuple):
-    """One head in one text."""
+    """A head in one text."""
 
     rows: NDArray[np.float64]  # (metrics, n)
     by_distance: NDArray[np.float64]  # sums of weights
-    key: NDArray[np.int64]  # (n, 8): the strongest ones, and
-    weight: NDArray[np.float64]  # what they weigh
+    key: NDArray[np.int64]  # (n, 8): the strongest keys
+    weight: NDArray[np.float64]  # their weights
 
     def is_shown(self) -> NDArray[np.bool_]:
-        """Which of these weights the page shows: those outside of the first row and the first column."""
+        """Whether the page shows each weight: those outside of the first row and the first column."""
         row = np.arange(len(self.key))[:, None]
         return (row > 0) & (self.key > 0)
 
     def activation(self) -> float:
-        """The largest weight that the page shows and that is not on the diagonal."""
+        """The largest shown weight off the diagonal."""
         away = self.key != np.arange(len(self.key))[:, None]
         return float(self.weight.max(initial=0, where=self.is_shown() & away))
 
@@ -158,7 +157,7 @@ class _Head(NamedTuple):
 def write_headvis(
     directory: str | Path, layers: Sequence[Layer], tokens: Iterable[Any], model_name: str, *, overwrite: bool
 ) -> Path:
-    """Write the files of the layers' heads; `tokens` are those of each text."""
+    """Write the files of the layers' heads; `tokens` are the tokens of each text."""
     target = _free(Path(directory), overwrite=boolean("overwrite", overwrite))
     words = [read_tokens(each) or () for each in tokens]
     texts = {len(layer.texts) for layer in layers}
@@ -185,7 +184,7 @@ def write_headvis(
 def _write_files(
     folder: Path, layers: Sequence[Layer], words: Sequence[Sequence[str]], model_name: str
 ) -> None:
-    """Measure one layer after the other, and write what was found."""
+    """Measure layer by layer, and write the results."""
     names, numbered = np.unique([word for text in words for word in text], return_inverse=True)
     ids = np.split(numbered, np.cumsum([len(text) for text in words])[:-1])
     scatter: list[dict[str, Any]] = []
@@ -207,7 +206,7 @@ def _write_files(
 
 
 def _free(target: Path, *, overwrite: bool) -> Path:
-    """The folder to write, if it may be written."""
+    """The folder to write, checked."""
     there = {each.name for each in target.iterdir()} if target.is_dir() else set()
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"{target} is a file, not a folder")
@@ -221,7 +220,7 @@ def _free(target: Path, *, overwrite: bool) -> Path:
 
 
 def _measured(rows: Length, ids: NDArray[np.int64]) -> list[_Head]:
-    """The heads of a layer in one text, whose tokens have these numbers."""
+    """The heads of a layer in one text with these token numbers."""
     n, given = len(ids), (rows.query, rows.key)
     call = Call(*given, None, rows.options).read()
     shape = (*call.row_shape, call.inputs.key.shape[-2])
@@ -231,7 +230,7 @@ def _measured(rows: Length, ids: NDArray[np.int64]) -> list[_Head]:
     index, weight = (np.asarray(x) for x in top_keys(*given, _TOP, **rows.options))
     kinds = head_kinds(*given, ids, **rows.options)
     scores = [np.nan_to_num(x) for x in (kinds.itself, kinds.previous, np.asarray(kinds.induction))]
-    scores[1][:, 0] = np.nan  # the first token has none before it
+    scores[1][:, 0] = np.nan  # no token precedes the first
     entropy = np.asarray(attention_entropy(*given, **rows.options))
     if not np.isfinite(entropy).all():
         seen = f"{np.isnan(entropy).sum()} rows of NaN"
@@ -244,7 +243,7 @@ def _measured(rows: Length, ids: NDArray[np.int64]) -> list[_Head]:
 
 
 def _means(rows: NDArray[np.float64]) -> list[float]:
-    """Means along the rows of what is not NaN, rounded; 0 where there is nothing."""
+    """Means of rows without NaN, rounded; 0 for empty ones."""
     there = ~np.isnan(rows)
     found: list[float] = (rows.sum(-1, where=there) / np.maximum(there.sum(-1), 1)).round(6).tolist()
     return found
@@ -253,7 +252,7 @@ def _means(rows: NDArray[np.float64]) -> list[float]:
 def _content(
     heads: Sequence[_Head], words: Sequence[Sequence[str]], ids: Sequence[NDArray[np.int64]], names: list[str]
 ) -> dict[str, Any]:
-    """What the file of a head says; `heads` is the head in each text."""
+    """Content of one head's JSON file; `heads` is the head in each text."""
     activations = np.array([each.activation() for each in heads])
     of_query, of_key = np.zeros((2, len(names)))
     by_distance = np.zeros(max(len(each.by_distance) for each in heads))
@@ -279,7 +278,7 @@ def _content(
 
 
 def _chosen(activations: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Texts and their intervals, the last of which has the largest activations; the least ones first."""
+    """Texts with their intervals, by ascending activation."""
     order, n = np.argsort(activations, kind="stable"), len(activations)
     interval = _INTERVALS - (n - 1 - np.arange(n)) * _INTERVALS // n
     found = []
@@ -313,7 +312,7 @@ def _shares(sums: NDArray[np.float64]) -> list[float]:
 
 
 def _strongest(sums: NDArray[np.float64], names: list[str]) -> list[dict[str, Any]]:
-    """The tokens that have most of the weights, and their shares."""
+    """The tokens with the most weight, and their shares."""
     shares = _shares(sums)
     order = np.argsort(-sums, kind="stable")[:_OF_TABLE]
     return [{"token": names[i], "weight": shares[i]} for i in order if shares[i]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries and keys inside a page, from which its reader measures a head again."""
+"""Queries and keys inside a page, from which it measures a head again."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from ..calibration.fit import Length
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Options of rows that the page knows, too.
+#: Options of rows that the page supports.
 _KNOWN = {"causal", "window", "enable_gqa", "num_threads"}
 _BYTES = 2  # of a number in float16
 
 
 class KeptHead(NamedTuple):
-    """One head at the longest length of a report.
-
-    The query is multiplied such that 1/sqrt(head_dim) is the head's own scale.
-    """
+    """One head at the longest length of a report; 1/sqrt(head_dim) is its own scale."""
 
     query: NDArray[np.float16]  # (n, head_dim)
     key: NDArray[np.float16]
@@ -31,7 +28,7 @@ class KeptHead(NamedTuple):
     window: tuple[int | None, int | None] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page gets: arrays as bytes in base64, row after row, float16 with its low byte first."""
+        """Content for the page: arrays as base64 bytes, row by row, little-endian float16."""
         n, head_dim = self.query.shape
         query, key = (base64.b64encode(x.astype("<f2").tobytes()).decode() for x in (self.query, self.key))
         rows = {"is_causal": self.is_causal, "window": list(self.window) if self.window else None}
@@ -39,10 +36,10 @@ class KeptHead(NamedTuple):
 
 
 def kept_heads(parts: Sequence[Length]) -> tuple[KeptHead | None, ...]:
-    """The heads of all parts; None for one that the page cannot measure as it is.
+    """The heads of all parts; None for a head that the page cannot measure.
 
-    That is one with a mask, a soft-cap, another normalizer than softmax, another number of queries than of
-    keys, or numbers that are too large for float16.
+    Unsupported are masks, soft-caps, normalizers other than softmax, different numbers of queries and keys,
+    and numbers too large for float16.
     """
     return tuple(head for part in parts for head in _of_part(part))
 
@@ -60,6 +57,6 @@ def _of_part(part: Length) -> Iterator[KeptHead | None]:
 
 
 def size_of(parts: Sequence[Length]) -> int:
-    """Bytes that the heads of these parts take in a page, where each key is written for every head."""
+    """Bytes of these parts' heads in a page, where each key is written for every head."""
     numbers = sum(2 * part.query.size for part in parts)
     return -(-numbers * _BYTES // 3) * 4

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from .._call.types import Layout
     from ..laws import Law
 
-#: The laws of a report where none are named, besides the standard one.
+#: Default laws of a report, besides the standard one.
 LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
 
 
 class Group(NamedTuple):
-    """Heads that are measured together."""
+    """Heads measured together."""
 
     rows: Mapping[int, Length]  # at each length
     places: Sequence[tuple[int, int]]  # (layer, head) of each of them
-    module: str = ""  # that they are of, in a model
-    name: str = ""  # of the part of the page that shows them, where there are several
+    module: str = ""  # their module in a model
+    name: str = ""  # of their part of the page, if there are several
 
 
 @hinted
@@ -57,7 +57,7 @@ def report(
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> Report:
-    """Measure heads at several lengths, for a page that shows them: a map, a scatter plot, a slider.
+    """Measure heads at several lengths, for a page with a map, a scatter plot and a slider.
 
     Parameters
     ----------
@@ -67,45 +67,45 @@ def report(
     lengths : sequence of int, optional
         Default: the number of keys and its halves, four at most, none shorter than 16.
     laws : iterable of str, float or Law, optional
-        Laws to hold the heads against; where a spelling leaves the training length open it is the shortest
-        length. The standard scale is always there. Default: log_n, annealed, variance_invariant and
-        entropy_invariant.
+        Laws to compare with the heads, besides the standard scale; a training length that a spelling leaves
+        open is the shortest length. Default: log_n, annealed, variance_invariant and entropy_invariant.
     is_causal : bool, default False
-        Query i sees the keys 0 ... i. Then the entropy at length n is the mean over the last eighth of the n
+        Query i sees the keys 0 ... i. The entropy at length n is then the mean over the last eighth of the n
         rows.
     enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`.
     labels : iterable of pairs of int, optional
         (layer, head) of each head. Default: all of layer 0.
     about : mapping of str to str, optional
-        What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
+        Description for the head of the page: "model", "text", and other entries.
     tokens : sequence of str, shape (n,), optional
-        The text in pieces: the page then shows it, each token in the colour of the entropy of its row, with
-        the strongest keys of that row. The longest of the lengths must be n.
+        The text in pieces, shown with each token in the colour of its row's entropy, and with the strongest
+        keys of the row. The longest length must be n.
     spans : mapping of str to (start, stop), optional
-        Parts of these tokens by their names; the page says how much weight a row gives to each.
+        Named parts of these tokens; the page shows each row's weight on them.
     with_heads : bool, default False
         Whether the page carries queries and keys at the longest length, in float16, from which it measures a
-        head again at any scale, law and length: 5.4 bytes for each number of the queries, and no less for
-        keys that heads share. It then opens a reader's own file, too. Where the installation has no kernels
-        for pages, a warning says so, and the page is without them.
+        head at any scale, law and length: 5.4 bytes for each number of the queries, and as much for shared
+        keys. It can then open a reader's file too. If the installation has no kernels for pages, a warning
+        says so, and the page omits them.
 
     Returns
     -------
     Report
-        ``.save("report.html")`` writes the page; in Jupyter it shows itself.
+        ``.save("report.html")`` writes the page; in Jupyter it displays itself.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; if there are batch axes, not as many queries as keys, a length that is
-        not between 2 and the number of keys, or a law that gives the keys of a row different scales.
+    TypeError, ValueError
+        If there are batch axes, different numbers of queries and keys, a length not between 2 and the number
+        of keys, or a law that scales the keys of a row differently.
 
     Notes
     -----
-    Entropy under a law, the numbers at multiples of the scale, and the law that keeps the entropy of the
-    first length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.attention_statistics` and
-    :func:`attnscale.calibrate`. The heads are measured at 17 multiples of their scale, from 1/4 to 4, four
+    Entropies under laws, numbers at multiples of the scale, and the law that keeps the entropy of the first
+    length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.attention_statistics` and
+    :func:`attnscale.calibrate`. The heads are measured at 17 multiples of their scale, from 1/4 to 4, four to
+    a doubling, at which the page's slider stops. ``to_dict()`` follows :meth:`Report.json_schema`.
     to a doubling: the page's slider stops at these alone. ``to_dict()`` follows :meth:`Report.json_schema`.
 
     Examples

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report says of the heads of one layer, from their queries and keys at each length.
+"""Measurements of the heads of one layer, from their queries and keys at each length.
 
-The page's slider shows the heads at multiples of their own scale, each of them measured. Beside each head
-stands the entropy that random keys would have in its place.
+Every head is also measured at multiples of its own scale, for the page's slider, and compared with the
+entropy of random keys in its place.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-#: Bins of the histogram of row entropies, from 0 to that of equal weights on the most keys and the sink.
+#: Bins of the histogram of row entropies, up to that of equal weights on the most keys and the sink.
 BINS = 20
-#: Runs of neighbouring queries whose mean entropy is shown along the text.
+#: Runs of adjacent queries whose mean entropy is shown along the text.
 POSITIONS = 16
-#: Multiples of the head's own scale, four to a doubling; the slider stops at each of them and nowhere else.
+#: Multiples of the head's own scale, four to a doubling: the stops of the slider.
 MULTIPLES: Array = 2.0 ** np.linspace(-2, 2, 17)
-#: The place of the head's own scale among them.
+#: Index of the head's own scale.
 OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
 
-_KNOTS = 5  # rows whose expectation is computed where rows see different numbers of keys
+_KNOTS = 5  # rows with an exact expectation, if rows see different numbers of keys
 
 
 def measure_heads(
     whole: Mapping[int, Length], laws: tuple[Law, ...], tell: Callable[[str], object]
 ) -> dict[str, Array]:
-    """Arrays with the heads first; those of each length have the lengths second.
+    """Arrays with the heads first and, for values of each length, the lengths second.
 
-    `whole` has the rows at each length, the shortest first: query and key of shape (heads, n, head_dim), the
-    query multiplied such that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one.
+    `whole` has the rows at each length, ascending: query and key of shape (heads, n, head_dim), the query
+    multiplied so that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one.
     """
     parts = []
     for n, each in whole.items():
@@ -81,7 +81,7 @@ def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
 
 
 def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
-    """Entropy of random keys under a law, shape (heads,); NaN for a law that needs the scores themselves."""
+    """Entropy of random keys under a law, shape (heads,); NaN for a law that needs the scores."""
     if law.meaning.at_position is None:
         return np.full(len(visible), np.nan)
     head_dim = rows.query.shape[-1]
@@ -90,23 +90,23 @@ def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
 
 
 def _histogram(entropies: NDArray[Any], outcomes: int) -> Array:
-    """How many rows have an entropy in each bin; those on the last edge, and above by rounding, are in it."""
+    """Number of rows with an entropy in each bin; the last bin includes its edge, and excess by rounding."""
     most = max(float(np.log(outcomes)), 1e-6)
     seen = entropies[np.isfinite(entropies)].clip(0, most)
     return np.histogram(seen, bins=BINS, range=(0, most))[0].astype(np.float64)
 
 
 def _has_bias(rows: Length) -> bool:
-    """Whether a mask adds to the scores of keys that are seen."""
+    """Whether a mask adds to the scores of visible keys."""
     mask = rows.options.get("attn_mask")
     return mask is not None and mask.dtype != np.bool_ and bool((shows(mask) & (mask != 0)).any())
 
 
 def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:
-    """The law of each head that keeps its entropy best, its constant, and what each law misses by.
+    """The law that best keeps each head's entropy, its constant, and the error of each law.
 
-    Under a soft-cap, with a bias or beside a sink a multiple of the scale that keeps the entropy need not be
-    the only one, or exist: there nothing is determined.
+    Under a soft-cap, with a bias or beside a sink, several multiples of the scale or none may keep the
+    entropy: nothing is determined there.
     """
     rows = {n: counted(each) for n, each in whole.items()}
     lengths = list(rows)
@@ -129,7 +129,7 @@ def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str,
 
 
 def _at_multiples(whole: Length, n_rows: int) -> tuple[dict[str, Array], NDArray[Any]]:
-    """What `_at_scale` has at each multiple, the last axis; and the entropies of rows at the own scale."""
+    """Results of `_at_scale` at each multiple, the last axis, and the row entropies at the own scale."""
     root = np.sqrt(whole.query.shape[-1])
     parts, rows = zip(*(_at_scale(whole, n_rows, multiple / root) for multiple in MULTIPLES), strict=True)
     found = {name: np.stack([part[name] for part in parts], axis=-1) for name in parts[0]}
@@ -137,9 +137,9 @@ def _at_multiples(whole: Length, n_rows: int) -> tuple[dict[str, Array], NDArray
 
 
 def _at_scale(whole: Length, n_rows: int, scale: float) -> tuple[dict[str, Array], AttentionStatistics]:
-    """Numbers of each head at one scale, means over the last `n_rows` rows, and the statistics of all rows.
+    """Numbers of each head at one scale, means over the last `n_rows` rows, and statistics of all rows.
 
-    What a key receives is its share of the weight of all rows.
+    A key's share is taken of the weight of all rows.
     """
     rows = attention_statistics(
         *(whole.query, whole.key, _first_key(whole)),
@@ -161,14 +161,14 @@ def _at_scale(whole: Length, n_rows: int, scale: float) -> tuple[dict[str, Array
 
 
 def _mean(values: NDArray[Any], axis: int = -1) -> Array:
-    """Mean in float64; NaN of nothing, as of a run of positions that a short text has not."""
+    """Mean in float64; NaN if empty, as for a run of positions beyond a short text."""
     if not values.shape[axis]:
         return np.full(np.delete(values.shape, axis), np.nan)
     return np.asarray(values.mean(axis=axis, dtype=np.float64))
 
 
 def _first_key(whole: Length) -> NDArray[Any]:
-    """Values of which attention makes the weight of the first key."""
+    """Values with which attention gives the weight of the first key."""
     value = np.zeros((*whole.key.shape[:-1], 1), whole.key.dtype)
     value[:, 0] = 1
     return value
@@ -177,12 +177,12 @@ def _first_key(whole: Length) -> NDArray[Any]:
 def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> Array:
     """Mean over the rows of the expected entropy of as many random keys, shape (heads, betas).
 
-    The keys are independent and uniform on a sphere, with scores of the variance beta^2. `visible` has the
-    shape (heads, rows), and beta is one for all, or (heads, rows, betas). Rows that see different numbers of
-    keys lie between five of them, along the logarithm of the number.
+    The keys are independent and uniform on a sphere, with scores of variance beta^2. `visible` has the shape
+    (heads, rows), and beta is shared, or (heads, rows, betas). Rows with different numbers of keys are
+    interpolated between five of them, along the logarithm of the number.
     """
     counts = np.maximum(visible, 1)
-    if beta.ndim == 1:  # heads that see the same keys share the answer
+    if beta.ndim == 1:  # heads with equal numbers of visible keys share the answer
         kinds, which = np.unique(counts, axis=0, return_inverse=True)
         every = np.broadcast_to(beta, (*kinds.shape, len(beta)))
         return _each(kinds, every, head_dim)[which.reshape(-1)]
@@ -206,14 +206,12 @@ def _mean_of_random(visible: NDArray[np.int64], beta: Array, head_dim: int) -> f
 
 @lru_cache(maxsize=4096)
 def _expected(n: int, beta: float, head_dim: int) -> float:
-    """Heads and layers share their numbers of keys, and the exact expectation takes its time."""
+    """The exact expectation, cached since it is slow and shared by heads and layers."""
     return float(expected_entropy(n, beta, head_dim=head_dim))
 
 
 def growth_per_doubling(lengths: ArrayLike, entropy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rise from the first length to the last, for each doubling between them; NaN of one length.
-
-    The lengths are the last axis of `entropy`.
+    """Rise from the first length to the last (the last axis) per doubling; NaN for one length.
 
     Examples
     --------

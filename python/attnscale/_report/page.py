@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One HTML file with everything in it, from the files in the folder ``files`` and the data of a report."""
+"""A self-contained HTML file, from the files in the folder ``files`` and the data of a report."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from typing import Any
 
 from .._grid.files import write_whole
 
-#: In the order in which a browser runs them: once, then each time that the page is made from data.
+#: Scripts in the order in which a browser runs them: once, then each time the page is made from data.
 _START = ("start",)
 _SCRIPTS = ("data", "svg", "map", "scatter", "head", "text", "table", "export", "address", "main")
-#: Before them, of a page that measures.
+#: Scripts before them in a page that measures.
 _CORE, _MEASURING = ("core",), ("measure", "file")
 _MODULE = files("attnscale") / "_wasm"
 _HEIGHT = 900  # pixels of the frame in a notebook
-#: Why a page is without the heads that were asked for.
+#: The reason why a page omits requested heads.
 NO_CORE = (
     "with_heads: this installation has no kernels for pages, which a wheel brings and `make wasm` builds in "
     "a clone; the page leaves the heads out, and cannot measure again"
 )
 OF_TWO = "with_heads: a page of two reports cannot measure again, and leaves the heads out"
-#: Colours of the page's maps: even steps look even, and people who see fewer colours see them too. They are
-#: stops at equal distances, between which the page mixes: cividis (Nuñez, Anderton & Renslow 2018,
-#: doi 10.1371/journal.pone.0199239) for numbers, and PuOr of ColorBrewer (Brewer 2003) for differences, from
-#: less to more.
+#: Colours of the page's maps, perceptually even and suitable for colour-blind readers, as stops at equal
+#: distances: cividis (Nuñez, Anderton & Renslow 2018, doi 10.1371/journal.pone.0199239) for numbers, and
+#: PuOr of ColorBrewer (Brewer 2003) for differences, in ascending order.
 _NUMBERS = """
 #00224e #00285b #002e6a #053371 #1a386f #273e6e #32436d #3b496c #434e6c
 #4b546c #535a6d #5a5f6e #61656f #686a71 #6f7073 #767676 #7d7c78 #848279
@@ -44,19 +43,19 @@ COLOURS: dict[str, list[str]] = {"numbers": _NUMBERS.split(), "differences": _DI
 
 
 class Page:
-    """Gives a report its page: ``save``, and a frame in notebooks."""
+    """The page of a report: ``save``, and a frame in notebooks."""
 
     @property
     def _computes(self) -> bool:
-        """Whether the page has the core in it."""
+        """Whether the page contains the core."""
         return False
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of the page, in types that JSON has."""
+        """The content of the page, as JSON types."""
         raise NotImplementedError
 
     def to_html(self) -> str:
-        """The page as text: one HTML document that needs no other file and no network."""
+        """The page as text: an HTML document that needs no other file and no network."""
         content = self._content()
         core, measuring = (_CORE, _MEASURING) if self._computes else ((), ())
         parts = {
@@ -76,7 +75,7 @@ class Page:
         return "".join([before, *filled])
 
     def _content(self) -> dict[str, Any]:
-        """`to_dict`, without the heads of a page that has nothing to measure them with."""
+        """`to_dict`, without the heads if the page cannot measure them."""
         content = self.to_dict()
         reports = content.get("pair", [content])
         if not self._computes and any(each["kept"] for each in reports):
@@ -86,14 +85,14 @@ class Page:
         return content
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the page into a file, whole or not at all.
+        """Write the page to a file, as a whole or not at all.
 
         Parameters
         ----------
         path : str or Path
             ``.html`` is added to a name without a suffix.
         overwrite : bool, default False
-            Whether a file that is there may be replaced.
+            Whether an existing file may be replaced.
 
         Returns
         -------
@@ -103,11 +102,11 @@ class Page:
         Raises
         ------
         ValueError
-            If the name has another suffix than ``.html`` or ``.htm``.
+            If the name has a suffix other than ``.html`` or ``.htm``.
         FileExistsError
-            If the file is there, and ``overwrite`` is False.
+            If the file exists, and ``overwrite`` is False.
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         """
         target = check_free(path, overwrite=overwrite)
         write_whole(target, self.to_html().encode())
@@ -120,18 +119,15 @@ class Page:
 
 
 def has_core() -> bool:
-    """Whether the package has the core in WebAssembly: wheels do, and what `make wasm` made."""
+    """Whether the package has the core in WebAssembly: from a wheel, or from `make wasm`."""
     return (_MODULE / "attnscale.wasm.gz").is_file()
 
 
 def core_parts(tasks: str = "") -> str:
-    """Elements of a page that hold the core in WebAssembly, its module, and the worker that runs it.
-
-    `tasks` are those of the page, beside the tasks of a report.
-    """
+    """Elements of a page with the core in WebAssembly, its module and its worker, which runs `tasks` too."""
     scripts = {
         "core-wasm": base64.b64encode((_MODULE / "attnscale.wasm.gz").read_bytes()).decode(),
-        # A page that is a file may start no worker that is a module.
+        # A page opened from a file may not start a worker that is a module.
         "core-module": (_MODULE / "attnscale.mjs").read_text(encoding="utf-8").replace("\nexport ", "\n"),
         "core-worker": _file("npz.js") + _file("worker.js") + tasks,
     }
@@ -145,9 +141,9 @@ def _file(name: str) -> str:
 
 
 def check_free(path: str | Path, *, overwrite: bool) -> Path:
-    """The file to write, with its suffix; an error where it may not or cannot be written.
+    """The file to write, with its suffix; an error if it exists or cannot be written.
 
-    A name that ends in something else than a page is refused: it says what the caller takes the file for.
+    Another suffix than a page's is refused, since it shows what the caller expects of the file.
     """
     target = Path(path)
     if not (target.suffix or target.is_dir()):
@@ -168,6 +164,6 @@ def check_free(path: str | Path, *, overwrite: bool) -> Path:
 
 
 def _json(content: Any) -> str:
-    """JSON that can stand inside of a script: nothing in it ends the element."""
+    """JSON for the inside of a script element: nothing in it ends the element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report holds: numbers of heads at several lengths, what they say in words, the page of them."""
+"""Content of a report: numbers of heads at several lengths, findings in words, and the page."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = "attnscale.report/2"
-#: The name in ``about`` of attention that was seen in a model and could not be measured.
+#: Key in ``about`` of attention that was seen in a model but could not be measured.
 UNMEASURED = "seen, not measured"
 
 _BY_LENGTH = ("head", "n")
 _BY_LAW = ("head", "n", "law")
 _BY_MULTIPLE = ("head", "n", "multiple")
-#: Axes of the arrays, and the unit of those that have one.
+#: Axes of the arrays, and units.
 _AXES: dict[str, tuple[tuple[str, ...], str]] = {
     "entropy": (_BY_LAW, "nat"),
     "random_entropy": (_BY_LAW, "nat"),
@@ -64,63 +64,63 @@ _AXES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report(Page, Tabled):
-    """Statistics of heads at several lengths; prints as a table, and shows itself as a page.
+    """Statistics of heads at several lengths; prints as a table, and displays as a page.
 
-    A head's entropy at length n is the mean over its n rows; of causal rows, over the last eighth, which see
+    A head's entropy at length n is the mean over its n rows; for causal rows, over the last eighth, which see
     between 7n/8 and n keys. Laws multiply the head's own scale. Entropies are in nats.
 
     Attributes
     ----------
     layers, heads : ndarray of int64, shape (n_heads,)
-        Where each head sits in its model.
+        Layer and number of each head in its model.
     lengths : ndarray of int64, shape (n_lengths,)
         Ascending.
     laws : tuple of Law
-        The first one is the standard scale: the heads as they are.
+        The first one is the standard scale: the unchanged heads.
     multiples : ndarray, shape (n_multiples,)
         Multiples of the head's own scale.
     entropy : ndarray, shape (n_heads, n_lengths, n_laws)
     random_entropy : ndarray, shape (n_heads, n_lengths, n_laws)
-        What as many random keys would have: :func:`attnscale.theory.expected_entropy` of keys on a sphere.
-        NaN under a law that needs the scores themselves.
+        Entropy of as many random keys: :func:`attnscale.theory.expected_entropy` of keys on a sphere. NaN
+        under a law that needs the scores.
     uniform_entropy : ndarray, shape (n_heads, n_lengths)
-        Of equal weights on the keys that the rows see, and on their sink where a layer has one.
+        Entropy of equal weights on the visible keys and on the layer's sink, if any.
     uniform_first_key, uniform_received : ndarray, shape (n_heads, n_lengths)
-        What ``first_key_weight`` and ``received`` are where all scores are 0: what masks alone explain.
+        ``first_key_weight`` and ``received`` with all scores 0: the effect of masks alone.
     histogram : ndarray, shape (n_heads, n_lengths, n_bins)
-        Rows by their entropy, in equal bins from 0 to the entropy of equal weights on the most keys of a row.
+        Number of rows by entropy, in equal bins from 0 to the entropy of equal weights on the most keys.
     by_position : ndarray, shape (n_heads, n_lengths, n_positions)
-        Mean entropy of runs of neighbouring rows along the text, all rows of causal heads too.
+        Mean entropy of runs of adjacent rows along the text, for causal heads over all rows too.
     curve, random_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
-        Entropy at the multiples of the scale, and that of as many random keys at the same multiples.
+        Entropy at the multiples of the scale, and that of as many random keys.
     max_weight_curve, first_key_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
-        Mean weight of the key with the largest, and of the first key, at the multiples.
+        Mean largest weight, and mean weight of the first key, at the multiples.
     received_curve, received_by_curve : ndarray, shape (n_heads, n_lengths, n_multiples)
-        The largest share of the weight of all rows that one key gets, and the key's index, at the multiples.
+        The largest share of all rows' weight on one key, and the key's index, at the multiples.
     beta : ndarray, shape (n_heads, n_lengths)
         The multiple that keeps the entropy of the first length; see :func:`attnscale.calibrate`.
     best, best_constant : ndarray, shape (n_heads,)
-        Index into ``laws`` of the law that keeps it best, and the constant it is multiplied by. -1 and NaN
-        where beta is known at fewer than two lengths, as in layers with a soft-cap or a sink.
+        Index into ``laws`` of the law that keeps it best, and its constant. -1 and NaN where beta is known at
+        fewer than two lengths, as in layers with a soft-cap or a sink.
     misses : ndarray, shape (n_heads, n_laws)
-        Root mean square over the lengths of what each law misses that entropy by, in nats, with the constant
-        of the head; NaN where ``best`` is -1.
+        Root mean square error of each law over the lengths, in nats, with the constant of the head; NaN where
+        ``best`` is -1.
     about : Mapping of str to str
-        What was measured: model, text, number of tokens.
+        The measured model, text, number of tokens.
     plan : str
-        What multiplies the scores of the model, as :mod:`attnscale.audit` says it; or nothing.
+        The plan of the model's scales from :mod:`attnscale.audit`, or empty.
     provenance : Provenance
     modules : tuple of str
-        The module of the model that each head is of, "" for heads of no model.
+        The module of each head in its model; "" without a model.
     groups : tuple of str
-        The part of the page that shows each head: towers of a model, self- and cross-attention. "" where all
-        are one group.
+        The part of the page with each head: towers of a model, self- and cross-attention. "" for a single
+        group.
     text : TextRows or None
-        The rows along the text, where its tokens were given: ``tokens``, ``n_keys``, ``entropy``,
-        ``top_keys``, ``top_weights``, ``spans`` and ``span_weights``, at the longest length as the heads are.
+        The rows along the text, if its tokens were given: ``tokens``, ``n_keys``, ``entropy``, ``top_keys``,
+        ``top_weights``, ``spans`` and ``span_weights``, at the longest length and the heads' own scale.
     kept : tuple of KeptHead or None
-        Queries and keys of the heads, where ``with_heads`` asked for them; None for a head that the page
-        could not measure as it is.
+        Queries and keys of the heads, if ``with_heads`` was set; None for a head that the page cannot
+        measure.
     """
 
     layers: NDArray[np.int64]
@@ -159,56 +159,55 @@ class Report(Page, Tabled):
 
     @property
     def effective_keys(self) -> Array:
-        """exp(entropy) as the heads are, shape (n_heads, n_lengths)."""
+        """exp(entropy) of the unchanged heads, shape (n_heads, n_lengths)."""
         return np.asarray(np.exp(self.entropy[..., 0]))
 
     @property
     def growth(self) -> Array:
-        """Rise of the entropy for each doubling of the length, first to last; NaN of one length."""
+        """Rise of the entropy per doubling of the length, first to last; NaN for one length."""
         return growth_per_doubling(self.lengths, self.entropy[..., 0])
 
     @property
     def first_key_weight(self) -> Array:
-        """Mean weight of the first key as the heads are, shape (n_heads, n_lengths)."""
+        """Mean weight of the first key in the unchanged heads, shape (n_heads, n_lengths)."""
         return self.first_key_curve[..., OWN]
 
     @property
     def max_weight(self) -> Array:
-        """Mean weight of the key with the largest as the heads are, shape (n_heads, n_lengths)."""
+        """Mean largest weight of a row in the unchanged heads, shape (n_heads, n_lengths)."""
         return self.max_weight_curve[..., OWN]
 
     @property
     def received(self) -> Array:
-        """The largest share of all weight that one key gets as the heads are, shape (n_heads, n_lengths)."""
+        """The largest share of all weight on one key in the unchanged heads, shape (n_heads, n_lengths)."""
         return self.received_curve[..., OWN]
 
     @property
     def received_by(self) -> Array:
-        """The index of that key, shape (n_heads, n_lengths)."""
+        """Index of that key, shape (n_heads, n_lengths)."""
         return self.received_by_curve[..., OWN]
 
     @property
     def best_misses(self) -> Array:
-        """What the best law of each head misses by, shape (n_heads,)."""
+        """Error of each head's best law, shape (n_heads,)."""
         found = np.take_along_axis(self.misses, np.maximum(self.best, 0).astype(int)[:, None], axis=1)[:, 0]
         return np.where(self.best >= 0, found, np.nan)
 
     @property
     def summary(self) -> list[str]:
-        """How fast entropy grows over all heads, and which law keeps it best, in a sentence each."""
+        """The growth of entropy over all heads, and the law that keeps it best, in a sentence each."""
         return summary(self)
 
     @property
     def outliers(self) -> list[str]:
-        """What is unusual among the heads, in sentences.
+        """Unusual heads, in sentences.
 
-        Nothing is said of what equal weights, windows or random keys explain, as in a model that was not
-        trained.
+        Differences that equal weights, windows or random keys explain, as in an untrained model, are omitted.
         """
         return outliers(self)
 
     def name(self, index: int) -> str:
-        """A head in words.
+        """Text that names a head.
 
         Examples
         --------
@@ -222,14 +221,14 @@ class Report(Page, Tabled):
         return f"layer {self.layers[index]}, head {self.heads[index]}"
 
     def beside(self, other: Report, names: tuple[str, str] = ("A", "B")) -> ReportPair:
-        """This report and another one, with what differs: two models, two texts, two scales.
+        """This report beside another: two models, two texts, two scales.
 
         Raises
         ------
         TypeError
-            If the other one is no report, or names are no pair of str.
+            If the other is not a report, or names is not a pair of str.
         ValueError
-            If they have different heads, lengths or laws.
+            If the heads, lengths or laws differ.
         """
         if not isinstance(other, Report):
             raise TypeError(f"other must be a Report, got {shown(other)}")
@@ -252,9 +251,9 @@ class Report(Page, Tabled):
         return ReportPair(self, other, (str(names[0]), str(names[1])))
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of the page, in types that JSON has; numbers to six digits, NaN as None.
+        """The content of the page as JSON types; numbers to six digits, NaN as None.
 
-        ``effective_keys`` are left to the reader: exp of the entropy.
+        ``effective_keys`` are omitted: they are exp of the entropy.
         """
         arrays = {name: _plain(getattr(self, name)) for name in _AXES}
         return {
@@ -333,13 +332,13 @@ class Report(Page, Tabled):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReportPair(Page):
-    """Two reports of the same heads and lengths, for one page that shows both and the difference.
+    """Two reports of the same heads and lengths, for a page with both and the difference.
 
     Attributes
     ----------
     first, second : Report
     names : pair of str
-        What the page calls them.
+        Their names on the page.
     """
 
     first: Report
@@ -348,11 +347,11 @@ class ReportPair(Page):
 
     @property
     def differences(self) -> list[str]:
-        """Which heads differ most, in sentences."""
+        """The heads that differ most, in sentences."""
         return differences(self.first, self.second, self.names)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of the page: both reports, and what differs."""
+        """The content of the page: both reports, and their differences."""
         return {
             "schema": f"{_SCHEMA}+pair",
             "title": f"Attention heads: {self.names[0]} and {self.names[1]}",
@@ -366,7 +365,7 @@ class ReportPair(Page):
 
 
 def _plain(values: Any) -> Any:
-    """Lists of numbers to six digits, whole ones as integers, None for what is no finite number."""
+    """Lists of numbers to six digits, whole ones as integers, None for NaN and infinity."""
     if np.ndim(values):
         return [_plain(each) for each in values]
     number = float(values)
@@ -375,21 +374,21 @@ def _plain(values: Any) -> Any:
     return int(number) if number == int(number) else float(f"{number:.6g}")
 
 
-# ---- what holds for all heads, and what is unusual among them, in words --------------------------
+# ---- properties of all heads, and unusual heads, in words ----------------------------------------
 
 
-#: How far a head must be from all that equal weights and random keys of its mask explain, before it is told:
-#: in nats or nats a doubling; for weights, a multiple of what equal weights give and a share of all weight.
+#: Least distance of a mentioned head from all that equal weights and random keys of its mask explain:
+#: in nats or nats a doubling; for weights, a multiple of equal weights' and a share of all weight.
 _NATS = 0.1
 _TIMES, _SHARE = 4, 0.01
-#: Two reports whose numbers are nearer than this, in nats or nats a doubling, are not told apart.
+#: Smaller differences between reports, in nats or nats a doubling, count as none.
 _SAME = 0.005
-#: Weights are nearly equal where the entropy is so near to its largest value, in nats; data.js has it, too.
+#: Weights are nearly equal if the entropy is this close to its maximum, in nats; data.js has it too.
 _NEARLY = 0.05
 
 
 def summary(found: Report) -> list[str]:
-    """How fast entropy grows over all heads, and which law keeps it best over all of them."""
+    """The growth of entropy over all heads, and the law that best keeps it over all of them."""
     first, last = int(found.lengths[0]), int(found.lengths[-1])
     growth = found.growth[np.isfinite(found.growth)]
     if not growth.size:
@@ -421,7 +420,7 @@ def summary(found: Report) -> list[str]:
 
 
 def told(found: Report) -> list[str]:
-    """Over which rows entropies are means, and attention of the model that is in no number."""
+    """The rows that entropies cover, and the model's attention that could not be measured."""
     causal, last = found.about.get("causal"), rows_that_count(is_causal=True)
     every = rows_that_count(is_causal=False)
     rows = {"yes": last, "no": every}.get(causal or "no", f"{every}, in causal layers over {last}")
@@ -432,8 +431,8 @@ def told(found: Report) -> list[str]:
 def outliers(found: Report) -> list[str]:
     """The heads at the ends of each quantity, one sentence each.
 
-    Nothing is said where equal weights or random keys, on the keys that the head's mask shows, come as far:
-    then a window, the length or the initial weights of a model explain it.
+    A head is omitted if equal weights or random keys under its mask come as far: then a window, the length or
+    initial weights explain it.
     """
     first, last = int(found.lengths[0]), int(found.lengths[-1])
     keys, growth, misses = found.effective_keys, found.growth, found.best_misses
@@ -464,7 +463,7 @@ def outliers(found: Report) -> list[str]:
 
 
 def _strong_keys(found: Report) -> list[str]:
-    """Heads that give the first key, and any key, the most; one sentence where both are one head and key."""
+    """The heads that give most to the first key and to any key; one sentence if both are the same."""
     last, said = int(found.lengths[-1]), []
     weight = _beyond(found.first_key_weight[:, -1], found.uniform_first_key[:, -1])
     share = _beyond(found.received[:, -1], found.uniform_received[:, -1])
@@ -484,17 +483,17 @@ def _strong_keys(found: Report) -> list[str]:
 
 
 def _explained(random: Array, equal: Array) -> tuple[Array, Array]:
-    """The least and the most of what random keys and equal weights have."""
+    """The range of random keys and equal weights."""
     return np.fmin(random, equal), np.fmax(random, equal)
 
 
 def _beyond(weights: Array, equal: Array) -> Array:
-    """Weights that are far more than with equal scores; NaN in the place of the others."""
+    """Weights far above those of equal scores; NaN elsewhere."""
     return np.where(weights > np.maximum(_TIMES * equal, _SHARE), weights, np.nan)
 
 
 def differences(first: Report, second: Report, names: tuple[str, str]) -> list[str]:
-    """The heads whose entropy and growth differ most between two reports, and how many moved either way."""
+    """The heads that differ most in entropy and growth between two reports, and the numbers of changes."""
     n, change = int(first.lengths[-1]), second.entropy[:, -1, 0] - first.entropy[:, -1, 0]
     if (i := _largest(np.abs(change))) is None:
         return []
@@ -525,18 +524,18 @@ def differences(first: Report, second: Report, names: tuple[str, str]) -> list[s
 
 
 def _apart(a: float, b: float, text: Callable[[float, int], str]) -> tuple[str, str]:
-    """The texts of two numbers, with as many more digits as tell them apart; `text` takes their number."""
+    """Texts of two numbers, with enough digits to tell them apart; `text` takes the extra digits."""
     pairs = ((text(a, digits), text(b, digits)) for digits in range(4))
     return next((pair for pair in pairs if pair[0] != pair[1]), (text(a, 3), text(b, 3)))
 
 
 def _change(by: float) -> str:
-    """A change of nats, never of -0.000."""
+    """A change in nats, never -0.000."""
     return f"{by:+.3f} nat" if abs(by) >= 0.0005 else "less than 0.001 nat"
 
 
 def _largest(values: Array, least: float = -np.inf) -> int | None:
-    """Index of the largest number; None where there is none, or none above `least`."""
+    """Index of the largest number above `least`; None without one."""
     if not (values > least).any():
         return None
     return int(np.nanargmax(values))
@@ -547,7 +546,7 @@ def _heads(number: int) -> str:
 
 
 def _two(number: float) -> str:
-    """A number with two digits behind the point, never -0.00."""
+    """A number to two decimals, never -0.00."""
     return f"{round(float(number), 2) + 0.0:.2f}"
 
 
@@ -556,5 +555,5 @@ def _moves(by: float) -> str:
 
 
 def _few(keys: float, more: int = 0) -> str:
-    """A number of keys to two or three digits, or some more."""
+    """A number of keys to two or three digits, or `more`."""
     return f"{keys:.{more + (keys < 100)}f}"

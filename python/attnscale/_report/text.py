@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-#: The strongest keys that are kept of each row.
+#: Number of strongest keys kept of each row.
 TOP = 5
-# Rows of all heads together, which are about 0.7 MB of a page, and weights that are in memory at once.
+# Rows of all heads together, about 0.7 MB of a page; fewest tokens; weights in memory at once.
 _MOST_ROWS, _FEWEST_TOKENS, _MOST_WEIGHTS = 1 << 15, 64, 1 << 26
 _MOST_PARTS = 8  # tokens that may share letters
 
@@ -39,18 +39,18 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    """What the rows of the first tokens do at the longest length of a report, as the heads are.
+    """Rows of the first tokens at the longest length of a report and the heads' own scale.
 
     Attributes
     ----------
     tokens : tuple of str
         The tokens of these rows.
     n_keys : int
-        How many keys there are; a row may see others than those of `tokens`.
+        Number of keys, which may exceed that of `tokens`.
     entropy : ndarray, shape (n_heads, n_rows)
-        In nats; NaN for heads that do not attend from the text to itself.
+        In nats; NaN for heads that do not attend within the text.
     top_keys : ndarray of int64, shape (n_heads, n_rows, 5)
-        The keys with the largest weights of each row, the largest first.
+        The keys with the largest weights of each row, descending.
     top_weights : ndarray, shape (n_heads, n_rows, 5)
     spans : tuple of Span
     span_weights : ndarray, shape (n_heads, n_rows, n_spans)
@@ -65,7 +65,7 @@ class TextRows:
     span_weights: Array
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page gets: each head's numbers as bytes in base64; None for a head without a text."""
+        """Content for the page: each head's numbers as base64 bytes; None for a head without a text."""
         has_text = [bool(np.isfinite(rows).any()) for rows in self.entropy]
         share = self.entropy / max(np.log(self.n_keys), 1e-6)
         index = np.dtype("<u2" if self.n_keys <= 1 << 16 else "<u4")
@@ -89,9 +89,9 @@ class TextRows:
 
 
 def readable(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[str]:
-    """The text of each token, and of one that holds some of a letter's bytes the letter and its part.
+    """The text of each token; a token with part of a letter's bytes gives the letter and the part.
 
-    `decode` gives the text of several tokens, with U+FFFD where bytes make no letter.
+    `decode` gives the text of several tokens, with U+FFFD for incomplete letters.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def readable(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list
 
 
 def _bytes_of(shares: Array) -> NDArray[np.uint8]:
-    """Numbers from 0 to 1 as 0 to 255; 0 for NaN."""
+    """Numbers from 0 to 1 scaled to 0 ... 255; 0 for NaN."""
     return np.asarray(np.rint(255 * np.nan_to_num(shares).clip(0, 1)), np.uint8)
 
 
 def read_tokens(tokens: Any) -> tuple[str, ...] | None:
-    """The value of ``tokens=``, a text in pieces."""
+    """The value of ``tokens=``, checked: a text in pieces."""
     if tokens is None:
         return None
     given = tuple(tokens) if isinstance(tokens, (Sequence, np.ndarray)) else (None,)
@@ -127,7 +127,7 @@ def read_tokens(tokens: Any) -> tuple[str, ...] | None:
 
 
 def read_spans(spans: Any, tokens: tuple[str, ...] | None) -> tuple[Span, ...]:
-    """The value of ``spans=``: parts of the text by their names, none in another."""
+    """The value of ``spans=``, checked: named parts of the text that do not overlap."""
     if spans is None:
         return ()
     if tokens is None:
@@ -158,7 +158,7 @@ def read_spans(spans: Any, tokens: tuple[str, ...] | None) -> tuple[Span, ...]:
 def text_rows(parts: Sequence[Length], tokens: tuple[str, ...], spans: tuple[Span, ...]) -> TextRows:
     """The rows of the text for heads in several parts, each at its longest length.
 
-    Only heads that attend from the text to itself have them. As many tokens are shown as keep the page small.
+    Only heads that attend within the text have them. The number of tokens keeps the page small.
     """
     n = len(tokens)
     reads = [part.query.shape[-2] == part.key.shape[-2] == n for part in parts]
@@ -201,7 +201,7 @@ def _of_part(part: Length, rows: int, spans: tuple[Span, ...]) -> tuple[NDArray[
 
 
 def _first_rows(part: Length, rows: int) -> Length:
-    """The first rows, which see the keys that they see among all rows: both ends of the rows are aligned."""
+    """The first rows, with their keys among all rows: rows are aligned at both ends."""
     options = dict(part.options)
     if options["causal"] is not None:
         options["causal"] = "top_left"
@@ -212,9 +212,9 @@ def _first_rows(part: Length, rows: int) -> Length:
 
 
 def top_keys_of(rows: Length, k: int) -> tuple[NDArray[np.int64], Array]:
-    """The `k` keys with the largest weights of each row, the largest first, and these weights.
+    """The `k` keys with the largest weights of each row, descending, and the weights: (heads, n_rows, k).
 
-    Shapes (heads, n_rows, k); where there are fewer keys the weights are 0.
+    Missing keys have the weight 0.
     """
     weights = attention_weights(rows.query, rows.key, **rows.options)
     weights = np.pad(weights, [*[(0, 0)] * (weights.ndim - 1), (0, max(k - weights.shape[-1], 0))])

@@ -21,8 +21,8 @@ _Finished = Mapping[Case, Fields]
 def assemble(axes: Axes, finished: _Finished, attrs: dict[str, Any]) -> xarray.Dataset | None:
     """Dataset with the axes of the grid first, then those of the results; None without a result.
 
-    Where a case has no value (it failed, or its array is shorter than another's) the entry is NaN,
-    an empty string for text; integers and booleans then become float64.
+    Where a case has no value (it failed, or its array is shorter) the entry is NaN, or an empty string for
+    text; integers and booleans then become float64.
     """
     import xarray
 
@@ -48,8 +48,8 @@ def assemble(axes: Axes, finished: _Finished, attrs: dict[str, Any]) -> xarray.D
 def _name_axes(finished: _Finished) -> dict[Case, Fields]:
     """Give every axis a name.
 
-    Axes without one are dim_0, dim_1, ... in all variables, as in xarray; where two variables of
-    one case have different extents there, each has an axis of its own.
+    Unnamed axes are dim_0, dim_1, ... in all variables, as in xarray; if two variables of one case differ in
+    extent there, each has its own axis.
     """
     own = set()
     for fields in finished.values():
@@ -73,10 +73,7 @@ def _named(name: str, field: Field, own: set[int]) -> Field:
 
 
 def _inner_axes(named: Mapping[Case, Fields]) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
-    """Extent of each axis of the results, and the coordinates of those that have one.
-
-    The largest extent counts; an axis with a coordinate has all values that occur.
-    """
+    """Extent of each axis of the results, the largest of all cases, and the coordinates with all values."""
     extents: dict[str, int] = {}
     found: dict[str, list[NDArray[Any]]] = {}
     for fields in named.values():
@@ -94,7 +91,7 @@ def _inner_axes(named: Mapping[Case, Fields]) -> tuple[dict[str, int], dict[str,
 
 
 def _union(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """All values of a coordinate: numbers in order, text in the order of the cases."""
+    """All values of a coordinate: numbers sorted, text in the order of the cases."""
     if all(np.array_equal(part, parts[0]) for part in parts):
         return parts[0]
     values = np.concatenate(parts)
@@ -124,7 +121,7 @@ def _fill(
 
 
 def _places(mine: NDArray[Any], every: NDArray[Any]) -> NDArray[np.intp]:
-    """The places of the values of one case's coordinate among those of all cases."""
+    """Positions of one case's coordinate values among those of all cases."""
     where = {value: place for place, value in enumerate(every.tolist())}
     return np.array([where[value] for value in mine.tolist()], np.intp)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """Where finished cases are, as the errors of a sweep say it; the command line has its own words."""
+    """Location of finished cases, worded for a sweep's errors; the command line has its own words."""
 
     without_store: str = "the attribute partial has them, and store=DIR keeps them"
     after_failure: str = ""  # follows that where cases failed
@@ -44,37 +44,19 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep that is ready to be computed.
+    """A sweep ready to be computed."""
 
-    Attributes
-    ----------
-    function, constants
-        As given to ``sweep``.
-    axes : dict of str to list
-        The grid.
-    cases : list of Case
-        The points of the grid.
-    laws : tuple of FunctionLaw
-        Registered laws that the grid or the constants name.
-    seed : SeedSequence or None
-        None if the function takes no ``rng``.
-    identity : dict
-        The sweep that a store must have been written for; empty without a store.
-    seed_is_given : bool
-        Whether the seed is the user's; otherwise that of the store counts.
-    """
-
-    function: Callable[..., Any]
+    function: Callable[..., Any]  # as given to ``sweep``
     constants: dict[str, Any]
-    axes: Axes
-    cases: list[Case]
-    laws: tuple[FunctionLaw, ...]
-    seed: np.random.SeedSequence | None
-    identity: dict[str, Any]
-    seed_is_given: bool
+    axes: Axes  # the grid
+    cases: list[Case]  # the points of the grid
+    laws: tuple[FunctionLaw, ...]  # registered laws that the grid or the constants name
+    seed: np.random.SeedSequence | None  # None if the function takes no ``rng``
+    identity: dict[str, Any]  # identity that a store must have; empty without a store
+    seed_is_given: bool  # whether the seed is the user's; otherwise the store's seed is used
 
     def resume(self, store: Store, part: Part | None) -> Plan:
-        """The plan with the seed of the store, if it has one; a new store gets the identity of the sweep."""
+        """The plan with the store's seed, if it has one; a new store gets the sweep's identity."""
         any_seed = self.seed is not None and not self.seed_is_given
         identity = store.claim(self.identity, any_seed=any_seed, part=part)
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
@@ -88,7 +70,7 @@ class Plan:
         num_threads: int | None,
         kept: Kept,
     ) -> xarray.Dataset:
-        """Compute the wanted cases that the store does not have; the Dataset of all that are then there."""
+        """Compute the wanted cases that the store lacks; the Dataset of all cases then present."""
         task = FunctionTask(
             self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
         )
@@ -130,7 +112,7 @@ def compute(
     rng: Any = None,
     kept: Kept = Kept(),  # noqa: B008 - it cannot change
 ) -> xarray.Dataset:
-    """What ``sweep`` does, with the words of its errors."""
+    """Compute a ``sweep``, with errors worded by `kept`."""
     try:
         import xarray  # noqa: F401
     except ImportError:
@@ -155,18 +137,15 @@ def make_plan(
     *,
     stored: bool,
 ) -> Plan:
-    """Check the arguments of ``sweep``, and find what identifies the sweep if there is a store."""
+    """Check the arguments of ``sweep``, and identify the sweep if there is a store."""
     axes = read_grid(grid)
     fixed = read_constants(constants, axes)
     parameters = check_call(function, [*axes, *fixed])
     wants_rng = "rng" in parameters - axes.keys() - fixed.keys()
     if rng is not None and not wants_rng:
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
-        raise refusal(
-            ValueError,
-            "rng",
-            f"must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}",
-        )
+        rule = f"must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}"
+        raise refusal(ValueError, "rng", rule)
     seed = seed_sequence(rng) if wants_rng else None
     laws = registered_laws([*axes.values(), *fixed.values()])
     described = describe_axes(axes) if stored or seed is not None else None
@@ -185,7 +164,7 @@ def make_plan(
 
 
 def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
-    """`outcome`; a failure if its axes are not those of the cases before."""
+    """`outcome`, or a failure if its axes differ from those of earlier cases."""
     if isinstance(outcome, Failure) or not finished:
         return outcome
     case, fields = next(iter(finished.items()))
@@ -221,7 +200,7 @@ def read_grid(grid: Any) -> Axes:
 
 
 def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
-    """The parameters that are the same in all cases, checked."""
+    """The parameters that all cases share, checked."""
     if constants is None:
         return {}
     if not isinstance(constants, Mapping):
@@ -235,10 +214,7 @@ def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
 
 
 def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
-    """Check that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
-
-    Returns the names of its parameters.
-    """
+    """Check that `function` accepts these keywords and ``rng``; returns the names of its parameters."""
     if not callable(function):
         raise TypeError(f"function must be callable, got {shown(function)}")
     try:
@@ -261,7 +237,7 @@ def _is_sequence(values: Any) -> bool:
 
 
 def _check_distinct(where: str, values: list[Any]) -> None:
-    """Refuse two equal values, or two with the same label: the result could not tell them apart."""
+    """Refuse equal values, or values with the same label: the result could not tell them apart."""
     seen: set[Any] = set()
     for value, label in zip(values, labels(values).tolist(), strict=True):
         if label in seen:

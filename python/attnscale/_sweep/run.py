@@ -36,58 +36,55 @@ def sweep(
     ----------
     function : callable
         Called as ``function(**constants, **point)``. It returns a number, an array, a string, a
-        tuple, mapping or dataclass of them, or something with ``to_xarray()``.
+        tuple, mapping or dataclass of them, or an object with ``to_xarray()``.
     grid : mapping of str to sequence
         Values of each parameter that varies. All combinations are computed.
     constants : mapping of str to object, optional
         Parameters that are the same everywhere.
     n_jobs : int, default 1
-        Processes, by joblib: closures and functions of a notebook work. -1 is one for each core.
-        The workers share the cores.
+        Number of joblib processes, which share the cores; closures and functions of a notebook work. -1 is
+        one for each core.
     executor : concurrent.futures.Executor, optional
-        Runs the cases instead: ``ProcessPoolExecutor``, ``dask.distributed.Client.get_executor()``,
-        those of mpi4py and ipyparallel, ...
+        Runs the cases in place of joblib: ``ProcessPoolExecutor``,
+        ``dask.distributed.Client.get_executor()``, those of mpi4py and ipyparallel, ...
     store : path, optional
-        Directory that keeps each case as soon as it is finished. A sweep that finds its own cases
-        there does not compute them again; a damaged file is computed again.
+        Directory that keeps each finished case. Cases found there are not computed again, except damaged
+        ones.
     part : str or pair of int, optional
         "k/N" or (k, N): compute only the k-th of N parts of the cases, counted from 1, for a store that the
-        parts share. The result has the cases that the store then has, NaN where there is none: the part that
-        ends last, and the same call without `part`, have all of them, bit for bit.
+        parts share. The result has the cases then stored, NaN elsewhere: the part that ends last, and the
+        same call without `part`, have all of them, bit for bit.
     progress : bool or callable, default True
         True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
         ``progress(finished, total)``, at the start and after every case.
     rng : None, int, SeedSequence or Generator, optional
-        Seed for a function that has a parameter ``rng``, which gets a ``numpy.random.Generator``.
-        Each case has a stream of its own, found from its parameters: it depends neither on the other
-        cases, nor on the order, nor on where it runs. With None and a store, a sweep that is resumed
-        uses the seed that it began with.
+        Seed for a function with a parameter ``rng``, which receives a ``numpy.random.Generator``. Each case
+        has its own stream, derived from its parameters: independent of other cases, of the order and of the
+        machine. With None and a store, a resumed sweep uses its first seed.
 
     Returns
     -------
     xarray.Dataset
-        The parameters of the grid are its first axes. A plain number or array is the variable
-        ``value``; unnamed axes are ``dim_0``, ``dim_1``, .... Arrays of different extents are filled
-        up with NaN. The attributes say what ran: function, constants, versions, seed; and how many cases
-        are ``missing``.
+        The parameters of the grid are its first axes. A plain number or array is the variable ``value``;
+        unnamed axes are ``dim_0``, ``dim_1``, .... Shorter arrays are padded with NaN. The attributes record
+        the function, constants, versions and seed, and the number of ``missing`` cases.
 
     Raises
     ------
     TypeError, ValueError
-        If the function cannot be called with these names, an argument is wrong, or the store holds
-        something else: another function, grid, seed or version, or files of another program.
+        If the function cannot be called with these names, an argument is wrong, or the store belongs to
+        another function, grid, seed, version or program.
     SweepError
-        After all other cases are finished, if some raised: its message names them.
+        If some cases raised, after all others are finished; the message names them.
     SweepInterrupted
-        A KeyboardInterrupt that has the results so far, at Ctrl-C.
+        On Ctrl-C: a KeyboardInterrupt with the results so far.
     ImportError
         If xarray, or joblib for ``n_jobs``, is not installed.
 
     Notes
     -----
-    A store recognises its function by name, source, defaults and closure, arrays by their content,
-    other objects by their repr. It does not see what the function reads from global variables or
-    what functions it calls.
+    A store identifies the function by name, source, defaults and closure, arrays by content, other objects by
+    repr. It does not see global variables that the function reads, or functions that it calls.
 
     Examples
     --------

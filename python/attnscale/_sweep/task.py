@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The task of a sweep: what a process needs to run one of its cases.
+"""The task of a sweep: all that a process needs to run a case.
 
-Other processes do not know laws that the caller registered, and each case has random numbers of its own.
+Other processes do not know laws that the caller registered, and each case has its own random numbers.
 """
 
 from __future__ import annotations
@@ -25,38 +25,23 @@ from .._grid.fields import Reserved, to_fields
 
 @dataclass(frozen=True)
 class FunctionTask:
-    """All that a process needs to run a case of the sweep.
-
-    Attributes
-    ----------
-    function : callable
-    constants : dict
-    seed : SeedSequence or None
-        The seed of the whole sweep; None if the function takes no ``rng``.
-    reserved : frozenset of str
-        Names of the axes.
-    laws : tuple of FunctionLaw
-        Laws that the parameters name and that another process has not registered.
-    num_threads : int or None
-        The most threads of attention in another process.
-    away : bool
-        Whether the task was pickled, and so is in another process than the caller's.
-    """
+    """All that a process needs to run a case of the sweep."""
 
     function: Callable[..., Any]
     constants: dict[str, Any]
-    seed: np.random.SeedSequence | None
-    reserved: Reserved
+    seed: np.random.SeedSequence | None  # the seed of the whole sweep; None if the function takes no ``rng``
+    reserved: Reserved  # names of the axes
+    #: Registered laws among the parameters, for processes that do not know them.
     laws: tuple[laws.FunctionLaw, ...] = ()
-    num_threads: int | None = None
-    away: bool = False
+    num_threads: int | None = None  # largest number of attention threads in another process
+    away: bool = False  # whether the task was pickled, and so runs in another process than the caller's
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)
         return FunctionTask, (*parts, True)
 
     def __call__(self, case: Case) -> Outcome:
-        """The result of a case; what went wrong, as text, if an exception did."""
+        """The result of a case, or its exception as text."""
         try:
             if self.away:
                 make_known(self.laws)
@@ -66,34 +51,33 @@ class FunctionTask:
             with self._few_threads():
                 result = self.function(**arguments)
             if getattr(result, "interrupted", False) is True:
-                raise KeyboardInterrupt  # an experiment that returned what it had at Ctrl-C
+                raise KeyboardInterrupt  # an experiment returned its partial result at Ctrl-C
             return to_fields(result, self.reserved)
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
             return Failure(f"{type(error).__name__}: {error}", trace, None if self.away else error)
 
     def _few_threads(self) -> AbstractContextManager[None]:
-        """Give a worker its share of the threads, on which results do not depend."""
+        """Limit a worker to its share of the threads; results do not depend on it."""
         if self.num_threads is None or not self.away:
             return nullcontext()
         return threads_within(min(get_num_threads(), self.num_threads))
 
 
 def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
-    """The child of `root` for a case, found from the case's own parameters.
+    """The child of `root` for a case, from the case's parameters.
 
-    The place in the grid does not enter: a case draws the same numbers whatever other cases there
-    are, in whatever order they run. 128 bits of the digest keep two cases apart.
+    It depends on neither the grid nor the order of cases. 128 bits of the digest keep cases apart.
     """
     words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))
     return child_seed(root, words)
 
 
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
-    """The registered laws that `values` spell, also inside of lists and tuples.
+    """Registered laws spelled in `values`, also in nested lists and tuples.
 
-    Each name has one law, with its default parameters: the function is what tells it apart. Parameters
-    that a spelling gives are in the spelling, which the grid or the constants have.
+    Each name gives one law with its default parameters, since its function identifies it; given parameters
+    are in the spelling, which the grid or the constants have.
     """
     found: dict[str, laws.FunctionLaw] = {}
     for text in sorted(set(_texts(values))):
@@ -109,7 +93,7 @@ def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
 
 
 def make_known(registered: Iterable[laws.FunctionLaw]) -> None:
-    """Register in this process the laws that were registered in the caller's."""
+    """Register in this process the laws that the caller registered."""
     for law in registered:
         laws.register(law.name, n_means=law.n_means)(law.function)
 

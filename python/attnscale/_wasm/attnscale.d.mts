@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-/** Arrays of one call are of one type, which is also that of its arithmetic. */
+/** Arrays of one call have one type, which is also that of its arithmetic. */
 export type Floats = Float32Array | Float64Array;
 
 /**
@@ -12,26 +12,26 @@ export interface Call<T extends Floats> {
   key: T;
   value?: T;
   headDim: number;
-  /** That of the array by default. */
+  /** Default: from the length of `value`. */
   valueDim?: number;
-  /** 1 by default. */
+  /** Default: 1. */
   heads?: number;
-  /** As many as heads by default. */
+  /** Default: heads. */
   kvHeads?: number;
-  /** The call takes the first so many queries, or keys, of each head; all by default. */
+  /** Number of leading queries, or keys, of each head to use; default: all. */
   nQueries?: number;
   nKeys?: number;
-  /** A number, one for each head and query, or a law such as "log_n(base=512)"; 1 / sqrt(headDim) by default. */
+  /** A number, one per head and query, or a law such as "log_n(base=512)"; default: 1 / sqrt(headDim). */
   scale?: number | string | ArrayLike<number>;
   causal?: "top_left" | "bottom_right" | false;
-  /** Keys to the left and to the right of the query that it may see; null: all of them. */
+  /** Number of visible keys to the left and to the right of the query; null: all of them. */
   window?: [left: number | null, right: number | null];
   softcap?: number;
 }
 
-/** Entropies are in nats; the statistics are those of `attnscale.attention_statistics`, one for each head and query. */
+/** Entropies are in nats; the statistics are those of `attnscale.attention_statistics`, one per head and query. */
 export interface Attention<T extends Floats> {
-  /** (heads, n_queries, valueDim), where a value was given. */
+  /** (heads, n_queries, valueDim), if there is a value. */
   output?: T;
   /** (heads, n_queries, n_keys). */
   weights?: T;
@@ -61,9 +61,9 @@ export interface EntropyCurve<T extends Floats> {
   variance: T;
 }
 
-/** One entry for each row, head, or the call; flags are 0 or 1. */
+/** One entry per row, per head, or for the call; flags are 0 or 1. */
 export interface ScaleSolution {
-  /** The least scale >= 0 at which the entropy is at most the target. */
+  /** The smallest scale >= 0 at which the entropy is at most the target. */
   scale: Float64Array;
   entropy: Float64Array;
   lowest: Float64Array;
@@ -75,7 +75,7 @@ export interface ScaleSolution {
 export interface Law {
   name: string;
   spelling: string;
-  /** What its n counts, such as "visible keys". */
+  /** Meaning of its n, such as "visible keys". */
   meaning: string;
 }
 
@@ -92,35 +92,35 @@ export interface Distortion {
   variance: number;
   /** The largest |ratio - 1|. */
   distortion: number;
-  /** For each eps the share of pairs that change by more than it, and the bound of its mean. */
+  /** For each eps the share of pairs that change by more, and the bound of its mean. */
   shares: { eps: number; outside: number; outsideBound: number }[];
 }
 
-/** What is refused is a RangeError, whose message names the argument, the rule and what was seen. */
+/** Wrong arguments throw a RangeError; its message names the argument, the rule and the value. */
 export interface Core {
   readonly version: string;
   /** Names of the laws, and of the statistics of a row. */
   readonly laws: readonly string[];
   readonly statistics: readonly string[];
   attention<T extends Floats>(
-    /** `statistics` are lse and entropy by default. */
+    /** Default `statistics`: lse and entropy. */
     call: Call<T> & { statistics?: string[]; weights?: boolean; received?: boolean },
   ): Attention<T>;
   entropyCurve<T extends Floats>(call: Omit<Call<T>, "scale"> & { scales: ArrayLike<number> }): EntropyCurve<T>;
   solveScale<T extends Floats>(
     call: Omit<Call<T>, "scale" | "softcap"> & {
-      /** In nats: one number, or one for each result. */
+      /** In nats: one number, or one per result. */
       targetEntropy: number | ArrayLike<number>;
-      /** Which rows share a scale; "row" by default: none do. */
+      /** Rows that share a scale; default: "row", none. */
       per?: "row" | "head" | "all";
       tolerance?: number;
     },
   ): ScaleSolution;
-  /** A law as it is written in Python: "1.2" and "log_n(base=512)" are laws. */
+  /** A law in the spelling of Python, such as "1.2" or "log_n(base=512)". */
   law(text: string): Law;
   /** The multipliers of q . k at these n. */
   lawScales(law: string, n: ArrayLike<number>, headDim: number): Float64Array;
-  /** Expectations over rows of n random keys whose scores have the variance beta squared. */
+  /** Expectations over rows of n random keys; their scores have the variance beta squared. */
   expectedStatistics(
     n: number,
     beta: number,
@@ -134,7 +134,7 @@ export interface Core {
     dim: number,
     options: { k: number; eps?: ArrayLike<number>; matrix?: "gaussian" | "sign" | "sparse"; seed?: number },
   ): Distortion;
-  /** Under a seed the numbers of `attnscale.montecarlo.entropy_vs_length`, with rng=seed; an entry for each law. */
+  /** The numbers of `attnscale.montecarlo.entropy_vs_length` with rng=seed, one entry per law. */
   entropyVsLength(options: {
     n: number;
     law?: string | number | (string | number)[];
@@ -143,7 +143,7 @@ export interface Core {
     samples?: number;
     seed?: number;
   }): Record<"entropy" | "lse" | "concentration" | "max_weight" | "mean_score" | "score_variance", Estimate>[];
-  /** Those of `attnscale.montecarlo.dot_product_variance`; `mean` is one number, or that of q and that of k. */
+  /** The numbers of `attnscale.montecarlo.dot_product_variance`; `mean` is one number, or those of q and k. */
   dotProductVariance(options: {
     headDim: number;
     distribution?: "normal" | "uniform" | "truncated_normal" | "laplace";
@@ -154,5 +154,5 @@ export interface Core {
   }): Record<"variance" | "scaled_variance" | "mean" | "kurtosis", Estimate>;
 }
 
-/** From the bytes of attnscale.wasm.gz, or of the module that is compressed in it. */
+/** Load the core from the bytes of attnscale.wasm.gz, or of the module compressed in it. */
 export function load(bytes: ArrayBuffer | ArrayLike<number>): Promise<Core>;

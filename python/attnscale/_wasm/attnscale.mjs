@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The core of attnscale in WebAssembly: typed arrays in, plain objects out. attnscale.d.mts says what
-// each function takes. Works in Node and in a page; the caller brings the bytes of attnscale.wasm.gz.
+// The core of attnscale in WebAssembly: typed arrays in, plain objects out. attnscale.d.mts declares the
+// functions. Works in Node and in a page; the caller passes the bytes of attnscale.wasm.gz.
 
 const ALIGNMENTS = [undefined, "top_left", "bottom_right"];
 const MODELS = ["sphere", "gaussian", "correlated"];
@@ -10,7 +10,7 @@ const PROJECTIONS = ["gaussian", "sign", "sparse"];
 const PER = ["row", "head", "all"];
 const INTEGERS = ["n_visible", "argmax", "support"];
 
-/** Compiles the module, whose bytes may be compressed, and returns its functions. */
+/** Compiles the module, from plain or compressed bytes, and returns its functions. */
 export async function load(bytes) {
   let module = new Uint8Array(bytes);
   if (module[0] === 0x1f) {
@@ -35,7 +35,7 @@ function check(options, known) {
   return options;
 }
 
-/** The rows of one head or all of them: `array` has heads times rows times dim numbers. */
+/** Number of rows per head: `array` has heads times rows times dim numbers. */
 function rowsOf(name, array, heads, dim) {
   if (!(array instanceof Float32Array || array instanceof Float64Array))
     refuse(`${name} must be a Float32Array or a Float64Array`);
@@ -58,7 +58,7 @@ class Core {
     this.statistics = this.#run((core) => core.textOf("attnscale_statistics")).split("\n");
   }
 
-  /** One call: its memory is freed at the end; after a trap the instance is not used again. */
+  /** Runs one call: its memory is freed at the end; after a trap the instance is not used again. */
   #run(body) {
     this.#instance ??= instantiate(this.#module);
     const call = new Memory(this.#instance.exports);
@@ -75,7 +75,7 @@ class Core {
     }
   }
 
-  /** The struct `call` of cpp/wasm/interface.cpp, and what the results are like. */
+  /** The struct `call` of cpp/wasm/interface.cpp, and type and shape of the results. */
   #describe(memory, options) {
     const { query, key, value, headDim, heads = 1, kvHeads = heads, scale, causal, window = [], softcap } = options;
     const type = query?.constructor;
@@ -211,7 +211,7 @@ class Core {
   }
 }
 
-/** The C library asks for the environment, a clock and files, of which there are none. */
+/** Instantiates the module; imports of the C library (environment, clock, files) fail with "not supported". */
 function instantiate(module) {
   const imports = {};
   for (const each of WebAssembly.Module.imports(module)) (imports[each.module] ??= {})[each.name] = () => 52; // "not supported"
@@ -220,7 +220,7 @@ function instantiate(module) {
   return instance;
 }
 
-/** What one call has in the memory of the module. */
+/** Memory of one call in the module. */
 class Memory {
   #exports;
   #taken = [];
@@ -250,7 +250,7 @@ class Memory {
     return this.put(new TextEncoder().encode(`${text}\0`));
   }
 
-  /** Room for a result, which collect() copies to to[name]. */
+  /** Allocates a result, which collect() copies to to[name]. */
   room(to, name, type, length, filled) {
     const bytes = length * type.BYTES_PER_ELEMENT;
     if (!(bytes < 2 ** 32)) refuse(`${name} must be smaller than 4 GiB, got ${bytes} bytes`);
@@ -271,7 +271,7 @@ class Memory {
     return found.all;
   }
 
-  /** One object of quantities for each entry. */
+  /** One object of quantities per entry. */
   estimates(entries, write) {
     let names;
     const most = 8;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The referee for model configs: what multiplies the score of a query and a key in each layer.
+"""Audit of model configs: the multiplier of the score of a query and a key in each layer.
 
 >>> import attnscale as at
 >>> plan = at.audit.resolve({"model_type": "granite", "hidden_size": 4096, "num_attention_heads": 32,
@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 class _Callable(ModuleType):
-    """A module that does what :func:`resolve` does when it is called."""
+    """A module that calls :func:`resolve` when it is called."""
 
     __call__ = staticmethod(resolve)
 

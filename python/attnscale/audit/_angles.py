@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The angles of rotary positions: how far each pair of channels turns, and how far two models differ.
+"""Angles of rotary positions: rotation of each pair of channels, and differences between two models.
 
 The frequencies are those of transformers' modeling_rope_utils.py, in double precision.
 """
@@ -14,34 +14,34 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Relative differences of frequencies that count as none: files have single precision.
+#: Relative differences of frequencies below this are ignored: files have single precision.
 _TOLERANCE = 1e-6
 
-#: An angle from which on two pairs are said to differ.
+#: Smallest angle that counts as a difference of two pairs, in rad.
 FAR = 0.1
 
-#: Distances of two positions at which angles are compared where none are asked for.
+#: Default distances of two positions at which angles are compared.
 DISTANCES = (1, 64, 4096)
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """How rotary positions turn the channels of a layer.
+    """Rotation of the channels of a layer by rotary positions.
 
     Attributes
     ----------
     kind : str
         Type of scaling, as "default", "linear" or "yarn".
     base : float or None
-        Theta; None if the config says something that is no base.
+        Theta; None if the config has no valid base.
     rotated, head_dim : int
-        Channels that turn, and all of them.
+        Rotated channels, and all channels.
     parameters : tuple of pairs
-        Names and values of the parameters that the type has a use for.
+        Names and values of the parameters that the type uses.
     unread : str
-        Why the frequencies are not known, where they are not.
+        Reason why the frequencies are unknown, or empty.
     keys : tuple of str
-        The keys of the config that all this comes from, with their values.
+        The keys of the config for all this, with their values.
     """
 
     kind: str
@@ -53,17 +53,17 @@ class Rotation:
     keys: tuple[str, ...] = field(default=(), compare=False)
 
     def frequencies(self, length: int = 1) -> NDArray[np.float64] | None:
-        """Radians by which each pair of channels turns from one position to the next.
+        """Rotation of each pair of channels from one position to the next, in radians.
 
         Parameters
         ----------
         length : int
-            Tokens of the text; some types of scaling turn otherwise in long texts.
+            Tokens of the text; some types of scaling depend on it.
 
         Returns
         -------
         ndarray, shape (rotated / 2,), or None
-            float64; None if the config does not say the frequencies.
+            float64; None if the config does not give the frequencies.
 
         Examples
         --------
@@ -96,14 +96,14 @@ def _linear(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArra
 
 
 def _proportional(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """Some of the pairs of a head, with the frequencies that they have where all turn."""
+    """Frequencies of some pairs of a head, as if all pairs rotated."""
     pairs = int(given.get("share", 1.0) * rotation.head_dim // 2)
     powers = np.arange(0, 2 * pairs, 2) / rotation.head_dim
     return np.asarray((rotation.base or 1.0) ** -powers / given.get("factor", 1.0))
 
 
 def _dynamic(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """A base that grows with a text that is longer than the model's; of HunYuan by a constant."""
+    """A base that grows with a text longer than the model's; in HunYuan by a constant."""
     size, base = rotation.rotated, rotation.base or 1.0
     if "alpha" in given:
         return rotation._plain(base * given["alpha"] ** (size / (size - 2)))
@@ -113,7 +113,7 @@ def _dynamic(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArr
 
 
 def _llama3(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """Slow pairs divided by the factor, fast ones as they are, those between them mixed."""
+    """Slow pairs divided by the factor, fast ones unchanged, a mix for those in between."""
     plain = rotation._plain()
     low, high = given["low_freq_factor"], given["high_freq_factor"]
     turns = given["original"] * plain / (2 * math.pi)
@@ -122,7 +122,7 @@ def _llama3(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArra
 
 
 def _yarn(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """Pairs mixed by their number between those with so many and with so few turns in the original length."""
+    """Pairs mixed by their place between those with many and with few turns in the original length."""
     plain, size = rotation._plain(), rotation.rotated
 
     def pair(turns: float) -> float:
@@ -138,7 +138,7 @@ def _yarn(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[
 
 
 def _longrope(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """Each pair divided by a number of a list, which is another one in long texts."""
+    """Each pair divided by its number in a list; long texts have another list."""
     name = "long_factor" if length > given["original"] else "short_factor"
     return np.asarray(rotation._plain() / np.asarray(given[name], np.float64))
 
@@ -157,18 +157,18 @@ _SCALED = {
 
 
 class AngleGap(NamedTuple):
-    """How far angles differ between two positions.
+    """Difference of angles between two positions.
 
     Attributes
     ----------
     distance : int
-        Of the two positions.
+        Distance of the two positions.
     pairs : int
         Pairs of channels whose angles differ by 0.1 rad or more.
     largest : float
         The largest difference of a pair, in rad from 0 to pi.
     cosine : float
-        The mean over the pairs of the cosine of the difference: 1 for the same angles, 0 for unrelated ones.
+        Mean cosine of the difference over the pairs: 1 for equal angles, 0 for unrelated ones.
     """
 
     distance: int
@@ -183,15 +183,15 @@ class AngleDifference(NamedTuple):
     Attributes
     ----------
     differing, pairs : int
-        Pairs of channels that turn otherwise, and all of them.
+        Pairs of channels that rotate differently, and all pairs.
     pair : int
         The pair that differs most, from 0.
     here, there : float
-        Radians by which it turns from a position to the next.
+        Its rotation from one position to the next, in radians.
     beyond : int
-        The length of a text above which they differ; 0 if they differ in every text.
+        Length of a text above which they differ; 0 if they differ in every text.
     reach : int
-        Keys that a query of the layer sees at most.
+        Largest number of keys that a query of the layer sees.
     frequencies : tuple of two arrays
     """
 
@@ -205,7 +205,7 @@ class AngleDifference(NamedTuple):
     frequencies: tuple[NDArray[np.float64], NDArray[np.float64]]
 
     def gaps(self, distances: tuple[int, ...] = ()) -> tuple[AngleGap, ...]:
-        """How far the angles of two positions differ, by their distance; by default within reach."""
+        """Differences of angles at these distances of two positions; default: those within reach."""
         here, there = self.frequencies
         found = []
         for distance in distances or [each for each in DISTANCES if each < self.reach]:
@@ -225,10 +225,7 @@ class AngleDifference(NamedTuple):
 def angle_difference(
     mine: Rotation, theirs: Rotation, limit: int, window: int | None = None
 ) -> AngleDifference | None:
-    """The difference of the angles in short texts, else in texts up to `limit` tokens; None if there is none.
-
-    Where one of two layers has more pairs, the others are compared.
-    """
+    """Difference of the common pairs' angles in short texts, else up to `limit` tokens; None without one."""
     reach = limit if window is None else min(limit, window)
     for beyond in sorted({0, *_switches(mine), *_switches(theirs)}):
         at = limit if beyond else 1
@@ -246,7 +243,6 @@ def angle_difference(
 
 
 def _switches(rotation: Rotation) -> list[int]:
-    """Lengths of texts above which the frequencies may be others."""
     given = dict(rotation.parameters)
     found = [given[name] for name in ("original", "longest") if isinstance(given.get(name), (int, float))]
     return [int(each) for each in found if 0 < each < 2**63]

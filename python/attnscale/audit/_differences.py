@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What differs between two plans: in which layers, from which position on, and by how much."""
+"""Differences between two plans: the layers, the first position, and the size."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Difference:
     Attributes
     ----------
     layers : tuple of int
-        The layers' numbers, from 0; empty if the plans have another number of layers.
+        Numbers of the layers, from 0; empty if the plans differ in the number of layers.
     what : str
-        "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (what
-        multiplies it), "window" (the most keys of a query), "sink", "refusal",
-        "padding counts" (in positions), "channels" (how many, and how many of them rotary positions turn),
-        "norm" (of q and k), "kind" (of the layer, as "sliding_attention"), "layers" (how many), "angles"
-        (of rotary positions, in rad from one position to the next, of the pair of channels that differs
-        most) or "pairs" (which channels rotary positions turn together, and along which axis).
+        "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (its multiplier),
+        "window" (largest number of keys of a query), "sink", "refusal", "padding counts" (in positions),
+        "channels" (number of all and of rotated ones), "norm" (of q and k), "kind" (of the layer, as
+        "sliding_attention"), "layers" (their number), "angles" (of rotary positions, in rad from one position
+        to the next, of the pair of channels that differs most) or "pairs" (channels that rotate together, and
+        along which axis).
     first_position : int or None
-        The first position with another multiplier; None for what does not depend on the position.
+        First position with another multiplier; None if it does not depend on the position.
     here, there : float, bool, str, int or None
-        What the one plan says and what the other, at that position.
+        The values of the two plans at that position.
     keys_here, keys_there : tuple of str
-        The keys of the configs that this comes from, with their values.
+        The keys of the configs that they come from, with their values.
     angles : AngleDifference or None
-        What differs in the angles, if their frequencies are known.
+        The difference of the angles, if the frequencies are known.
     """
 
     layers: tuple[int, ...]
@@ -57,18 +57,18 @@ class Difference:
     angles: AngleDifference | None = field(default=None, repr=False, compare=False)
 
     def gaps(self, distances: Iterable[int] = ()) -> tuple[AngleGap, ...]:
-        """How far the angles of two positions of a head differ, by the distance of the positions.
+        """Differences of the angles of two positions of a head, by the distance of the positions.
 
         Parameters
         ----------
         distances : iterable of int
-            In tokens; by default 1, 64 and 4096, as far as the layer sees.
+            In tokens; default: 1, 64 and 4096, within the layer's reach.
 
         Returns
         -------
         tuple of AngleGap
-            The distance, how many pairs of channels differ by 0.1 rad or more, the largest difference in
-            rad, and the mean cosine of the differences; empty for what is not in the angles.
+            The distance, the number of pairs of channels that differ by 0.1 rad or more, the largest
+            difference in rad, and the mean cosine of the differences; empty unless angles differ.
 
         Examples
         --------
@@ -82,7 +82,7 @@ class Difference:
         return () if self.angles is None else self.angles.gaps(tuple(distances))
 
     def to_dict(self, distances: Iterable[int] = ()) -> dict[str, Any]:
-        """The difference in types that JSON has, with the angles at some distances.
+        """The difference in types of JSON, with the angles at some distances.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Difference:
 
 
 class Differences(Tabled, tuple[Difference, ...]):
-    """All that differs between two plans: a tuple of :class:`Difference` that shows itself as a table.
+    """All differences between two plans: a tuple of :class:`Difference` that prints as a table.
 
     It is empty, and so false, if the plans agree; ``to_pandas()`` has one line for each difference.
 
@@ -149,7 +149,6 @@ class Differences(Tabled, tuple[Difference, ...]):
     __slots__ = ()
 
     def __new__(cls, found: Iterable[Difference] = ()) -> Differences:
-        """The differences, in the order in which they are shown."""
         return super().__new__(cls, found)
 
     def _variables(self) -> dict[str, Labelled]:
@@ -188,7 +187,6 @@ class Differences(Tabled, tuple[Difference, ...]):
 
 
 def gap_lines(each: Difference, distances: Iterable[int] = ()) -> list[str]:
-    """How far the angles differ, a line for each distance."""
     pairs = 0 if each.angles is None else each.angles.pairs
     return [
         f"two positions {gap.distance} apart: {gap.pairs} of {pairs} pairs differ by 0.1 rad or more, "
@@ -200,13 +198,12 @@ def gap_lines(each: Difference, distances: Iterable[int] = ()) -> list[str]:
 
 
 def in_angles_alone(found: Iterable[Difference]) -> bool:
-    """Whether there are differences, and all of them are in the angles."""
     kinds = {each.what for each in found}
     return bool(kinds) and kinds <= {"angles", "pairs"}
 
 
 def _objects(values: list[Any]) -> Any:
-    """An array of objects, for numbers, texts and None side by side: NumPy would make one type of them."""
+    """An array of objects, since NumPy would convert numbers, texts and None to one type."""
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -217,7 +214,6 @@ def _cell(value: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """A value of a plan in words."""
     words: dict[Any, str] = {None: "none", True: "yes", False: "no"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
@@ -234,11 +230,11 @@ def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit:
 
 
 def _without_what_is_alike(pair: tuple[LayerPlan, LayerPlan]) -> tuple[LayerPlan, LayerPlan]:
-    """Two layers without their number, and without the name of their kind and the window that both have."""
+    """Two layers without their numbers, and without the kind and window if they have them in common."""
     mine, theirs = pair
     without: dict[str, Any] = {"index": 0}
     without |= {"kind": ""} if mine.kind == theirs.kind else {}
-    turned_alike = mine.rotation == theirs.rotation  # else how far a layer sees is of interest
+    turned_alike = mine.rotation == theirs.rotation  # otherwise the reach of a layer matters
     without |= {"rotation": None} if turned_alike else {}
     without |= {"window": None, "window_key": ""} if turned_alike and mine.window == theirs.window else {}
     return replace(mine, **without), replace(theirs, **without)
@@ -246,7 +242,7 @@ def _without_what_is_alike(pair: tuple[LayerPlan, LayerPlan]) -> tuple[LayerPlan
 
 def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
     def differing(what: str, field: str, *key: str) -> list[Difference]:
-        """The difference in a field, with what another field says of the key that it comes from."""
+        """The difference in a field, with the other fields `key` that name its keys."""
         here, there = (getattr(each, field) for each in (mine, theirs))
         keys = [tuple(getattr(each, name) for name in key if getattr(each, name)) for each in (mine, theirs)]
         return [] if here == there else [Difference(layers, what, None, here, there, keys[0], keys[1])]
@@ -287,7 +283,7 @@ _PAIRING = ("mrope_interleaved", "mrope_section", "rope_interleave", "xdrope_sec
 def _angles(
     layers: tuple[int, ...], mine: Rotation, theirs: Rotation, limit: int, window: int | None
 ) -> list[Difference]:
-    """The differences of the angles, and of which channels turn together."""
+    """Differences of the angles, and of the channels that rotate together."""
     from_keys = partial(Difference, layers, keys_here=mine.keys, keys_there=theirs.keys)
     found = []
     if mine != theirs and (mine.frequencies() is None or theirs.frequencies() is None):
@@ -303,7 +299,6 @@ def _angles(
 
 
 def _behind_caps(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
-    """The difference of the temperatures behind the soft-cap, if there is one."""
     if not (mine.terms_behind_cap or theirs.terms_behind_cap):
         return []
     here, there = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
@@ -315,10 +310,7 @@ _Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipliers, _Multipliers]:
-    """The two functions of position that are compared: multipliers of some channels, or of the capped score.
-
-    Where only one of the layers has a soft-cap, the other has no place behind it: all factors are compared.
-    """
+    """Multipliers by position to compare; if only one layer has a soft-cap, with the factors after it."""
     if what == "capped score":
         return mine.capped_multipliers, theirs.capped_multipliers
     channels: Channels = "rotated" if what == "rotated" else "unrotated"
@@ -330,7 +322,7 @@ def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipli
 def _multiplier(
     layer: LayerPlan, channels: Channels, positions: NDArray[np.int64], *, whole: bool
 ) -> NDArray[np.float64]:
-    """The multiplier before the soft-cap, or with the factors behind it too."""
+    """The multiplier before the soft-cap, or with the factors after it too."""
     found = layer.multipliers(positions, channels)
     return found * layer.capped_multipliers(positions) if whole else found
 
@@ -348,7 +340,6 @@ def _first(both: tuple[_Multipliers, _Multipliers], limit: int) -> list[tuple[in
 
 
 def _keys(layer: LayerPlan, other: LayerPlan, channels: Channels) -> tuple[str, ...]:
-    """Keys of the factors that the other layer does not have."""
     laws = [(term.law, term.channels) for term in (other.base, *other.terms)]
     terms = [each for each in (layer.base, *layer.terms) if each.acts_on(channels)]
     return tuple(dict.fromkeys(each.key for each in terms if (each.law, each.channels) not in laws))

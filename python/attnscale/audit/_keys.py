@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model's configuration: what users hand over, the language model inside it, each key with its default."""
+"""A model's configuration: the user's input, the language model inside it, and each key with its default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._files.gguf import ARCHITECTURE, read_gguf
 from .._files.heads import InputError
 from ._rules.llama_cpp_table import ARCHITECTURES
 
-#: Limits, each far above any config that there is, so that no file keeps `resolve` long.
+#: Limits far above any real config, so that no file keeps `resolve` busy for long.
 _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
 
 #: Keys of each half of an encoder-decoder in their common config: the common name, and the half's own.
@@ -35,31 +35,25 @@ _ENCODER_KEYS = (
     ("num_hidden_layers", "num_encoder_layers"),
 )
 
-#: Where other composite models keep their language model, if the model type is not known.
+#: Keys under which composite models of unknown type keep their language model.
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
-#: How deep a language model may be inside its config: Omni models have a thinker with a text model.
+#: Largest depth of a language model inside its config: Omni models have a thinker with a text model.
 _MOST_PARTS = 4
 
-#: Greatest number that a rule computes with.
+#: Largest number that a rule computes with.
 _LARGEST = float(np.finfo(np.float64).max)
 
-#: Keys that may give the share of channels that rotary positions turn.
+#: Keys that may give the share of rotated channels.
 _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent")
 
 
 class ConfigError(InputError):
-    """A configuration that has no answer; the text of the error names the key and what was seen."""
+    """A configuration without an answer; the message names the key and its value."""
 
 
 def read_config(config: Any) -> dict[str, Any]:
-    """The keys of a config, copied into new dicts and lists.
-
-    Parameters
-    ----------
-    config : mapping, str, path or transformers config
-        As for :func:`attnscale.audit.resolve`.
-    """
+    """The keys of a config, as :func:`attnscale.audit.resolve` takes it, copied into new dicts and lists."""
     if isinstance(config, (str, os.PathLike)):
         config = _read_file(Path(config))
     elif hasattr(config, "to_dict") and not isinstance(config, Mapping):
@@ -74,7 +68,7 @@ def read_config(config: Any) -> dict[str, Any]:
 
 
 class _Budget:
-    """The number of values that may still be copied."""
+    """Number of values that may still be copied."""
 
     left = _MOST_VALUES
 
@@ -117,7 +111,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         read = "a config.json, its folder and a .gguf are read here, queries and keys by `attnscale entropy`"
-        raise ConfigError(f"{file} is not JSON, and no text: {read}") from None
+        raise ConfigError(f"{file} is not JSON, and not text: {read}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):
@@ -127,7 +121,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """The values of transformers for keys that a config leaves out: scripts/extract_config_defaults.py."""
+    """Defaults of transformers for missing keys, from tools/evidence/extract_config_defaults.py."""
     text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
@@ -138,30 +132,29 @@ TRANSFORMERS: str = _defaults()["transformers"]
 
 
 def known_types() -> frozenset[str]:
-    """Model types whose defaults are known."""
     return frozenset(_defaults()["models"])
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What scripts/extract_config_defaults.py found in the code of a model type and in its config class."""
+    """Findings of tools/evidence/extract_config_defaults.py in the code and config class of a model type."""
 
-    reads_head_dim: bool = False  # the heads have config.head_dim
+    reads_head_dim: bool = False  # heads have config.head_dim channels
     rotates_partly: bool = False  # the share of rotated channels is read
     reads_rope_types: bool = False  # the types of rotary positions are read
     norms_before_rotation: bool = False  # a norm of q and k before their rotation
     norms_after_rotation: bool = False
     slides_everywhere: bool = False  # every layer has the window sliding_window
     looks_both_ways: bool = False  # windows lie on both sides of a query
-    heads_divide: bool = False  # hidden_size has to be a multiple of the heads
+    heads_divide: bool = False  # hidden_size must be a multiple of the heads
     layer_types: bool = False  # the config class has this list of the kinds of layers
-    layers_block_type: bool = False  # likewise
+    layers_block_type: bool = False  # the config class has this list instead
 
 
-#: Names of GGUF for keys that rules of every model read.
+#: Names in GGUF of keys that rules of every model read.
 _GGUF_NAMES = {"num_hidden_layers": "block_count", "max_position_embeddings": "context_length"}
 
-#: A model type that is not known is taken to read what most do.
+#: Facts of an unknown model type: it reads what most types read.
 _UNKNOWN = Facts(
     reads_head_dim=True, rotates_partly=True, reads_rope_types=True, layer_types=True, layers_block_type=True
 )
@@ -169,32 +162,19 @@ _UNKNOWN = Facts(
 
 @dataclass
 class Seen:
-    """What rules have read of a config so far, and what they have to say of it."""
+    """Keys of a config read so far, and remarks of the rules."""
 
     used: set[str] = field(default_factory=set)
-    last: str = ""  # the key that was read last, for messages
-    sizes: dict[str, int] = field(default_factory=dict)  # those read since it was emptied
-    doubts: dict[str, None] = field(default_factory=dict)  # what could make the plan wrong, each once
+    last: str = ""  # the key read last, for messages
+    sizes: dict[str, int] = field(default_factory=dict)  # sizes read since it was emptied
+    doubts: dict[str, None] = field(default_factory=dict)  # remarks on possible errors of the plan, each once
 
 
 class Keys:
-    """The keys of one language model: as given, or as its model type defaults them.
+    """The keys of one language model, given or by default of its type `kind`; ``seen`` notes those read.
 
-    They stay as they are; what is read of them is noted in ``seen``.
-
-    Parameters
-    ----------
-    given : mapping
-        The config, or the part of it that describes the language model.
-    kind : str
-        Model type.
-    part : str
-        Key of the composite config that ``given`` comes from; empty for the config itself.
-
-    Attributes
-    ----------
-    architecture : str
-        That of llama.cpp, where the keys are those of a GGUF file; else empty.
+    `given` is the config, or the part of it under the key `part`. ``architecture`` is that of llama.cpp for
+    keys of a GGUF file, else empty.
     """
 
     def __init__(self, given: Mapping[str, Any], kind: str, part: str = "") -> None:
@@ -215,11 +195,11 @@ class Keys:
         self.seen = Seen()
         self._renamed: dict[str, str] = entry.get("renamed", {})
         self._common = {own: name for name, own in self._renamed.items()}
-        self._own: frozenset[str] = frozenset()  # names that one half of the model has a key of its own for
+        self._own: frozenset[str] = frozenset()  # names for which this half of the model has its own key
 
     @classmethod
     def of_gguf(cls, metadata: Mapping[str, Any]) -> Keys:
-        """The keys of a GGUF file, those of its architecture without its name before them."""
+        """The keys of a GGUF file; those of its architecture lose the prefix of its name."""
         name = metadata[ARCHITECTURE]
         if not isinstance(name, str):
             raise ConfigError(f"{ARCHITECTURE} must be a name, got {shown(name)}")
@@ -236,11 +216,11 @@ class Keys:
         return keys
 
     def has_two_halves(self) -> bool:
-        """Whether the keys of an encoder and of a decoder are beside each other (BART, T5)."""
+        """Whether the config has keys of an encoder and of a decoder side by side (BART, T5)."""
         return any(own in self.given or own in self.defaults for _, own in _DECODER_KEYS)
 
     def of_half(self, half: str) -> Keys:
-        """The keys of "encoder" or "decoder", where the config has both beside each other."""
+        """The keys of "encoder" or "decoder" in a config that has both side by side."""
         keys = copy(self)
         for name, own in _DECODER_KEYS if half == "decoder" else _ENCODER_KEYS:
             if keys._renamed.get(name) == own:
@@ -251,7 +231,7 @@ class Keys:
         return keys
 
     def of_layer(self, number: int) -> Keys:
-        """The keys of one layer: per_layer_config may put others in the place of the common ones."""
+        """The keys of one layer, with its entries of per_layer_config in place of the common ones."""
         overrides = self._overrides.get(number)
         if not overrides:
             return self
@@ -261,7 +241,7 @@ class Keys:
 
     @cached_property
     def _overrides(self) -> dict[int, dict[str, Any]]:
-        """per_layer_config by number, which files write as "2" or "02"."""
+        """per_layer_config by number, written as "2" or "02" in files."""
         found = {}
         for label, block in self.table("per_layer_config").items():
             if not label.isdecimal() or len(label) > 9:
@@ -272,29 +252,29 @@ class Keys:
         return found
 
     def doubt(self, text: str) -> None:
-        """Keep a remark on something that could make the plan wrong, for the plan's warnings."""
+        """Keep a remark on a possible error of the plan, for its warnings."""
         self.seen.doubts[text] = None
 
     def stored(self, name: str) -> str:
-        """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
+        """The name of the key in the config: hidden_size is n_embd for GPT-2."""
         alias = self._renamed.get(name, name)
         if name in self._own:
             return alias
-        for common in (self._common.get(name, name), name):  # a class takes the common name last
+        for common in (self._common.get(name, name), name):  # a class uses the common name last
             if common in self.given:
                 return common
         return alias
 
     def has(self, name: str) -> bool:
-        """Whether the config itself gives the key, null included."""
+        """Whether the config itself has the key, also with null."""
         return self.stored(name) in self.given
 
     def of_half_alone(self, name: str) -> bool:
-        """Whether the model type has a default of the key for the half of the model that is read."""
+        """Whether the model type has a default of the key for this half of the model."""
         return name in self._own and self.stored(name) in self.defaults
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value given, else the default of the model type, else ``default``."""
+        """The given value, else the default of the model type, else ``default``."""
         stored = self.seen.last = self.stored(name)
         self.seen.used.update((name, stored))
         if stored in self.given:
@@ -314,17 +294,14 @@ class Keys:
         return check_number(self.stored(name), self.get(name, default), above=above)
 
     def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
-        """The value of a key as an integer from `least` to `most`."""
         value = self.get(name, default)
         if value is None and not self.kind:
-            raise ConfigError(
-                f"{self.stored(name)} is missing, and there is no model_type that has a default"
-            )
+            raise ConfigError(f"{self.stored(name)} is missing, and there is no model_type with a default")
         self.seen.sizes[name] = size = check_size(self.stored(name), value, least, most)
         return size
 
     def head_size_origin(self, value: int) -> str:
-        """The keys that gave this head size, of the sizes that were read for it."""
+        """The keys that gave this head size, among the sizes read for it."""
         sizes = self.seen.sizes
         wide, *others = sizes or ("",)
         if len(others) == 1 and value == sizes[wide] // max(sizes[others[0]], 1):
@@ -348,12 +325,11 @@ class Keys:
         return bool(value)
 
     def table(self, name: str) -> dict[str, Any]:
-        """The value of a key as a mapping; null and a missing key are an empty one."""
+        """The value of a key as a mapping; empty for null and a missing key."""
         return check_table(self.stored(name), self.get(name))
 
 
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
-    """`value` as a finite float, greater than `above`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
     number: Any = value  # numpy's numbers compare, too
@@ -364,7 +340,6 @@ def check_number(name: str, value: Any, *, above: float | None = None) -> float:
 
 
 def check_size(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
-    """`value` as an int from `least` to `most`."""
     if value is None:
         raise ConfigError(f"{name} is missing: the config does not say it, and its model type has no default")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
@@ -377,7 +352,7 @@ def check_size(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> 
 
 
 def check_table(name: str, value: Any) -> dict[str, Any]:
-    """`value` as a dict; None is an empty one."""
+    """`value` as a dict; empty for None."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -386,15 +361,7 @@ def check_table(name: str, value: Any) -> dict[str, Any]:
 
 
 def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
-    """Keys of the language model that a config describes, and remarks on how the config was read.
-
-    Parameters
-    ----------
-    given : mapping
-        The config, as :func:`attnscale.audit.resolve` has read it.
-    part : str, optional
-        The part of a composite config to look at, as "encoder" or "text_config".
-    """
+    """The keys of a config's language model, or of a part such as "encoder", and remarks on the reading."""
     if ARCHITECTURE in given and part is None:
         return Keys.of_gguf(given), ()
     kind = _model_type(given, "")
@@ -415,7 +382,7 @@ def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, 
 
 
 def _inner(given: Mapping[str, Any], kind: str) -> tuple[str, str, Mapping[str, Any], tuple[str, ...]] | None:
-    """(key, model type, config, remarks) of the part of a composite config, or None."""
+    """The key, model type, config and remarks of the part of a composite config, or None."""
     known = _defaults()["inside"].get(kind)
     if known is not None:
         key, inner_kind = known
@@ -446,7 +413,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
 
 
 def _model_type(given: Mapping[str, Any], default: str) -> str:
-    kind = given.get("model_type") or given.get("_class_name") or default  # the latter is of diffusers
+    kind = given.get("model_type") or given.get("_class_name") or default  # the latter in diffusers
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
     return kind

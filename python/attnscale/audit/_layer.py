@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One layer of a plan: the factors of its score multiplier, and what else is known of it."""
+"""One layer of a plan: the factors of its score multiplier, and further facts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Channels = Literal["rotated", "unrotated"]
 
 
 class PlanError(ValueError):
-    """A question that the config cannot answer; the text is the reason."""
+    """A question without an answer in the config; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Term:
     Attributes
     ----------
     law : Law
-        The rule with its parameters. For the base of a layer it gives the whole scale, for the other
-        terms a factor on top of it.
+        The rule with its parameters. For the base of a layer it gives the whole scale, for other terms a
+        factor on top.
     channels : {"all", "rotated", "unrotated"}
         Channels of q and k that the factor multiplies.
     key : str
-        The key of the config that the factor comes from, with the value.
+        The key of the config for the factor, with its value.
     rule : str
         Where the rule is written down.
     behind_cap : bool
-        Whether the factor multiplies what the layer's soft-cap gives, and not what goes into the soft-cap.
+        Whether the factor multiplies the output of the layer's soft-cap instead of its input.
     """
 
     law: Law
@@ -50,21 +50,19 @@ class Term:
 
     @property
     def n_means(self) -> str:
-        """What the law's n counts; "not used" for a constant."""
+        """Meaning of the law's n; "not used" for a constant."""
         return self.law.n_means
 
     @property
     def depends_on_n(self) -> bool:
-        """Whether the factor differs between lengths."""
         return self.law.meaning.is_used
 
     def acts_on(self, channels: Channels) -> bool:
-        """Whether the factor multiplies these channels."""
         return self.channels in ("all", channels)
 
 
 def spelling(term: Term) -> str:
-    """The law as the command line writes it, without its channels and without values that are usual."""
+    """The law as on the command line, without its channels and usual values."""
     given = term.law.to_dict()["parameters"]
     hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
     parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
@@ -80,36 +78,36 @@ class LayerPlan:
     index : int
         0-based.
     kind : str
-        As transformers names it: "full_attention", "sliding_attention", "linear_attention", ...
+        Name in transformers: "full_attention", "sliding_attention", "linear_attention", ...
     head_dim : int
         Channels of q and k.
     rotated : int
-        Channels that rotary positions turn; 0 if there are none.
+        Channels rotated by rotary positions; 0 if there are none.
     base : Term
         The scale before the other terms.
     terms : tuple of Term
         Factors on top of it.
     softcap : float or None
-        c of c * tanh(score / c), after all factors but those that are ``behind_cap``.
+        c of c * tanh(score / c), after all factors except those ``behind_cap``.
     softcap_key : str
-        The key of the config that the soft-cap comes from.
+        The key of the config for the soft-cap.
     window : int or None
-        The most keys that a query sees; None if it sees all that come before it.
+        Largest number of keys that a query sees; None if it sees all earlier ones.
     window_key : str
-        The key of the config that the window comes from, and how the keys lie around the query.
+        The key of the config for the window, and the position of the keys around the query.
     sink : bool
         Whether the softmax has a learned extra logit without a value.
     qk_norm : {"none", "before rotation", "after rotation"}
-        A norm of q and k. After the rotation, the norm undoes what was multiplied before.
+        A norm of q and k. After the rotation, the norm cancels earlier factors.
     counts_padding : bool
-        Whether the position in laws is the index in a row, padding and packed texts before it included,
-        as only the defects of frameworks have it.
+        Whether the position in laws is the index in a row, including earlier padding and packed texts; only
+        defects of frameworks have it.
     notes : tuple of str
-        What else is to be known about the layer.
+        Further remarks on the layer.
     refusal : str or None
-        Why the config does not say the scale, if it does not.
+        Reason why the config does not give the scale, or None.
     rotation : Rotation or None
-        How far rotary positions turn each pair of channels; None without rotary positions.
+        Rotation of each pair of channels by rotary positions; None without them.
     """
 
     index: int
@@ -130,7 +128,7 @@ class LayerPlan:
     rotation: Rotation | None = None
 
     def __repr__(self) -> str:
-        """One line with the factors by their spelling; the plan's explain() says where each comes from."""
+        """One line with the spellings of the factors; the plan's explain() adds their origin."""
         start = f"LayerPlan(layer {self.index}, {self.kind}"
         if self.refusal is not None:
             return f"{start}: {self.refusal})"
@@ -150,7 +148,7 @@ class LayerPlan:
 
     @property
     def channel_kinds(self) -> tuple[Channels, ...]:
-        """Which of "rotated" and "unrotated" the layer has."""
+        """The kinds of channels in the layer: "rotated", "unrotated" or both."""
         kinds: list[Channels] = []
         if self.rotated:
             kinds.append("rotated")
@@ -165,7 +163,7 @@ class LayerPlan:
 
     @property
     def terms_behind_cap(self) -> tuple[Term, ...]:
-        """The factors that multiply the capped score; without a soft-cap there is no such place."""
+        """The factors of the capped score; empty without a soft-cap."""
         return () if self.softcap is None else tuple(term for term in self.terms if term.behind_cap)
 
     def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the weights of a checkpoint say of the scale of attention, and its config.json cannot."""
+"""Learned parts of the scale of attention, read from the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,29 +21,18 @@ from ._keys import read_config
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: (the tensor, the keys of the config) to one number a head, or one for each channel of each head.
+#: Function of the tensor and the config's keys that returns a number per head, or per channel of each head.
 Meaning = Callable[["NDArray[np.float64]", Mapping[str, Any]], "NDArray[np.float64]"]
 
 
 class Rule(NamedTuple):
-    """What tensors of some names mean.
+    """Meaning of tensors with some names."""
 
-    Attributes
-    ----------
-    tensor : str
-        Regular expression for the end of the name; what comes before it is the module.
-    quantity : str
-    values : callable
-    meaning : str
-    source : str
-        Where the name and the formula come from.
-    """
-
-    tensor: str
+    tensor: str  # regular expression for the end of the name; before it is the module
     quantity: str
     values: Meaning
     meaning: str
-    source: str
+    source: str  # source of the name and the formula
 
 
 def _by_head(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -55,7 +44,7 @@ def _cosine(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[n
 
 
 def _gain(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """softplus(w) / ln 2, which is 1 at w = 0; one set of channels for all heads."""
+    """softplus(w) / ln 2, which is 1 at w = 0; the channels are the same for all heads."""
     return np.logaddexp(0, tensor.ravel())[None] / math.log(2)
 
 
@@ -133,7 +122,7 @@ _BASE = re.compile(r"(?P<module>.*)\.base_mlp\.(0|2)\.(weight|bias)$")
 _QUERY = ".query_mlp.0.weight"
 _BY_TOKEN = re.compile(r"(attn_scale_(beta|gamma)_proj|sink_proj|query_mlp\.2)\.weight$")
 
-#: Names in attention that could belong to the scale, but for those of norms and of quantised weights.
+#: Names in attention that could belong to the scale, without those of norms and of quantised weights.
 _SUSPICIOUS = re.compile(r"(attn|atten|atn).*\.[^.]*(scal|temper|sink|tau|logn|log_n|ssmax)[^.]*$")
 _ELSEWHERE = re.compile(
     r"norm|((weight|input|output|act|[qkv])_scale(_inv|_2)?|scales|kv_scale)$|layer_scale"
@@ -149,15 +138,15 @@ class Learned:
     module : str
         Name of the module in the checkpoint.
     layer : int
-        The number in that name; where it has several, its place among the modules of the same kind.
+        The number in that name; with several, its place among the modules of the same kind.
     quantity : str
         "s", "b", "delta", "beta", "gamma", "cosine scale", "temperature", "sink", "channel scale",
         "channel gain", or "base at n = 1024" of a QASSMax.
     values : ndarray of float64, shape (heads,) or (heads, channels)
     meaning : str
-        What the numbers do to a score.
+        Effect of the numbers on a score.
     curve : callable or None
-        Of a QASSMax: n to the numbers.
+        For a QASSMax: function from n to the numbers.
     """
 
     module: str
@@ -168,34 +157,34 @@ class Learned:
     curve: Callable[[float], NDArray[np.float64]] | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The quantity in types that JSON has."""
+        """The quantity in types of JSON."""
         names = ("layer", "module", "quantity", "meaning")
         return {**{name: getattr(self, name) for name in names}, "values": self.values.tolist()}
 
 
 @dataclass(frozen=True, repr=False)
 class LearnedScales(Tabled):
-    """What the weights of a checkpoint say of the scale; :func:`attnscale.audit.learned_scales` reads it.
+    """Learned parts of the scale in a checkpoint, read by :func:`attnscale.audit.learned_scales`.
 
     Attributes
     ----------
     entries : tuple of Learned
         In the order of the layers.
     unread : tuple of str
-        What could belong to the scale and is no number of a head, in words.
+        Tensors that could belong to the scale and are not numbers of a head, in words.
     """
 
     entries: tuple[Learned, ...]
     unread: tuple[str, ...] = ()
 
     def laws(self) -> dict[tuple[int, str, int], Law]:
-        """The law of each head by (layer, module, head), where its numbers make one.
+        """The law of each head by (layer, module, head), if its numbers make one.
 
         Returns
         -------
         dict
             :class:`~attnscale.laws.SSMax`, :class:`~attnscale.laws.ASEntmax`, or
-            :class:`~attnscale.laws.Constant` for a scale of cosines, which are those of q and k of length 1.
+            :class:`~attnscale.laws.Constant` for a scale of cosines (q and k of length 1).
         """
         found: dict[tuple[int, str], dict[str, NDArray[np.float64]]] = {}
         for each in self.entries:
@@ -207,7 +196,7 @@ class LearnedScales(Tabled):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """A line for each layer, head and quantity: the value, or the mean, least and largest of channels."""
+        """One line per layer, head and quantity: the value, or mean, smallest and largest of channels."""
         return [
             {
                 "layer": each.layer,
@@ -250,7 +239,7 @@ class LearnedScales(Tabled):
 
 
 def _laws(values: Mapping[str, NDArray[np.float64]]) -> list[Law]:
-    """A law for each head, or none."""
+    """A law for each head, or an empty list."""
     if "s" in values:
         offsets = values.get("b", np.zeros(len(values["s"])))
         return [SSMax(s=float(s), b=float(b)) for s, b in zip(values["s"], offsets, strict=True)]
@@ -265,19 +254,19 @@ def _laws(values: Mapping[str, NDArray[np.float64]]) -> list[Law]:
 
 
 def learned_scales(checkpoint: Any, *, config: Any = None) -> LearnedScales:
-    """What the weights of a checkpoint say of the scale of attention.
+    """Read the learned parts of the scale of attention from the weights of a checkpoint.
 
-    Of each file the header is read, and then only the tensors of these names: the slope and offset of a
+    Only the header of each file and the tensors with these names are read: slope and offset of a
     scalable softmax (Mistral Large 4, TabICL), the numbers of ASEntmax and QASSMax, scales of cosines
     (Swin v2), sinks (gpt-oss and others), scales of channels (nGPT, TimesFM, audio of Gemma).
 
     Parameters
     ----------
     checkpoint : str or path
-        A ``.safetensors`` file, the ``.safetensors.index.json`` of several, or the folder that holds them.
+        A ``.safetensors`` file, the ``.safetensors.index.json`` of several, or their folder.
     config : mapping, str, path or transformers config, optional
-        As for :func:`attnscale.audit.resolve`; by default the ``config.json`` beside the weights, if there
-        is one. Only scales of channels of nGPT need it: for ``head_dim`` and ``initializer_range``.
+        As for :func:`attnscale.audit.resolve`; default: the ``config.json`` beside the weights, if there
+        is one. Only channel scales of nGPT need it, for ``head_dim`` and ``initializer_range``.
 
     Returns
     -------
@@ -286,7 +275,7 @@ def learned_scales(checkpoint: Any, *, config: Any = None) -> LearnedScales:
     Raises
     ------
     ValueError
-        If there is no such file, or it is not one of safetensors: the text names the file.
+        If there is no such file, or it is not a safetensors file: the message names it.
 
     Examples
     --------
@@ -353,7 +342,7 @@ def _tensors(stored: Mapping[str, Stored], config: Mapping[str, Any]) -> list[Le
 
 
 def _bases(stored: Mapping[str, Stored]) -> list[Learned]:
-    """The base of each QASSMax, a small network of ln n: one number a head, or one a channel."""
+    """The base of each QASSMax, a small network of ln n: one number per head or per channel."""
     modules = dict.fromkeys(match["module"] for name in stored if (match := _BASE.match(name)))
     found = []
     for module in modules:
@@ -383,7 +372,7 @@ def _bases(stored: Mapping[str, Stored]) -> list[Learned]:
 
 
 def _layers(modules: Any) -> dict[str, int]:
-    """The number of each module: that in its name, or its place where the name has several or none."""
+    """The number of each module: that in its name, or its place if the name has several or none."""
     names = sorted(dict.fromkeys(modules), key=lambda name: [int(x) for x in re.findall(r"\d+", name)])
     kinds: dict[str, int] = {}
     found = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What frameworks are on record to compute otherwise than a model's config says.
+"""Frameworks that are known to compute something else than a model's config says.
 
-``frameworks.json`` holds each report, the rule that it is about and a config that shows it. ``changes`` there
-are names of ``_CHANGES`` in this file, each with its arguments; they are made one after the other.
+``frameworks.json`` holds each report, its rule and a config that shows it. ``changes`` there are names of
+``_CHANGES`` in this file, each with its arguments, applied in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
 from ._layer import LayerPlan, Term
 from ._scale_plan import ScalePlan
 
-#: (plan, layer) to the layer as the framework computes it; the same layer if it is not concerned.
+#: Function from plan and layer to the layer as the framework computes it; unchanged if not affected.
 Change: TypeAlias = Callable[[ScalePlan, LayerPlan], LayerPlan]
 
 
@@ -37,15 +37,15 @@ class Defect:
     config : mapping
         A config that shows the defect.
     change : callable
-        (plan, layer) to the layer as the framework computes it.
+        Function from plan and layer to the layer as the framework computes it.
     seen : str
         A version in which the report saw the defect, or empty.
     since : str
-        The first version that has the defect, where the report says so, or empty.
+        The first version with the defect if the report names it, or empty.
     before : str
-        The first version that no longer has the defect, where the report says so, or empty.
+        The first version without the defect if the report names it, or empty.
     mended : str
-        The change that mended the defect, or empty.
+        The change that fixed the defect, or empty.
     """
 
     what: str
@@ -59,7 +59,7 @@ class Defect:
 
     @property
     def versions(self) -> str:
-        """What the report says of versions, in words.
+        """The affected versions according to the report, in words.
 
         Examples
         --------
@@ -74,13 +74,13 @@ class Defect:
         return f"seen in version {self.seen}" if self.seen else "versions not known"
 
     def concerns(self, version: tuple[int, ...]) -> bool:
-        """Whether a version may have the defect, as far as the report says; an empty one stands for any."""
+        """Whether a version may have the defect according to the report; an empty one stands for any."""
         since, before = _version_of(self.since), _version_of(self.before)
         early = version[: len(since)] < since[: len(version)]
         return not version or not (early or (before and version >= before))
 
     def to_dict(self) -> dict[str, str]:
-        """What the report says of the defect, in types that JSON has."""
+        """The report of the defect in types of JSON."""
         return {name: getattr(self, name) for name in ("what", "reference", "versions", "mended")}
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Defect:
 
 @dataclass(frozen=True)
 class Framework:
-    """What is on record about a framework.
+    """The known defects of a framework.
 
     Attributes
     ----------
@@ -107,12 +107,11 @@ class Framework:
 
     @property
     def has_versions(self) -> bool:
-        """Whether a report says anything about versions."""
         return any(each.seen or each.since or each.before for each in self.defects)
 
 
 def _version_of(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without zeros at the end; an empty text has none.
+    """The numbers of a version, without trailing zeros; empty for an empty text.
 
     Examples
     --------
@@ -125,11 +124,11 @@ def _version_of(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-# ---- what frameworks do to a layer: factors left out, changed, or put in place of others -----------
+# ---- changes that frameworks make to a layer: factors left out, changed or replaced ----------------
 
 
 def _without(layer: LayerPlan, law: str, key: str = "") -> LayerPlan:
-    """Leave out factors by this law; where a key is named, only those that come from the key."""
+    """Leave out factors by this law; with a key, only those that come from it."""
 
     def goes(term: Term) -> bool:
         return term.law.name == law and (not key or key in re.split(r"[.: ]", term.key))
@@ -138,14 +137,14 @@ def _without(layer: LayerPlan, law: str, key: str = "") -> LayerPlan:
 
 
 def _without_keys_of_yarn(layer: LayerPlan, *ignored: str) -> LayerPlan:
-    """Leave out some keys of YaRN's rule, but for latent attention, which has a code path of its own."""
+    """Leave out some keys of YaRN's rule, except in latent attention, which has its own code path."""
     if any(isinstance(term.law, MLAYaRN) for term in layer.terms):
         return layer
     return _with_laws(layer, YaRN, lambda law: replace(law, **dict.fromkeys(ignored)))
 
 
 def _weigh_factor_of_yarn(layer: LayerPlan, how: str) -> LayerPlan:
-    """An attention_factor of YaRN that is given: times YaRN's own, or taken for the weight mscale."""
+    """Change a given attention_factor of YaRN: times YaRN's own, or used as the weight mscale."""
 
     def change(law: YaRN) -> YaRN:
         given, growth = law.attention_factor, math.log(law.factor)
@@ -158,13 +157,13 @@ def _weigh_factor_of_yarn(layer: LayerPlan, how: str) -> LayerPlan:
 
 
 def _mla_yarn_by_mscale(layer: LayerPlan) -> LayerPlan:
-    """Weigh the factor of all channels as the positions' own factor is weighed, by mscale."""
+    """Weigh the factor of all channels by mscale, like that of the positions."""
     weight = next((term.law.mscale for term in layer.terms if isinstance(term.law, YaRN)), None)
     return _with_laws(layer, MLAYaRN, lambda law: replace(law, mscale_all_dim=weight)) if weight else layer
 
 
 def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) -> LayerPlan:
-    """The layer with a change of each factor whose law is of this kind."""
+    """The layer with a change of each factor by this kind of law."""
 
     def changed(term: Term) -> Term:
         return replace(term, law=change(term.law)) if isinstance(term.law, kind) else term
@@ -173,12 +172,10 @@ def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) 
 
 
 def _with_base(layer: LayerPlan, law: Law) -> LayerPlan:
-    """Put another law in the place of the base scale, whatever the config says."""
     return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=law))
 
 
 def _power_of(layer: LayerPlan, number: float | str, power: float) -> Law:
-    """A number, or head_dim, to this power."""
     return Constant((layer.head_dim if number == "head_dim" else float(number)) ** power)
 
 
@@ -204,7 +201,7 @@ _CHANGES: dict[str, Callable[..., LayerPlan]] = {
 
 @dataclass(frozen=True)
 class _Changes:
-    """The changes of a record, made to models of its types (any, if it names none) with so many layers."""
+    """The changes of a record, for models of its types (empty: any) and number of layers (None: any)."""
 
     calls: tuple[tuple[Callable[..., LayerPlan], tuple[Any, ...]], ...]
     types: tuple[str, ...]
@@ -247,25 +244,25 @@ def _read_frameworks() -> dict[str, Framework]:
     }
 
 
-#: Frameworks with a rule on record that is not the model's.
+#: Frameworks with a rule on record that differs from the model's.
 FRAMEWORKS: dict[str, Framework] = _read_frameworks()
 
 
 def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, ...]]:
-    """The plan as a framework is on record to have computed it, and the defects that change it.
+    """The plan as a framework is known to have computed it, and the defects that change it.
 
     Parameters
     ----------
     plan : ScalePlan
     name : str
-        One of :data:`FRAMEWORKS`, for some with a version behind it, as "vllm-0.9": without the defects
-        that its report says came later or were mended before.
+        One of :data:`FRAMEWORKS`, optionally with a version, as "vllm-0.9": without defects that came later
+        or were fixed before, according to the reports.
 
     Returns
     -------
     plan : ScalePlan
     defects : tuple of Defect
-        Empty if none of them concerns this model.
+        Empty if no defect affects this model.
 
     Raises
     ------
@@ -274,8 +271,8 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
 
     Notes
     -----
-    This is a list of public reports, not a test of the frameworks: a defect may be mended in the
-    version you use, and there may be others.
+    This is a list of public reports, not a test of the frameworks: a defect may be fixed in your
+    version, and there may be others.
 
     Examples
     --------
@@ -302,7 +299,7 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
 
 
 def framework_named(name: str) -> tuple[Framework, tuple[int, ...]]:
-    """The framework and the version that a name asks for; the version is empty if any will do."""
+    """The framework and the version in a name; the version is empty if any will do."""
     stem, version = name, _version_of("")
     match = re.fullmatch(r"(.+?)-[vb]?(\d+(?:\.\d+)*)", name) if name not in FRAMEWORKS else None
     if match and match[1] in FRAMEWORKS:

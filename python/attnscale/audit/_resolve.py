@@ -30,10 +30,10 @@ class AuditWarning(UserWarning):
     """Something in a config that could make the plan wrong."""
 
 
-#: The most layers of a plan, by far more than any model has; each takes some 50 microseconds.
+#: Largest number of layers of a plan, far more than any model has; each takes some 50 microseconds.
 _MOST_LAYERS = 2000
 
-#: Types whose positions are rows of a learned table: there is no position behind its end.
+#: Types whose positions are rows of a learned table, with no position beyond its end.
 _LEARNED_POSITIONS = (
     "gpt2 gpt-sw3 gpt_bigcode gpt_neo openai-gpt decision_transformer imagegpt "
     "bert albert electra distilbert gptj codegen"
@@ -42,7 +42,7 @@ _LEARNED_POSITIONS = (
 
 @hinted
 def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) -> ScalePlan:
-    """What multiplies the score of a query and a key in each layer of a model.
+    """Plan of the multipliers of the score of a query and a key in each layer of a model.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
         ``.gguf`` file, or a config object. transformers itself is not needed. Old and new spellings are read
         (``rope_scaling``, ``rope_parameters``, also by kind of layer; ``type``, ``rope_type``).
     part : str, optional
-        The part of a composite config to look at, as "encoder" or "vision_config"; by default its
+        The part of a composite config to read, such as "encoder" or "vision_config"; default: its
         language model, or the decoder.
     ask_class : bool
-        Let the config class of an installed transformers read the config first, and take its reading.
-        If that differs from what the keys say, there is a warning.
+        Let the config class of an installed transformers read the config first, and use its reading,
+        with a warning if that differs from the keys.
 
     Returns
     -------
@@ -64,26 +64,26 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     Warns
     -----
     AuditWarning
-        About a model type that is not known (the plan is then what its keys say), and about each key
-        that could change the scale and that no rule reads. ``plan.warnings`` holds the same texts.
+        For an unknown model type (the plan then follows its keys), and for each key that could change the
+        scale and that no rule reads. ``plan.warnings`` holds the same texts.
 
     Raises
     ------
     ValueError
-        If the config is no JSON object, or a key is missing or out of range: the text names it. With
+        If the config is not a JSON object, or a key is missing or out of range: the message names it. With
         ``ask_class`` also if there is no transformers, or its class refuses the config.
     TypeError
-        If ``config`` is none of the kinds above.
+        If ``config`` has another type.
 
     Notes
     -----
-    The reference is the code of transformers (``attnscale.audit.TRANSFORMERS`` says which version),
-    at inference. A key that is missing has the default of its model type.
+    The reference is the code of transformers (version ``attnscale.audit.TRANSFORMERS``) at inference. A
+    missing key has the default of its model type.
 
-    For any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
-    ``ask_class``), as a file of more than 16 MiB, 500 000 values, 32 tables inside each other or 2000
-    layers is refused; the argument stays as it is; a multiplier that is not finite is refused and a negative
-    one comes with a warning, either names its keys; and no code that a repository brings is imported.
+    For any config, however broken, an answer or a ValueError comes within 0.2 seconds (2 with
+    ``ask_class``): a file of more than 16 MiB, 500 000 values, 32 nested tables or 2000 layers is refused.
+    The argument is not changed. A multiplier that is not finite is refused and a negative one comes with a
+    warning, both with the names of its keys. Code from a repository is never imported.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     """
     content = read_config(config)
     plan = _plan_of(content, part)
-    if ask_class:  # after the plan from the keys, so that no class is given what is beyond its limits
+    if ask_class:  # after the plan from the keys, so that the class gets nothing beyond the limits
         own, plan = plan, _plan_of(_asked(content), part)
         if (said := _reads_otherwise(own, plan)) is not None:
             plan = replace(plan, warnings=(*plan.warnings, said))
@@ -112,7 +112,7 @@ def _plan_of(content: dict[str, Any], part: str | None) -> ScalePlan:
     try:
         return _planned(keys, remarks)
     except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        # A rule met a value of the key that nobody thought of.
+        # A rule met an unforeseen value of the key.
         last = keys.seen.last
         seen = shown(keys.given.get(last, keys.defaults.get(last)))
         raise ConfigError(f"{last} = {seen} cannot be read: {error}") from error
@@ -210,7 +210,7 @@ def _layer(layer: Layer) -> LayerPlan:
 
 
 def _angles_only(layer: Layer) -> str | None:
-    """A note on scaled rotary positions that change angles only, and not the size of the score."""
+    """A note on scaled rotary positions that change only angles, not the size of the score."""
     if layer.kind in NO_SOFTMAX or not layer.family.rotates(layer):
         return None
     rope = rope_of(layer)
@@ -220,7 +220,6 @@ def _angles_only(layer: Layer) -> str | None:
 
 
 def _softcap(layer: Layer) -> tuple[float | None, str]:
-    """The soft-cap and the key that it comes from."""
     if layer.keys.architecture:
         return llama_cpp.softcap_of(layer.keys)
     for name in layer.family.softcap:
@@ -229,12 +228,12 @@ def _softcap(layer: Layer) -> tuple[float | None, str]:
     return None, ""
 
 
-#: Positions at which a multiplier is looked at: the first ones, and far behind any training length.
+#: Positions at which a multiplier is checked: the first ones, and far beyond any training length.
 _FAR_POSITIONS = np.array([0, 1, 4096, 2**20, 2**31 - 1])
 
 
 def _impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
-    """A warning for each set of keys that gives a negative multiplier; one that is not finite is refused."""
+    """Warnings for keys that give a negative multiplier; one that is not finite is refused."""
     found: dict[str, None] = {}
     seen = set()
     for layer in layers:
@@ -244,7 +243,7 @@ def _impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
             keys = "; ".join(term.key for term in (layer.base, *layer.terms))
             value = _worst(layer)
             if value is not None and not np.isfinite(value):
-                raise ConfigError(f"{keys}: the multiplier is {value:g}, which is no number for a score")
+                raise ConfigError(f"{keys}: the multiplier is {value:g}, which cannot multiply a score")
             if value is not None:
                 found[f"{keys}: the multiplier is {value:g}, which no score can be multiplied with"] = None
     return tuple(found)
@@ -261,11 +260,11 @@ def _worst(layer: LayerPlan) -> float | None:
     return None
 
 
-# ---- the config class of transformers, asked what it makes of a config ---------------------------
+# ---- reading by the config class of transformers -------------------------------------------------
 
 
 def _asked(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys as the class of the model type writes them; no code of a repository is imported."""
+    """The keys as the class of the model type writes them; code from a repository is not imported."""
     kind = config.get("model_type")
     try:
         from transformers import CONFIG_MAPPING
@@ -275,7 +274,7 @@ def _asked(config: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"ask_class needs a model_type of transformers, got {shown(kind)}")
     keys = {name: value for name, value in config.items() if name not in ("model_type", "auto_map")}
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # classes say much about their own defaults
+    logging.disable(logging.CRITICAL)  # classes log much about their own defaults
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -289,7 +288,7 @@ def _asked(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reads_otherwise(own: ScalePlan, other: ScalePlan) -> str | None:
-    """How the config class reads a score otherwise than the keys do, in words; None if both plans agree."""
+    """Difference between the config class's reading and the keys', in words; None if both agree."""
     if len(own) != len(other):
         return f"the config class has {len(other)} layers, and the keys say {len(own)}"
     for first, second in zip(own.layers, other.layers, strict=True):
@@ -298,7 +297,7 @@ def _reads_otherwise(own: ScalePlan, other: ScalePlan) -> str | None:
     return None
 
 
-#: The first positions, and those around and behind usual training lengths.
+#: The first positions, and those around and beyond usual training lengths.
 _POSITIONS = np.array([0, 1, 4095, 4096, 8192, 32768, 2**20])
 
 
@@ -309,7 +308,7 @@ def _alike(first: LayerPlan, second: LayerPlan) -> bool:
         {kind: each.multipliers(_POSITIONS, kind) for kind in each.channel_kinds} for each in (first, second)
     ]
     if all(len(np.unique([*found.values()])) == 1 for found in by_layer):
-        by_layer = [{"all": next(iter(found.values()))} for found in by_layer]  # all channels are alike
+        by_layer = [{"all": next(iter(found.values()))} for found in by_layer]  # all channels are equal
     elif first.rotated != second.rotated:
         return False
     one, other = by_layer

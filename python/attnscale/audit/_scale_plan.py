@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What multiplies the score of a query and a key in each layer of a model."""
+"""Plan of the multipliers of the score of a query and a key in each layer of a model."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ._text import explain, layer_columns, layer_dict, layer_table
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-_LONGEST = 1 << 24  # the most positions that are compared
+_LONGEST = 1 << 24  # largest number of positions to compare
 
 
 @dataclass(frozen=True, repr=False)
 class ScalePlan(Tabled):
-    """What multiplies the raw q . k in each layer of a model; :func:`attnscale.audit.resolve` makes it.
+    """Multipliers of the raw q . k in each layer of a model, made by :func:`attnscale.audit.resolve`.
 
     Raw q and k are those after every projection, norm and learned gain, before rotary positions and
-    before any factor that the config fixes.
+    before any factor from the config.
 
     Attributes
     ----------
     model_type : str
         The type of the language model.
     known : bool
-        Whether the model type is one whose code was read; if not, the plan is what its keys say.
+        Whether the code of the model type was read; if not, the plan follows its keys.
     layers : tuple of LayerPlan
     warnings : tuple of str
-        What could make the plan wrong.
+        Possible errors of the plan.
     remarks : tuple of str
-        How the config was read.
+        Notes on the reading of the config.
     max_positions : int or None
         ``max_position_embeddings``.
     learned_positions : bool
@@ -67,7 +67,7 @@ class ScalePlan(Tabled):
         return len(self.layers)
 
     def __getitem__(self, index: int) -> LayerPlan:
-        """One layer, so that a plan is a sequence: ``plan[-1]`` is the last one, and a for loop takes all."""
+        """One layer, so that a plan is a sequence: ``plan[-1]`` is the last, and a for loop visits all."""
         number = _integer("layer", index)
         if not -len(self.layers) <= number < len(self.layers):
             raise IndexError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")
@@ -87,49 +87,36 @@ class ScalePlan(Tabled):
         return self.layers[number]
 
     def multiplier(self, *, layer: int, position: int, channels: Channels | None = None) -> float:
-        """What multiplies the raw q . k of a query, before soft-cap, bias and mask.
+        """The multiplier of the raw q . k of a query, before soft-cap, bias and mask.
 
-        Where a temperature multiplies the capped score instead (Grok), it is in :meth:`capped_multiplier`.
+        A temperature that multiplies the capped score instead (Grok) is in :meth:`capped_multiplier`.
 
         Parameters
         ----------
         layer : int
             0-based.
         position : int
-            0-based index of the query in its sequence. A rule that looks at the length takes it to be
-            position + 1.
+            0-based index of the query in its sequence. Rules by length take the length to be position + 1.
         channels : {"rotated", "unrotated"}, optional
-            Which part of q . k: that of the channels that rotary positions turn, or the others. May be
-            left out where the answer is the same for all channels of the layer.
-
-        Returns
-        -------
-        float
+            Part of q . k: the channels rotated by rotary positions, or the others. Optional if both have the
+            same multiplier.
 
         Raises
         ------
         ValueError
-            If the layer or position is out of range, the layer has no such channels, or the config
-            does not say the scale: the text gives the reason.
+            If the layer or position is out of range, the layer has no such channels, or the config does not
+            give the scale: the message has the reason.
         """
         return float(self._multipliers(self._answering(layer), self._position(position), channels))
 
     def capped_multiplier(self, *, layer: int, position: int) -> float:
-        """What multiplies the score of a query behind the layer's soft-cap: 1 for nearly all models.
+        """The multiplier of a query's score after the layer's soft-cap: 1 for nearly all models.
 
         Parameters
         ----------
         layer, position : int
             As for :meth:`multiplier`.
 
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        ValueError
-            As :meth:`multiplier`.
         """
         plan = self._answering(layer)
         return float(plan.capped_multipliers(self._position(position)))
@@ -139,7 +126,7 @@ class ScalePlan(Tabled):
         return self._answering(layer).softcap
 
     def window(self, layer: int) -> int | None:
-        """The most keys that a query of the layer sees, or None if it sees all that come before it."""
+        """Largest number of keys that a query of the layer sees, or None if it sees all earlier ones."""
         return self._answering(layer).window
 
     def sink(self, layer: int) -> bool:
@@ -163,22 +150,22 @@ class ScalePlan(Tabled):
         positions : int or array_like of int, shape (n_queries,)
             0-based positions of the queries.
         channels : {"rotated", "unrotated"}, optional
-            Needed where the multipliers of the two differ: the scale is then that of these channels,
-            and the others of the query have to be multiplied by the ratio of the two beforehand.
+            Needed if the multipliers of the two differ: the scale is then that of these channels, and the
+            other channels of the query must be multiplied by the ratio of the two beforehand.
         sink_logits : float or array_like, shape (heads,), optional
-            The weights of the checkpoint that a layer with sinks has for them, one a head.
+            The checkpoint's logits for a layer with sinks, one per head.
 
         Returns
         -------
         dict
-            ``scale`` (a float, or one number a query), ``softcap`` if there is one, and ``normalizer``
+            ``scale`` (a float, or one number per query), ``softcap`` if there is one, and ``normalizer``
             if there is a sink.
 
         Raises
         ------
         ValueError
-            As :meth:`multiplier`; and if ``sink_logits`` is missing for a layer with a sink, or given for
-            another, or if a temperature behind the soft-cap differs between the queries.
+            As :meth:`multiplier`; also if ``sink_logits`` is missing for a layer with a sink, or given for
+            one without, or if a temperature after the soft-cap differs between the queries.
         """
         plan = self._answering(layer)
         if plan.sink and sink_logits is None:
@@ -198,11 +185,11 @@ class ScalePlan(Tabled):
         return options if sink_logits is None else {**options, "normalizer": Sink(sink_logits)}
 
     def explain(self) -> str:
-        """The plan as text: layers that are alike in one row, and where each number comes from."""
+        """The plan as text: equal layers in one row, and the origin of each number."""
         return Text(explain(self._title(), self.layers, self.remarks, self.warnings))
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan in types that JSON has."""
+        """The plan in types of JSON."""
         return {
             "model_type": self.model_type,
             "known": self.known,
@@ -231,13 +218,13 @@ class ScalePlan(Tabled):
         return Sheet(self._title(), *layer_table(self.layers), notes)
 
     def differences(self, other: ScalePlan, *, up_to: int | None = None) -> Differences:
-        """What differs in another plan, as that of another revision; :func:`attnscale.audit.compare`.
+        """Differences from another plan, for example of another revision; :func:`attnscale.audit.compare`.
 
         Parameters
         ----------
         other : ScalePlan
         up_to : int, optional
-            Positions below this one are compared.
+            Compare positions below this one.
 
         Returns
         -------
@@ -248,7 +235,6 @@ class ScalePlan(Tabled):
         return compare_layers(self.layers, other.layers, up_to or min(_LONGEST, longest))
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
-        """The plan with other layers."""
         return replace(self, layers=layers)
 
     def _answering(self, layer: int) -> LayerPlan:
@@ -277,7 +263,7 @@ class ScalePlan(Tabled):
         return where.astype(np.int64)
 
     def _behind_cap(self, plan: LayerPlan, positions: NDArray[np.int64]) -> float:
-        """t of t c tanh(s / c), which is a cap t c of t s: one number for all queries of a call."""
+        """t of t c tanh(s / c), a soft-cap t c of scores t s: one number for all queries of a call."""
         factors = np.unique(plan.capped_multipliers(positions))
         if factors.size > 1:
             raise PlanError(
@@ -313,20 +299,20 @@ class ScalePlan(Tabled):
 
 
 def compare(plan: ScalePlan, other: ScalePlan, *, up_to: int | None = None) -> Differences:
-    """What differs between two plans; also ``plan.differences(other)``.
+    """Differences between two plans; also ``plan.differences(other)``.
 
     Parameters
     ----------
     plan, other : ScalePlan
     up_to : int, optional
-        Positions below this one are compared; by default all up to the longer of the two models'
-        ``max_position_embeddings``, at least 131072 and at most 2^24.
+        Compare positions below this one; default: up to the larger ``max_position_embeddings`` of the two
+        models, at least 131072 and at most 2^24.
 
     Returns
     -------
     Differences
-        A tuple of :class:`Difference`, empty if the plans agree. Where one plan has more layers, that
-        is the first difference, and the layers that both have are compared.
+        A tuple of :class:`Difference`, empty if the plans agree. If one plan has more layers, that is the
+        first difference, and the common layers are compared.
 
     Examples
     --------

@@ -17,14 +17,14 @@ from .._base.spelling import as_number
 from .._base.text import grouped, to_text
 from ._layer import LayerPlan, Term, spelling
 
-#: The "schema" of every report; fields may be added under this name, and are not changed or taken away.
+#: The "schema" of every report; fields may be added under this name, but not changed or removed.
 SCHEMA = "attnscale.audit/1"
 
 _HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink")
 
 
 def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
-    """A table with a row for layers that are alike, then the keys, then what is to be known."""
+    """A table with a row for equal layers, then the keys, then notes and warnings."""
     sources = (
         f"\n  layer {named(numbers, len(layers))}: {line}"
         for numbers, layer in groups(layers)
@@ -35,13 +35,12 @@ def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warn
 
 
 def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows: one for each factor of layers that are alike."""
     rows = [row for numbers, layer in groups(layers) for row in _rows(named(numbers, len(layers)), layer)]
     return _HEADER, rows
 
 
 def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
-    """One entry a layer: what it is, its scale before other factors, and the laws by their spelling."""
+    """One entry per layer: its facts, its scale before other factors, and the spellings of the laws."""
     said = [layer.refusal is None for layer in layers]
     pairs = list(zip(layers, said, strict=True))
     scales = [np.ravel(each.base.law.scale(1, each.head_dim))[0] if ok else np.nan for each, ok in pairs]
@@ -60,13 +59,13 @@ def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
 
 
 def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:
-    """(numbers, layer) of layers that differ in nothing but number, name of kind and angles."""
+    """Numbers and layer of layers that differ only in number, name of kind and angles."""
     found = grouped(layers, lambda layer: replace(layer, index=0, kind="", rotation=None))
     return [([each.index for each in alike], layer) for layer, alike in found.items()]
 
 
 def ranges(numbers: list[int]) -> str:
-    """Short for increasing numbers, as CSV has them: "0-2,5", or with a step "0-44:2".
+    """Short text for increasing numbers in CSV: "0-2,5", or with a step "0-44:2".
 
     Examples
     --------
@@ -85,13 +84,13 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _step(numbers: list[int]) -> int | None:
-    """The distance of neighbours, where it is the same for all and more than 1."""
+    """The distance of neighbours if it is the same for all and above 1."""
     steps = {b - a for a, b in pairwise(numbers)}
     return steps.pop() if len(steps) == 1 and len(numbers) > 2 and steps != {1} else None
 
 
 def named(numbers: list[int], total: int | None = None) -> str:
-    """Short for increasing numbers, as tables have them for people to read; `total` is that of all layers.
+    """Short text for increasing numbers in tables; `total` is the number of all layers.
 
     Examples
     --------
@@ -117,14 +116,14 @@ def named(numbers: list[int], total: int | None = None) -> str:
 
 
 def _spaced(numbers: list[int]) -> str:
-    """Numbers with the same distance: all of a few, else the first three and the last."""
+    """Equidistant numbers: all of a few, else the first three and the last."""
     if len(numbers) < 5:
         return ", ".join(map(str, numbers))
     return ", ".join([*map(str, numbers[:3]), "...", str(numbers[-1])])
 
 
 def _law(term: Term) -> str:
-    """The spelling of a term's law with the digits that people read; JSON and CSV have all of them."""
+    """The spelling of a term's law with readable digits; JSON and CSV have all of them."""
     return re.sub(r"\d+\.\d{9,}(e-?\d+)?", lambda found: f"{float(found[0]):.9g}", spelling(term))
 
 
@@ -180,7 +179,7 @@ def _sources(layer: LayerPlan) -> list[str]:
 
 
 def _cap_source(layer: LayerPlan) -> str:
-    """The source of the soft-cap, and which factors are inside the cap where some are not constant."""
+    """The source of the soft-cap, and the factors inside the cap if some are not constant."""
     line = f"soft-cap c: {layer.softcap_key}"
     behind = " and ".join(_law(term) for term in layer.terms_behind_cap)
     if behind:
@@ -189,7 +188,6 @@ def _cap_source(layer: LayerPlan) -> str:
 
 
 def layer_dict(layer: LayerPlan) -> dict[str, Any]:
-    """The layer in types that JSON has."""
     head = {"layer": layer.index, "kind": layer.kind}
     if layer.refusal is not None:
         return {**head, "refusal": layer.refusal}
@@ -224,7 +222,7 @@ def json_schema() -> dict[str, Any]:
     Returns
     -------
     dict
-        A file beside the package's code, ``attnscale/audit/schema.json``.
+        Content of ``attnscale/audit/schema.json`` beside the package's code.
 
     Examples
     --------

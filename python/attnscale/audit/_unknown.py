@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keys that could change the scale and that the audit does not understand."""
+"""Keys that could change the scale and that no rule reads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SUSPICIOUS = re.compile(
     r"|attn_factor|attention_factor|norm_factor|(^|_)(tau|kappa)(_|$)"
 )
 
-#: Names that look like a scale of attention and are none: they act on embeddings, residuals, logits of the
-#: vocabulary, experts, images, quantised weights or sampling.
+#: Names that look like a scale of attention but act on embeddings, residuals, logits of the vocabulary,
+#: experts, images, quantised weights or sampling.
 _ELSEWHERE = re.compile(
     r"embedding_multiplier|residual_multiplier|logits_scaling|final_logit_softcapping|logit_scale|"
     r"logit_scale_init_value|lm_head_multiplier|scale_embedding|scale_emb|scale_depth|"
@@ -30,7 +30,7 @@ _ELSEWHERE = re.compile(
     r"downscale_freq_shift"
 )
 
-#: What the parameters of rotary positions may hold; the factors among them have rules.
+#: Keys that parameters of rotary positions may have; the factors among them have rules.
 _ROPE_KEYS = re.compile(
     r"factor|attention_factor|mscale|mscale_all_dim|short_mscale|long_mscale|scaling_type|"
     r"llama_4_scaling_beta|low_freq_factor|high_freq_factor|beta_fast|beta_slow"
@@ -42,8 +42,8 @@ _TABLES = re.compile("rope_|attn|attention")
 def not_understood(keys: Keys) -> dict[str, Any]:
     """The given keys and values that no rule has read and that could belong to the scale of attention.
 
-    Keys in tables that speak of attention or of rotary positions count, with the name of the table before
-    them. A null, false or empty value changes nothing and is left out.
+    Keys in tables about attention or rotary positions are included, with the table's name in front. Null,
+    false and empty values change nothing and are left out.
     """
     found = {
         name: value

@@ -42,10 +42,10 @@ _RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal wei
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Tabled):
-    """What beta each head needs at each length, and how well laws give it.
+    """Beta that each head needs at each length, and how closely laws give it.
 
-    Beta is the scale times sqrt(head_dim); 1 is ordinary attention. Of queries and keys whose axes have
-    names, arrays are labelled, by "law" and by "n" too.
+    Beta is the scale times sqrt(head_dim); 1 is ordinary attention. If the axes of query and key have names,
+    the arrays are labelled, also by "law" and "n".
 
     Attributes
     ----------
@@ -55,24 +55,24 @@ class Calibration(Tabled):
     target : ndarray, shape (..., heads)
         Mean entropy of the rows at n0 under the standard scale, in nats.
     beta : ndarray, shape (..., heads, n_lengths)
-        Measured: at this beta the mean entropy at that length is the target. NaN where no beta does
-        that (a target above ln n, most often), and for heads that see a NaN.
+        Measured: at this beta the mean entropy at that length is the target. NaN where no beta reaches it
+        (usually a target above ln n), and for heads that see a NaN.
     standard_entropy : ndarray, shape (..., heads, n_lengths)
         Mean entropy under the standard scale.
     laws : tuple of Law
-        Those compared, no two equal. In tables and labels each is its ``spelling``.
+        The compared laws, no two equal; tables and labels show their ``spelling``.
     amplitude : ndarray, shape (n_laws, ..., heads)
         The constant that each law is multiplied by: the least-squares fit to ``beta``.
     law_beta : ndarray, shape (n_laws, ..., heads, n_lengths)
         Mean over the rows of the amplitude times the law's multiplier.
     law_entropy : ndarray, shape (n_laws, ..., heads, n_lengths)
-        Mean entropy under the amplitude times the law, computed and not extrapolated.
+        Mean entropy under the amplitude times the law, computed at each length.
     median_entropy : ndarray, shape (..., heads, n_lengths)
         Mean entropy under :attr:`median_law`; NaN where no law is determined.
     equal_scores : ndarray of bool, shape (..., heads)
         Heads whose entropy at n0 is that of equal weights: no beta changes it, and their ``beta`` is NaN.
     is_causal : bool
-        Whether a mean entropy at a length is that of the last eighth of its queries, and not of all.
+        Whether a mean entropy covers the last eighth of the queries instead of all.
     """
 
     n0: int
@@ -90,7 +90,7 @@ class Calibration(Tabled):
 
     @property
     def rows(self) -> str:
-        """The rows over which a mean entropy is taken, in words."""
+        """The rows that a mean entropy covers, in words."""
         return rows_that_count(is_causal=self.is_causal)
 
     @property
@@ -111,10 +111,7 @@ class Calibration(Tabled):
 
     @property
     def determined(self) -> NDArray[np.bool_]:
-        """Heads with a beta at two lengths or more, shape (..., heads).
-
-        With one length every law fits: each has a constant of the head.
-        """
+        """Heads with a beta at two lengths or more, shape (..., heads); at one length every law fits."""
         several = np.isfinite(np.asarray(self.beta)).sum(-1) > 1
         return labelled_as(self.target, np.asarray(several), "determined")
 
@@ -130,8 +127,8 @@ class Calibration(Tabled):
     def ranking(self) -> dict[str, float]:
         """Laws and the root mean square of their entropy_error over the determined heads, least first.
 
-        A law is its ``spelling``; laws that are equal up to the amplitude are joined by " = ". Empty
-        where no head is determined.
+        Keys are spellings; laws that are equal up to the amplitude are joined by " = ". Empty where no head
+        is determined.
         """
         spelled = [law.spelling for law in self.laws]
         return {" = ".join(spelled[i] for i in sorted(group)): error for group, error in ranked(self)}
@@ -153,8 +150,8 @@ class Calibration(Tabled):
     def fitted_law(self) -> Law:
         """The first law of the ranking times its amplitude of each head, for ``scale=``.
 
-        A head that is not determined has the median of the others; over batch axes too the median
-        counts. Its ``spelling`` is text to paste.
+        A head that is not determined gets the median of the others; over batch axes the median counts as
+        well. Its ``spelling`` is text to paste.
 
         Raises
         ------
@@ -172,15 +169,12 @@ class Calibration(Tabled):
 
     @property
     def median_law(self) -> Law:
-        """The recommended law with one amplitude for all heads, the median, to four digits.
-
-        :attr:`median_error` says what that costs.
-        """
+        """The recommended law with one amplitude for all heads, the median, to four digits."""
         return median_law(self)
 
     @property
     def median_error(self) -> float:
-        """Root mean square of median_entropy - target over the determined heads and the lengths, in nats."""
+        """Root mean square of median_entropy - target over the determined heads and lengths, in nats."""
         bare = _bare(self)
         misses = bare.median_entropy - bare.target[..., None] + 0 * bare.beta
         each = _root_mean_square(misses)[bare.determined]
@@ -188,7 +182,7 @@ class Calibration(Tabled):
 
     @property
     def recommendation(self) -> str:
-        """What the numbers say, in words that hold for these heads and lengths only."""
+        """The recommended law and its errors in words, for these heads and lengths only."""
         return describe(_bare(self))
 
     def _variables(self) -> dict[str, Labelled]:
@@ -237,11 +231,11 @@ class Calibration(Tabled):
         return axes
 
 
-# ---- in words that hold for its heads and lengths only ---------------------------------------------------
+# ---- the recommendation in words --------------------------------------------------------------------------
 
 
 def describe(found: Calibration, unit: str = "nats") -> str:
-    """Which law and with what constants, the errors, which head prefers what, how beta moves."""
+    """The recommended law, its constants and errors, preferences of heads, beta of the median head."""
     told = _verdict(found, nats_per(unit), unit[:-1]) if found.determined.any() else _nothing(found)
     return " ".join([*_equal_scores(found), *told])
 
@@ -258,7 +252,7 @@ def _nothing(found: Calibration) -> list[str]:
 
 
 def _verdict(found: Calibration, nats: float, unit: str) -> list[str]:
-    """Which law comes closest and by how much it misses; errors are divided by `nats`, and called `unit`."""
+    """The law that comes closest and its error; errors are divided by `nats` and named `unit`."""
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
     first = found.laws[found.first]
@@ -277,7 +271,7 @@ def _verdict(found: Calibration, nats: float, unit: str) -> list[str]:
 
 
 def _order(found: Calibration, nats: float) -> str:
-    """The first four laws and what they miss by, and the standard scale wherever it is."""
+    """The first four laws with their errors, and the standard scale wherever it ranks."""
     ranking = found.ranking
     told = [f"{name} {error / nats:.3f}" for name, error in [*ranking.items()][:4]]
     order = f"In order: {', '.join(told)}"
@@ -303,7 +297,7 @@ def _beta_of_the_median(found: Calibration) -> list[str]:
 
 
 def _equal_scores(found: Calibration) -> list[str]:
-    """A line that names the heads with equal scores, which have nothing to calibrate."""
+    """A line that names the heads with equal scores, which cannot be calibrated."""
     heads = [", ".join(map(str, index)) for index in np.argwhere(found.equal_scores).tolist()]
     if not heads:
         return []
@@ -339,20 +333,20 @@ def calibrate(
     Parameters
     ----------
     query, key : array_like
-        As for :func:`attnscale.attention`. At length n the first n keys count and the first n
-        queries (all of them, if there are fewer).
+        As for :func:`attnscale.attention`. At length n the first n keys and the first n queries count (all
+        queries, if there are fewer).
     n0 : int, optional
         The length whose mean entropy under the standard scale is the target. Default: the shortest of several
-        lengths; of one, the default of the lengths counts.
+        given lengths, else of the default lengths.
     lengths : sequence of int, optional
         Where beta is measured. Default: as for :func:`attnscale.report`, the number of keys and its halves,
-        four at most, none shorter than 16 (of fewer than 32 keys, than 2). If n0 is none of them: n0 times
-        the powers of 2, from the shortest of them or n0 to the number of keys.
+        at most four, none shorter than 16 (with fewer than 32 keys, than 2). If n0 is not among them: n0
+        times the powers of 2, from the shortest of them or n0 to the number of keys.
     laws : iterable of str, float or Law, optional
-        Laws to compare, as :func:`attnscale.laws.get` takes them; where a spelling leaves the training
-        length open it is n0. A law that is given twice, in whatever words, counts once. Default: every
-        law of :func:`attnscale.laws.names` that gives a row one scale and that this determines; of the
-        laws that do not depend on n only "standard" is taken, because the amplitude makes them equal.
+        Laws to compare, as :func:`attnscale.laws.get` takes them; a training length that a spelling leaves
+        open is n0. Equal laws count once. Default: every law of :func:`attnscale.laws.names` that gives a row
+        one scale and that this determines; of the laws that do not depend on n only "standard", because the
+        amplitude makes them equal.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
         n queries, which see between 7n/8 and n keys.
@@ -368,15 +362,15 @@ def calibrate(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; if n0 or a length is not between 2 and the number of keys.
+    TypeError, ValueError
+        If n0 or a length is not between 2 and the number of keys, or an argument is refused as in attention.
 
     Notes
     -----
-    Each law is multiplied by a constant of the head, since the size of the query and the key can
-    absorb one; log_n, natural_log_n and ssmax then are one law. Laws are judged by what they do to the
-    entropy, not by their distance from beta: a head with flat weights does not care. A head counts if
-    there is a beta at two lengths or more: with one, every law fits.
+    Each law is multiplied by a constant of the head, since the size of the query and the key can absorb one;
+    log_n, natural_log_n and ssmax then are one law. Laws are judged by their effect on the entropy, not by
+    their distance from beta: a head with flat weights hardly depends on beta. A head counts if it has a beta
+    at two lengths or more: with one, every law fits.
 
     Examples
     --------
@@ -388,7 +382,7 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 1].round(3).tolist() == [1.0] * 18
     ((18, 4), True)
     """
-    # It brings the laws: `import attnscale` is faster so.
+    # Imported here: it brings the laws, and `import attnscale` is faster without them.
     from .fit import candidates, cut, listed, read_lengths, read_start
 
     given = {"enable_gqa": enable_gqa, "layout": layout, "dims": dims, "num_threads": num_threads}
@@ -417,7 +411,7 @@ def calibrate_rows(
     *,
     progress: Progress = False,
 ) -> Calibration:
-    """The calibration of rows that are given for each length and for n0; no two laws are equal."""
+    """The calibration of rows given for each length and for n0; no two laws are equal."""
     from .fit import Passes, fit_laws
 
     cuts, kept, head_dim = [rows[n] for n in lengths], rows[n0], rows[n0].query.shape[-1]
@@ -446,12 +440,12 @@ def calibrate_rows(
 
 
 def rows_that_count(*, is_causal: bool) -> str:
-    """The rows over which an entropy at a length is a mean, in words."""
+    """The rows that a mean entropy at a length covers, in words."""
     return "the last eighth of the queries" if is_causal else "all queries"
 
 
 def _bare(found: Calibration) -> Calibration:
-    """A calibration without labels, for arithmetic on axes by their place."""
+    """A calibration without labels, for arithmetic by position of the axes."""
     plain: Any = {name: np.asarray(x) for name, x in vars(found).items() if hasattr(x, "coords")}
     return replace(found, **plain) if plain else found
 
@@ -464,7 +458,7 @@ def median_law(found: Calibration) -> Law:
 
 
 def ranked(found: Calibration) -> list[tuple[list[int], float]]:
-    """Laws that are equal up to the amplitude, as indices, and their error; the least error first."""
+    """Indices of laws that are equal up to the amplitude, and their error; the least error first."""
     found = _bare(found)
     determined = found.determined.ravel()
     if not determined.any():
@@ -489,7 +483,7 @@ def _beta(length: Length, target: NDArray[np.float64], head_dim: int) -> NDArray
 
 
 def _root_mean_square(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the last axis, NaN left out; NaN where nothing is left."""
+    """Root mean square over the last axis, without NaN; NaN where nothing is left."""
     count = np.isfinite(x).sum(-1)
     total = np.where(np.isfinite(x), x, 0.0)
     return np.where(count > 0, np.sqrt((total**2).sum(-1) / np.maximum(count, 1)), np.nan)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""calibrate in the shape of a scikit-learn estimator: fit on some texts and lengths, score on others."""
+"""calibrate as a scikit-learn estimator: fit on some texts and lengths, score on others."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["LawCalibrator"]
 class LawCalibrator:
     """The law that keeps the entropy of given heads, as an estimator with fit, predict and score.
 
-    The class has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
-    stored as they are given, results have a trailing underscore, ``sklearn.base.clone`` copies it.
+    It follows the conventions of scikit-learn's estimators without needing scikit-learn: parameters are
+    stored as given, results have a trailing underscore, ``sklearn.base.clone`` copies it.
 
-    Batch axes are texts of the same heads. A constant is one of a head: the median over the texts of the fit.
-    So a law that is fitted on some texts is judged on others, whatever their number.
+    Batch axes are texts of the same heads. Each head has one constant, the median over the texts of the fit,
+    so a law fitted on some texts can be judged on others, whatever their number.
 
     Parameters
     ----------
@@ -39,18 +39,18 @@ class LawCalibrator:
     Attributes
     ----------
     calibration_ : Calibration
-        All that was measured.
+        All measured values.
     law_ : Law
-        The first law of its ranking.
+        The first law of the calibration's ranking.
     amplitude_ : ndarray, shape (heads,)
-        The constant that the law is multiplied by: the median over the texts. NaN for heads whose entropy no
-        beta keeps in any text. Without an axis of heads it is one number, shape ().
+        The constant that multiplies the law: the median over the texts. NaN for heads whose entropy no beta
+        keeps in any text. Shape () without an axis of heads.
     target_ : ndarray, shape (heads,)
         The entropy to keep, in nats: the mean over the texts.
     n0_, lengths_
-        The length whose entropy is kept, and those of the fit.
+        The length whose entropy is kept, and the lengths of the fit.
     head_dim_ : int
-        Channels of the query.
+        head_dim of the query.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class LawCalibrator:
         return f"{type(self).__name__}({', '.join(given)})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name. ``deep`` is scikit-learn's; no parameter has parameters of its own."""
+        """The parameters by name; ``deep`` is part of scikit-learn's interface and changes nothing."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> LawCalibrator:
@@ -109,7 +109,7 @@ class LawCalibrator:
         return self
 
     def fit(self, query: ArrayLike, key: ArrayLike) -> LawCalibrator:
-        """Measure and choose: :func:`attnscale.calibrate`, and the first law of its ranking.
+        """Measure with :func:`attnscale.calibrate` and choose the first law of its ranking.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class LawCalibrator:
         first = found.first
         self.calibration_ = found
         self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
-        # In the axis order of all calls: score may meet arrays that have other names or none.
+        # In the axis order of all calls: score may get arrays with other axis names or none.
         texts = (-1, *inputs.leading[-1:])
         self.amplitude_ = _median(np.asarray(found.amplitude[first]).reshape(texts))
         self.target_ = np.asarray(found.target).reshape(texts).mean(0)
@@ -134,13 +134,13 @@ class LawCalibrator:
         return self
 
     def predict(self, lengths: ArrayLike) -> NDArray[np.float64]:
-        """Beta of a row that sees `lengths` keys, of shape (heads, n_lengths).
+        """Beta of a row that sees `lengths` keys, shape (heads, n_lengths).
 
         Attention of n keys takes ``scale=model.predict([n]) / sqrt(head_dim)``.
         """
         self._check_fitted()
         if self.law_.meaning.measures_the_row:
-            raise ValueError(f"law {self.law_.name!r} measures the row, and no length says what it gives")
+            raise ValueError(f"law {self.law_.name!r} measures the row, so a length does not determine beta")
         counts = np.atleast_1d(as_array("lengths", lengths))
         multiplier = np.asarray(self.law_.multiplier(counts, self.head_dim_), np.float64)
         return np.asarray(self.amplitude_[..., None] * np.broadcast_to(multiplier, counts.shape))
@@ -153,7 +153,7 @@ class LawCalibrator:
         query, key : array_like
             Arrays of the same heads: the activations of the fit or, better, of other texts.
         lengths : sequence of int, optional
-            Default: lengths that the fit has not seen, its longest times the powers of 2.
+            Default: lengths beyond those of the fit, its longest times the powers of 2.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class LawCalibrator:
     def misses(
         self, query: ArrayLike, key: ArrayLike, lengths: Sequence[int] | None = None
     ) -> NDArray[np.float64]:
-        """The entropy under the law less the target, of each text, head and length.
+        """The entropy under the law minus the target, for each text, head and length.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class LawCalibrator:
         Returns
         -------
         ndarray of float64, shape (..., heads, n_lengths)
-            In nats; NaN for heads without an amplitude. :func:`attnscale.held_out_error` has its root mean
+            In nats; NaN for heads without an amplitude. :func:`attnscale.held_out_error` gives the root mean
             square with an error over heads and texts.
 
         Examples
@@ -222,13 +222,13 @@ class LawCalibrator:
 
 
 def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median over the first axis of what is a number; NaN where nothing is."""
+    """The median over the first axis of the numbers; NaN where there is none."""
     known = np.isfinite(values).any(0)
     return np.where(known, np.nanmedian(np.where(known, values, 0.0), axis=0), np.nan)
 
 
 def _inputs(query: Any, key: Any, enable_gqa: Any, num_threads: Any, layout: Any = "bhsd") -> Inputs:
-    """Query and key as all calls have them, (..., heads, n, dim); names say which axis is which."""
+    """Query and key in the axis order of all calls, (..., heads, n, dim); `layout` may name the axes."""
     from .._call.call import Call
 
     return Call(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entropy and laws at one length of a calibration, and the fit of laws to what was measured."""
+"""Entropy and laws at one length of a calibration, and the fit of laws to measured values."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
-# ---- at which lengths ----------------------------------------------------------------------------
+# ---- lengths -------------------------------------------------------------------------------------
 
 
-_SHORTEST = 16  # of the lengths that are chosen by default
-_FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
+_SHORTEST = 16  # the least default length
+_FEWEST = 24  # keys: an eighth of them is the least length at which every law is defined
 
 
 def default_lengths(n_keys: int, least: int = _SHORTEST) -> list[int]:
-    """The number of keys and its halves, four at most, none shorter than `least`; the shortest first."""
+    """The number of keys and its halves, at most four, none shorter than `least`; the shortest first."""
     return [n for n in (n_keys >> k for k in (3, 2, 1)) if n >= least] + [n_keys]
 
 
 def _lengths_to_calibrate(n_keys: int) -> list[int]:
-    """The lengths of a report; of so few keys that it has one only, shorter ones, to tell laws apart."""
+    """The default lengths of a report; shorter ones if it would have only one, to tell laws apart."""
     return default_lengths(n_keys, _SHORTEST if n_keys >= 2 * _SHORTEST else 2)
 
 
 def read_start(n0: Any, lengths: Any, laws: Any, n_keys: int) -> int:
-    """The length whose entropy is kept: by default the shortest of several that are measured."""
+    """The length whose entropy is kept; by default the shortest of several measured lengths."""
     if n0 is not None:
         return _read_length("n0", n0, n_keys)
     if lengths is not None and len(given := _given(lengths, n_keys)) > 1:
@@ -65,7 +65,7 @@ def _read_length(name: str, value: Any, n_keys: int) -> int:
 
 
 def read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
-    """The lengths to measure, each once; by default those of which n0 is one, and which lie about alike."""
+    """The lengths to measure, without repetition; by default a series with n0 in it."""
     if lengths is not None:
         return _given(lengths, n_keys)
     usual = _lengths_to_calibrate(n_keys)
@@ -77,7 +77,7 @@ def read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
 
 
 def listed(lengths: Any) -> list[Any] | None:
-    """The value of ``lengths=``, which is read twice."""
+    """``lengths=`` as a list; it is read twice."""
     try:
         given = None if lengths is None else list(lengths)
     except TypeError:
@@ -88,7 +88,7 @@ def listed(lengths: Any) -> list[Any] | None:
 
 
 def _given(lengths: Any, n_keys: int) -> list[int]:
-    """Lengths that a caller names, each once."""
+    """The caller's lengths, without repetition."""
     given = listed(lengths) or []
     return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))
 
@@ -96,11 +96,11 @@ def _given(lengths: Any, n_keys: int) -> list[int]:
 # ---- the fit -------------------------------------------------------------------------------------
 
 
-_PASSES = 10  # over the scores, that the search for a scale takes; for the progress alone
+_PASSES = 10  # of a search for a scale over the scores, roughly; for the progress only
 
 
 class Length(NamedTuple):
-    """The rows whose mean entropy counts at one length."""
+    """The rows whose mean is the entropy at one length."""
 
     query: NDArray[Any]
     key: NDArray[Any]
@@ -113,12 +113,12 @@ class Length(NamedTuple):
         return pairs
 
     def entropy(self, scale: Any) -> Array:
-        """Mean over the rows of each head, shape (..., heads)."""
+        """Mean entropy of each head, shape (..., heads)."""
         rows = attention_entropy(self.query, self.key, scale=scale, **self.options)
         return np.asarray(rows.mean(-1, dtype=np.float64))
 
     def entropy_at(self, scale: Array) -> Array:
-        """Mean entropy of each head at one scale a row; NaN for heads with a scale that is no number."""
+        """Mean entropy of each head at one scale a row; NaN for heads with a scale that is not a number."""
         known = np.asarray(np.isfinite(scale).all(-1))
         return np.where(known, self.entropy(np.where(known[..., None], scale, 0.0)), np.nan)
 
@@ -147,7 +147,7 @@ class Fit(NamedTuple):
 
 @dataclass
 class Passes:
-    """How many pairs of a query and a key the passes of a calibration have, and how many are done."""
+    """Progress of a calibration, counted in query-key pairs."""
 
     lengths: Sequence[Length]
     n_laws: int
@@ -156,20 +156,20 @@ class Passes:
 
     @contextmanager
     def reported(self, progress: Progress) -> Iterator[Passes]:
-        """Tell `progress` of the passes in this block."""
+        """Report the passes in this block to `progress`."""
         every = sum(each.pairs for each in self.lengths)
         with reporter(check_progress(progress), "pair", (_PASSES + self.n_laws) * every) as self.report:
             self.report(0)
             yield self
 
     def of_lengths(self) -> Iterator[Length]:
-        """The lengths; the search for the scale of one looks at it about `_PASSES` times."""
+        """The lengths, each reported as the `_PASSES` passes of the search for its scale."""
         for each in self.lengths:
             yield each
             self._add(_PASSES * each.pairs)
 
     def of_laws(self, laws: Iterable[Law]) -> Iterator[Law]:
-        """The laws; the fit of one looks at each length once."""
+        """The laws, each reported as one pass over every length."""
         for law in laws:
             yield law
             self._add(sum(each.pairs for each in self.lengths))
@@ -188,9 +188,10 @@ def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> 
 
 
 def counted(rows: Length) -> Length:
-    """The rows whose mean is the entropy at their length: all of them, of causal rows the last eighth.
+    """The rows that count in the mean entropy of their length: all, or the last eighth of causal rows.
 
-    Causal rows must be aligned at the bottom right, so that the last of them see the same keys alone.
+    Causal rows must be aligned at the bottom right, so that the last rows see the same keys without the
+    others.
     """
     n = rows.query.shape[-2]
     if rows.options["causal"] is None:
@@ -203,7 +204,7 @@ def counted(rows: Length) -> Length:
 
 
 def several_laws(laws: Any) -> tuple[Law | str | float, ...]:
-    """The value of ``laws=``: one law, or several."""
+    """The value of ``laws=`` as a tuple, also for a single law."""
     if isinstance(laws, (str, float, int, Law)):
         return (laws,)
     try:
@@ -213,7 +214,7 @@ def several_laws(laws: Any) -> tuple[Law | str | float, ...]:
 
 
 def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
-    """The laws to compare, each once; spellings that leave the training length open have n0."""
+    """The laws to compare, without repetition; n0 is the training length where a spelling leaves it open."""
     if wanted is not None:
         chosen = [with_length(law, n0) for law in several_laws(wanted)]
         if not chosen:
@@ -223,7 +224,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
     for name in names():
         try:
             law = with_length(name, n0)
-        except TypeError:  # the law has a parameter that no length determines
+        except TypeError:  # a parameter of the law is not determined by a length
             continue
         if law.channels != "all" or law.meaning.is_distance:
             continue
@@ -232,7 +233,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
 
 
 def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
-    """The laws without repetitions: a result is labelled with the spelling, which must stand for one law."""
+    """The laws without repetition: spellings label results, so each must stand for one law."""
     seen: dict[str, Law] = {}
     for law in chosen:
         if seen.setdefault(law.spelling, law) != law:
@@ -241,7 +242,7 @@ def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
 
 
 def fit_laws(compared: Iterable[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
-    """Each law times the amplitude that brings the law closest to beta, and the entropy of the product."""
+    """Each law times the amplitude that brings it closest to beta, and the entropy of the product."""
     fits = [_fit(law, cuts, beta, np.sqrt(head_dim)) for law in compared]
     return Fit(*(np.stack(part) for part in zip(*fits, strict=True)))
 
@@ -257,7 +258,7 @@ def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
 def _amplitude(multiplier: Array, beta: Array) -> Array:
     """The amplitude c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
 
-    NaN without such a length, and where the law has no finite scale at one: keys tie for the top.
+    NaN without such a length, and where keys tie for the top, so that the law has no finite scale.
     """
     known = np.isfinite(beta)
     m, b = np.where(known, multiplier, 0.0), np.where(known, beta, 0.0)

@@ -17,7 +17,7 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class HeldOutError:
-    """A root mean square over heads and texts, or the difference of two, and how sure it is.
+    """A root mean square over heads and texts, or the difference of two, with its uncertainty.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class HeldOutError:
     error : float
         Standard error: the deviation of the value over the draws.
     low, high : float
-        The middle 95 % of the draws. A difference whose ends have one sign is told from 0.
+        The middle 95 % of the draws. A difference whose ends have the same sign is told from 0.
     """
 
     value: float
@@ -39,17 +39,16 @@ class HeldOutError:
 
 
 def held_out_error(misses: ArrayLike, *, less: ArrayLike | None = None) -> HeldOutError:
-    """The root mean square of what a prediction misses, with an error over heads and texts.
+    """The root mean square error of a prediction, with an uncertainty over heads and texts.
 
     Parameters
     ----------
     misses : array_like, shape (texts, heads, ...)
-        Predicted less measured, as of :meth:`LawCalibrator.misses`. The texts should be others than those
-        of the fit. Axes after the second, such as lengths, are averaged and not drawn. Heads with a NaN
-        do not count.
+        Predicted minus measured, such as :meth:`LawCalibrator.misses`, preferably on texts outside the fit.
+        Axes after the second, such as lengths, are averaged, not drawn. Heads with a NaN do not count.
     less : array_like, optional
-        The misses of another prediction on the same texts and heads. The result then is the root mean square
-        of `misses` less that of `less`, both in each draw: below 0 where `misses` is the better.
+        The misses of another prediction on the same texts and heads. The result is the root mean square of
+        `misses` minus that of `less`, in each draw: negative where `misses` is better.
 
     Returns
     -------
@@ -62,10 +61,10 @@ def held_out_error(misses: ArrayLike, *, less: ArrayLike | None = None) -> HeldO
 
     Notes
     -----
-    A draw takes a sample of the heads and, independently, one of the texts, of k units k - 1 with replacement
-    (Rao and Wu 1988). What a head and a text have in common is counted twice, so that the error is rather too
-    large (Owen 2007, arXiv 0712.1111). A single text, or head, is not drawn: the error then says nothing of
-    other texts; with one of each it is NaN. The fit is not drawn again. The draws are the same at each call.
+    A draw samples the heads and, independently, the texts: from k units k - 1 with replacement (Rao and Wu
+    1988). Variation shared by a head and a text counts twice, so the error tends to be too large (Owen 2007,
+    arXiv 0712.1111). A single text or head is not drawn: the error then says nothing about other texts; with
+    one of each it is NaN. The fit is not repeated. The draws are the same at each call.
 
     Examples
     --------
@@ -113,7 +112,7 @@ def _squares(name: str, value: ArrayLike) -> NDArray[np.float64]:
 
 
 def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
-    """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).
+    """Share of each unit in a sample of count - 1 units, shape (draws, count).
 
     A single unit has all of it. count - 1 are drawn with replacement, because count would make the error of a
     mean too small by sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Work that says how far it is, and that Ctrl-C ends without losing what is finished."""
+"""Work that reports its progress, and that Ctrl-C ends without losing finished parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """A watch that shows a line on a terminal, and tells standard error of work that takes minutes."""
+    """A watch that shows a line on a terminal, and announces long work on standard error."""
     with progress_line() as show:
         yield Watch(show, announce_on_stderr)
 
@@ -28,18 +28,10 @@ def finished(
     name: Callable[[_Item], str] = str,
     expected: float = 0.0,
 ) -> tuple[dict[_Item, _Result], bool]:
-    """What `compute` makes of each item, and whether Ctrl-C ended it before the last item.
+    """The results of `compute` for the items, and whether Ctrl-C came before the last item.
 
-    Parameters
-    ----------
-    items : sequence
-    compute : callable
-    work : callable, optional
-        How much work an item is, in any unit: the time that is left is told by it.
-    name : callable, optional
-        What an item is called while it is computed.
-    expected : float
-        Seconds that all items together take, if that is known before they begin.
+    `work` is that of an item, in any unit, for the remaining time; `name` is an item's while it is computed;
+    `expected` are the seconds for all items, if known in advance.
 
     Examples
     --------

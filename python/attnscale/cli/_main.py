@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parser, table of commands, exit status, and the one line of whatever goes wrong."""
+"""Parser, table of commands, exit status, and the one line for any error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, store, aud
 _STATUSES = """\
 exit status:
   0    done
-  1    something could not be written: a file, or standard output, whose reader went away
+  1    something could not be written: a file, or standard output, whose reader closed it
   2    bad input, in one line on standard error; --debug shows where it comes from
   3    audit --strict found what it looks for
   130  interrupted by Ctrl-C, with what was finished
@@ -35,9 +35,7 @@ _INTERRUPTED = 130
 def build_parser() -> Parser:
     """Parser of the command line with all commands."""
     parser = Parser(
-        prog=program(),
-        description="Attention scale laws and attention entropy on the CPU.",
-        epilog=_STATUSES,
+        prog=program(), description="Attention scale laws and attention entropy on the CPU.", epilog=_STATUSES
     )
     parser.add_argument("--version", action="version", version=f"attnscale {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -54,14 +52,14 @@ def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int
     argv : sequence of str, optional
         Arguments after the program's name; those of the process by default.
     parser : Parser, optional
-        Of another program; its options have a ``run``. By default that of :func:`build_parser`.
+        Another program's parser, whose options have a ``run``; :func:`build_parser` by default.
 
     Returns
     -------
     int
-        Exit status: 0, or with one line on standard error 1 (something could not be written), 2 (bad
-        input), 3 (audit --strict found what it looks for) or 130 (Ctrl-C). A reader of standard output
-        that went away is 1 without a line.
+        Exit status: 0, or with one line on standard error 1 (something could not be written), 2 (bad input),
+        3 (audit --strict found what it looks for) or 130 (Ctrl-C). If the reader of standard output closed
+        it, 1 without a line.
 
     Examples
     --------
@@ -82,7 +80,7 @@ def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int
 
 
 def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
-    """Run the command line; the exit status, and what standard error says."""
+    """Run the command line; returns the exit status and the line for standard error."""
     options = None
     try:
         options = parser.parse_args(arguments)
@@ -106,14 +104,14 @@ def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
 
 
 def _goes_on(store: str | os.PathLike[str] | None, arguments: Sequence[str]) -> str:
-    """The command that goes on after Ctrl-C with what the store keeps."""
+    """The command that resumes after Ctrl-C from the store."""
     if store is None:
-        return f"; a run with a store can go on: {program()} {shlex.join([*arguments, '--store', 'DIR'])}"
-    return f"; this goes on: {program()} {shlex.join(arguments)}"
+        return f"; with a store it can be resumed: {program()} {shlex.join([*arguments, '--store', 'DIR'])}"
+    return f"; to resume: {program()} {shlex.join(arguments)}"
 
 
 def _ending(error: BaseException, said: str) -> tuple[int, str]:
-    """Exit status of what ended a command, and its line, in which the error is what is `said`."""
+    """Exit status of a command that an error ended, and its line, with `said` as the error's text."""
     if isinstance(error, BrokenPipeError):  # `attnscale ... | head`
         _drop_output()
         return 1, ""
@@ -128,13 +126,13 @@ def _ending(error: BaseException, said: str) -> tuple[int, str]:
         return 2, f"not enough memory{what and f': {what}'}"
     if isinstance(error, (InputError, OSError, ImportError, RuntimeError)):
         return 2, said
-    # An error that nobody foresaw may be a mistake of the package.
+    # An unforeseen error may be a mistake of the package.
     name = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
     return 2, f"{name}{said} (--debug shows where)"
 
 
 def _drop_output() -> None:
-    """Send what is left in the buffer nowhere: the interpreter would fail to print it at its end."""
+    """Discard the rest of the buffer, which the interpreter would fail to print at its end."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError):  # standard output was closed from the start, or is not a file

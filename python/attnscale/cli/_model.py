@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of transformers, as a command line names it, and what it reads: texts, images."""
+"""A transformers model named on the command line, and its inputs: texts, images."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ._output import bad_input
 if TYPE_CHECKING:
     from ..torch import AttentionLog
 
-_PATIENCE = 10.0  # seconds for the one question whether a name leads to a model
+_PATIENCE = 10.0  # seconds to find out whether a name leads to a model
 
 
 def add_reading(parser: Any, text: str) -> None:
-    """Add the options of a command that runs a model; `text` says what ``--text`` is to it."""
+    """Add the options of a command that runs a model; `text` is the help of ``--text``."""
     add_option(parser, "--text", action="extend", help=text)
-    add_option(parser, "--decoder-text", help="what the decoder reads, where the text goes to an encoder")
-    add_option(parser, "--images", help="what a model of images looks at (default: random pixels)")
+    add_option(parser, "--decoder-text", help="text of the decoder, if the text goes to an encoder")
+    add_option(parser, "--images", help="images for an image model (default: random pixels)")
     kinds = "self-attention, or attention to an encoder (default: both)"
     add_option(parser, "--kind", choices=("self", "cross"), help=kinds)
     for flag in ("--modules", "--device", "--dtype"):
@@ -43,31 +43,15 @@ def add_reading(parser: Any, text: str) -> None:
 
 @dataclass
 class Reader:
-    """A model and what it reads.
-
-    Attributes
-    ----------
-    model : transformers.PreTrainedModel
-    texts : sequence of list of int
-        Numbers of the tokens of each text; none for a model of images alone.
-    padding : int
-        The number of the token that fills shorter texts.
-    decoder : list of int
-        What the decoder reads, in a model that has one.
-    pixels : Tensor or None, shape (images, channels, height, width)
-    tokenizer : object or None
-        What made the tokens; None without a text.
-    notes : list of str
-        What a reader of the results should know.
-    """
+    """A model and its inputs."""
 
     model: Any
-    texts: Sequence[list[int]] = ()
-    padding: int = 0
-    decoder: list[int] = field(default_factory=list)
-    pixels: Any = None
-    tokenizer: Any = None
-    notes: list[str] = field(default_factory=list)
+    texts: Sequence[list[int]] = ()  # token ids of each text; empty for a model of images alone
+    padding: int = 0  # id of the token that pads shorter texts
+    decoder: list[int] = field(default_factory=list)  # token ids for the decoder, in a model with one
+    pixels: Any = None  # shape (images, channels, height, width)
+    tokenizer: Any = None  # the tokenizer; None without a text
+    notes: list[str] = field(default_factory=list)  # remarks for a reader of the results
 
     @property
     def longest(self) -> int:
@@ -76,7 +60,7 @@ class Reader:
 
     @property
     def positions(self) -> int | None:
-        """How many tokens have a position in a table that the model learned; None: it has no such table."""
+        """Number of positions in the model's learned table; None if it has no such table."""
         from torch import nn
 
         config = self.model.config.get_text_config()
@@ -84,19 +68,19 @@ class Reader:
         sizes = []
         for module in self.model.modules():
             if isinstance(module, nn.Embedding) and isinstance(most, int) and module.num_embeddings != words:
-                # Some tables begin with rows that are no positions of a text: those of padding.
+                # Some tables begin with rows for padding, which are not positions of a text.
                 first = getattr(module, "offset", 0 if module.padding_idx is None else module.padding_idx + 1)
                 sizes += [module.num_embeddings - first] * (0 <= module.num_embeddings - most <= first)
         return min(sizes, default=None)
 
     def most(self, files: Sequence[Path]) -> tuple[int, str]:
-        """The most tokens of a text that can be measured, and what bounds them."""
+        """The largest number of tokens of a text that can be measured, and what limits it."""
         limits = [(self.longest, f"the tokens of {', '.join(map(str, files))}")]
         limits += [] if self.positions is None else [(self.positions, "the positions of the model")]
         return min(limits)
 
     def words(self, n: int) -> list[str]:
-        """The first n tokens of the first text, as the tokenizer writes each, with letters as a whole."""
+        """The first n tokens of the first text as the tokenizer writes them, with whole letters."""
         return readable(self.tokenizer.decode, self.texts[0][: n + 8])[:n] if self.texts else []
 
     def run(self, n: int) -> None:
@@ -111,16 +95,16 @@ class Reader:
         try:
             with torch.no_grad():
                 self.model(**{name: x.to(self.model.device) for name, x in self.inputs(n).items()})
-        except IndexError as error:  # of a table of positions or words
+        except IndexError as error:  # from a table of positions or words
             name = type(self.model).__name__
-            raise InputError(f"MODEL {name}: has no room for what it should read ({error})") from error
+            raise InputError(f"MODEL {name}: has no room for its input ({error})") from error
 
     def inputs(self, n: int) -> dict[str, Any]:
-        """The arguments of the model for the first n tokens of each text; shorter ones are padded behind."""
+        """Arguments of the model for the first n tokens of each text; shorter ones are padded at the end."""
         import torch
 
         given: dict[str, Any] = {}
-        # Every text with every image, equally often, where a batch has both.
+        # If a batch has both, every text meets every image equally often.
         images = 0 if self.pixels is None else len(self.pixels)
         size = math.lcm(max(len(self.texts), 1), max(images, 1))
         rows = [tokens[:n] for tokens in self.texts] * (size // max(len(self.texts), 1))
@@ -144,7 +128,7 @@ class Reader:
 
 
 def load(name: str, options: argparse.Namespace) -> Reader:
-    """The model, and what it reads; without a device and a type it is on the CPU, in float32."""
+    """The model and its inputs; by default on the CPU, in float32."""
     decoder_text, images = options.decoder_text, options.images
     texts = [_words(each, "--text") for each in options.text or ()]
     for_decoder = None if decoder_text is None else _words(decoder_text, "--decoder-text")
@@ -153,11 +137,11 @@ def load(name: str, options: argparse.Namespace) -> Reader:
     if Path(name).is_file():
         raise InputError(f"MODEL {name}: is a file; give the folder that holds the model")
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
-        raise InputError(f"MODEL {name}: no such folder")  # not a name to look for elsewhere
+        raise InputError(f"MODEL {name}: no such folder")  # not a name to search for
     if not Path(name).is_dir():
         line = f"there is no folder {name} here: looking for a model of this name elsewhere"
         print(f"attnscale: {line}", file=sys.stderr, flush=True)
-        _check_reachable(name)  # before torch and transformers, whose import takes long
+        _check_reachable(name)  # before the slow import of torch and transformers
     else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     tokenizer, model = _read(
@@ -179,7 +163,7 @@ def load(name: str, options: argparse.Namespace) -> Reader:
 
 
 def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any, Any]:
-    """The tokenizer, None without a text, and the model."""
+    """The tokenizer, or None without a text, and the model."""
     try:
         import torch as torch
         from transformers import AutoModel, AutoTokenizer
@@ -190,9 +174,9 @@ def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any,
         raise InputError(f"MODEL {name}: must be a folder with a model, and has no config.json")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
+    getLogger("huggingface_hub").setLevel(ERROR)  # it would warn at each of several tries
     try:
-        # Left open, transformers would ask at the terminal whether to run code that comes with the model.
+        # By default transformers would ask at the terminal whether to run the model's own code.
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if with_text else None
         model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
     except (OSError, ValueError) as error:
@@ -211,7 +195,7 @@ def _words(file: Path, option: str) -> str:
 
 
 def _see(found: Reader, name: str, images: Path | None) -> None:
-    """Check that the model takes what is there for it, and give it images where it does not run without."""
+    """Check that the model accepts its inputs, and give it images if it does not run without."""
     kind, takes = type(found.model).__name__, inspect.signature(found.model.forward).parameters
     if not {"input_ids", "pixel_values"} & takes.keys():
         what = found.model.main_input_name
@@ -237,7 +221,7 @@ def _see(found: Reader, name: str, images: Path | None) -> None:
 
 
 def _runs(found: Reader) -> str | None:
-    """What the model says against the start of what it should read; None: nothing."""
+    """The model's error on the start of its input; None if it runs."""
     try:
         found.run(1)
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
@@ -246,25 +230,25 @@ def _runs(found: Reader) -> str | None:
 
 
 def _check_reachable(name: str) -> None:
-    """Refuse a name that leads nowhere by one question: transformers would ask again and again for a minute.
+    """Refuse a name that leads nowhere, by a single request: transformers would retry for a minute.
 
-    What an earlier run downloaded needs no question.
+    Files that an earlier run downloaded need no request.
     """
     try:
         from huggingface_hub import HfApi, try_to_load_from_cache
-    except ImportError:  # it comes with transformers, whose absence has a message of its own
+    except ImportError:  # it comes with transformers, whose absence has its own message
         return
     try:
         if not isinstance(try_to_load_from_cache(name, "config.json"), str):
             HfApi().model_info(name, timeout=_PATIENCE)
-    except Exception as error:  # of the network, of the service, or of the name itself
+    except Exception as error:  # from the network, the service, or the name itself
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
         raise InputError(f"MODEL {name}: {rule} ({first})") from None
 
 
 def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:
-    """What is given to ``model.to``, checked before the model is read."""
+    """Arguments of ``model.to``, checked before the model is loaded."""
     from ..torch._base.device import device_named, dtype_named
 
     with bad_input():
@@ -272,7 +256,7 @@ def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:
 
 
 class Plan(NamedTuple):
-    """What the audit says of the model's config; where it does not know the model, why, and no content."""
+    """The audit's plan of the model's config as text and content; without content for an unknown model."""
 
     text: str
     content: dict[str, Any] | None
@@ -281,7 +265,7 @@ class Plan(NamedTuple):
 def plan_of(model: Any) -> Plan:
     """The plan of the model's scales."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
+        warnings.simplefilter("ignore", audit.AuditWarning)  # the plan's text has the warnings
         try:
             found = audit.resolve(model.config)
         except ValueError as error:
@@ -292,20 +276,20 @@ def plan_of(model: Any) -> Plan:
 
 
 def check_lengths(lengths: Sequence[int] | None, most: int, what: str, option: str) -> None:
-    """Refuse lengths that are more than there is."""
+    """Refuse lengths beyond the available one."""
     if lengths is not None and max(lengths) > most:
         raise InputError(f"{option} must be at most {most}, {what}, got {max(lengths)}")
 
 
 def check_measured(log: AttentionLog, name: str) -> None:
-    """Refuse a model in which attention was seen, and all of it could not be measured."""
+    """Refuse a model whose attention was seen but could not be measured anywhere."""
     if not log.passes:
         why = "; ".join(by_reason(log.unmeasured))
         raise InputError(f"MODEL {name}: attention was seen, and none could be measured: {why}")
 
 
 def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[str] | None) -> AttentionLog:
-    """The calls of attention that --kind and --modules name."""
+    """The calls of attention selected by --kind and --modules."""
     kind = kinds[0] if kinds and len(set(kinds)) == 1 else None
     try:
         return log.select(kind, modules)
@@ -315,12 +299,12 @@ def chosen_of(log: AttentionLog, kinds: Sequence[str] | None, modules: Sequence[
         )
         there = some_of([f"{name} ({each})" for name, each in log.kinds.items()])
         lost = "".join(f"; seen, not measured: {each}" for each in by_reason(log.unmeasured))
-        rule = "no call of attention is of it, there is"
+        rule = "no call of attention matches, there is"
         raise InputError(f"{' and '.join(given)}: {rule} {there}{lost}") from None
 
 
 def _pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:
-    """Images as the model's config wants them, and what is said about them; random ones without a folder."""
+    """Images in the form that the model's config asks for, and a remark; random without a folder."""
     import torch
 
     sizes = dict(_numbers(model.config, ("image_size", "num_channels")))
@@ -329,7 +313,7 @@ def _pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:
     if folder is None:
         generator = torch.Generator().manual_seed(0)
         random = torch.randn(1, sizes.get("num_channels", 3), height, width, generator=generator)
-        return random, "the model looked at random pixels: --images FOLDER gives it images"
+        return random, "the model's images are random pixels: --images FOLDER gives it images"
     from PIL import Image
 
     names = sorted(
@@ -345,7 +329,7 @@ def _pixels_for(model: Any, folder: Path | None) -> tuple[Any, str]:
 
 
 def _numbers(config: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """The values that a config or a part of it has under the names."""
+    """Values under these names in a config or its parts."""
     for part in (getattr(config, "vision_config", None), config):
         for name in names:
             if (value := getattr(part, name, None)) is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of all commands: one name, one kind of value and one meaning for each."""
+"""Options of all commands: each has one name, one kind of value and one meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._files.heads import InputError
 from ..laws._registry import with_length
 
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
-#: What --part is to the commands that share work.
+#: Meaning of --part in commands that share work.
 PART_HELP = "compute the K-th of N parts, counted from 1, into a store that the parts share"
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
@@ -58,19 +58,18 @@ def written(text: str) -> Path:
 
 
 def drawn(text: str) -> Path:
-    """Read the name of a figure to write, which is .png where it has no suffix."""
+    """Read the name of a figure to write; .png by default."""
     path = written(text)
     return path if path.suffix else path.with_name(f"{path.name}.png")
 
 
 def written_or_printed(text: str) -> str:
-    """Read the name of a file to write, where '-' is standard output."""
+    """Read the name of a file to write; '-' is standard output."""
     return text if text == "-" else str(written(text))
 
 
 class Option(NamedTuple):
-    """How an option is written and read; `several`: values, one or more; `kind` None: no value;
-    `short`: another spelling."""
+    """An option; `several`: one or more values; `kind` None: no value; `short`: another spelling."""
 
     flag: str
     meaning: str
@@ -85,7 +84,7 @@ def _table(*options: Option) -> dict[str, Option]:
     return {option.flag: option for option in options}
 
 
-#: All options that any command has; docs/reference/command-line.md shows them as a table.
+#: All options of the commands; docs/reference/command-line.md shows them as a table.
 OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
     Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),
@@ -95,7 +94,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--beta", "multiples of 1/sqrt(head_dim)", "B", real, several=True),
     Option("--head-dim", "components of q and k", "D", whole(1)),
     Option("--train-length", "training length of the laws that have one", "N", whole(2)),
-    Option("--model", "where the scores come from", kind=str),
+    Option("--model", "distribution of the scores", kind=str),
     Option("--correlation", "mean cosine of two keys of --model correlated", "C", real),
     Option("--cosine", "cosine of the needle with the query", "C", real),
     Option("--distribution", "distribution of the components", kind=str, several=True),
@@ -112,8 +111,8 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--key", "keys, a .npy or .pt file", "FILE", Path),
     Option("--layout", "order of the axes", choices=("bhsd", "bshd")),
     Option("--causal", "query i sees the keys 0 ... i", kind=None),
-    Option("--demo", "the shipped heads instead of FILE", kind=None),
-    Option("--export", "only write files there that the other commands read", "DIR", written),
+    Option("--demo", "the shipped heads in place of FILE", kind=None),
+    Option("--export", "only write files for the other commands to this folder", "DIR", written),
     Option("--text", "texts in UTF-8", "FILE", Path, several=True),
     Option(
         "--spans",
@@ -121,44 +120,42 @@ OPTIONS: Mapping[str, Option] = _table(
         "NAME=START:STOP",
         several=True,
     ),
-    Option("--decoder-text", "what the decoder of a model reads, behind its encoder", "FILE", Path),
-    Option("--images", "what a model looks at", "FOLDER", Path),
+    Option("--decoder-text", "text of a model's decoder, beside that of its encoder", "FILE", Path),
+    Option("--images", "images for a model", "FOLDER", Path),
     Option(
         "--modules",
-        "calls of attention by the names of their modules, where * is anything",
+        "calls of attention by the names of their modules; * matches anything",
         "PATTERN",
         several=True,
     ),
-    Option("--device", "where models run, as PyTorch calls it: cpu (default), cuda, cuda:1, mps", "DEVICE"),
+    Option("--device", "device of models, as PyTorch names it: cpu (default), cuda, cuda:1, mps", "DEVICE"),
     Option("--dtype", "type of the model's numbers", choices=("float64", "float32", "float16", "bfloat16")),
     Option("--part", "one part: of a composite config, as encoder, or of the work, as 3/8", "PART"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
-    Option("--against", "what differs in another config", "FILE", Path),
-    Option("--against-framework", "what a framework is on record to compute instead"),
-    Option(
-        "--strict", "exit status 3 where there are warnings, or differences that were asked for", kind=None
-    ),
+    Option("--against", "differences from another config", "FILE", Path),
+    Option("--against-framework", "known differences of a framework"),
+    Option("--strict", "exit status 3 if there are warnings or requested differences", kind=None),
     Option("--quantity", "columns of the table", several=True),
     Option("--samples", "samples for each row of the table", "N", whole(1)),
     Option("--target-error", "instead: until the standard error is E", "E", real),
-    Option("--max-samples", "the most that --target-error draws", "N", whole(1)),
-    Option("--seed", "the same numbers each time; without it others each time", "S", whole(0, None)),
-    Option("--threads", "threads; without it as attnscale info shows", "N", whole(1)),
+    Option("--max-samples", "largest number of samples with --target-error", "N", whole(1)),
+    Option("--seed", "seed of the random numbers; without it they differ each time", "S", whole(0, None)),
+    Option("--threads", "threads; the default is shown by attnscale info", "N", whole(1)),
     Option("--seeds", "models of each cell", "N", whole(1)),
     Option("--set", "a field of the experiment's config", "NAME=VALUE", several=True),
-    Option("--reduced", "the small cell that tests run", kind=None),
-    Option("--register", "write design, criterion and their hash, and train nothing", "FILE", written),
+    Option("--reduced", "the small version that tests run", kind=None),
+    Option("--register", "write design, criterion and their hash, without training", "FILE", written),
     Option("--registration", "train the design and seeds of a file; the result has its hash", "FILE", Path),
-    Option("--judge", "the verdict of a stored run, as full, or of a file of --keep", "RUN"),
-    Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
-    Option("--to", "the store that takes all of it, new or of the same work", "DIR", written),
+    Option("--judge", "verdict of a stored run, such as full, or of a file of --keep", "RUN"),
+    Option("--store", "keep finished cases here, and resume from them", "DIR", written),
+    Option("--to", "the store that receives all cases, new or of the same work", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
-    Option("--list", "print the studies, or the models of STUDY, and leave", kind=None),
+    Option("--list", "print the studies, or the models of STUDY, and stop", kind=None),
     Option("--keep", "write the result to a file, for --judge", "FILE", written),
-    Option("--with-heads", "a page that measures its heads, or a file that its reader opens", kind=None),
-    Option("--per-head", "a row for every head in place of one for each layer", kind=None),
+    Option("--with-heads", "include the heads, for the page or the reader of the file", kind=None),
+    Option("--per-head", "a row for every head instead of every layer", kind=None),
     Option(
         "--budget",
         "a row for every head, with its share of a cache: bits of a number, tokens to keep",
@@ -170,10 +167,10 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
     Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", drawn),
-    Option("--debug", "show where an error comes from", kind=None),
+    Option("--debug", "show the traceback of an error", kind=None),
 )
 
-#: The library's names of some options; the others have the name of the option.
+#: The library's names of options, where they differ.
 _PARAMETERS = {
     "num_threads": "--threads",
     "rng": "--seed",
@@ -182,7 +179,7 @@ _PARAMETERS = {
     "framework": "--against-framework",
 }
 
-#: What other programs, and other commands, call an option.
+#: Names of options in other programs and commands.
 _SAID_AS = {
     "--lengths": ("--n",),
     "--length": ("--n", "--lengths"),
@@ -212,9 +209,9 @@ class Parser(argparse.ArgumentParser):
         add_option(self, "--debug", default=argparse.SUPPRESS)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, but a command refuses itself what it does not know: it has the options to name.
+        """Parse as argparse does, but a command itself refuses unknown options, since it can suggest one.
 
-        A program, or a command of several, without a word behind it shows what there is.
+        Without further words, a program or a command with several commands prints its help.
         """
         if args is not None and not [*args] and self._subparsers is not None:
             self.print_help()
@@ -226,17 +223,17 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """A value as the option reads it; what it says against the text follows the option's name."""
+        """A value as the option reads it; its error follows the option's name."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             raise InputError(f"{error.argument_name} {error.message}") from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is none of the choices, which the error lists."""
+        """Refuse a value outside the choices, which the error lists."""
         if action.choices is not None and value not in action.choices:
             every = list(action.choices)
-            # Of two spellings, max_cosine and max-cosine, the first is listed.
+            # Only the first of two spellings, max_cosine and max-cosine, is listed.
             known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
             rule = f"{argparse.ArgumentError(action, '').argument_name} must be one of"
             listed = ", ".join(map(repr, known))
@@ -247,7 +244,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
     def _meant(self, flag: str) -> str:
-        """What may have been meant by an option that the command does not have."""
+        """A suggestion for an option that the command does not have."""
         known = [name for name in self._option_string_actions if name.startswith("--")]
         near = [name for name in _SAID_AS.get(flag, ()) if name in known]
         if not near and flag in OPTIONS:
@@ -257,7 +254,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_option(parser: Any, flag: str, **changes: Any) -> None:
-    """Add an option of the vocabulary; `changes` are of ``add_argument``, as default, required, help."""
+    """Add an option of the vocabulary; `changes` go to ``add_argument``, such as default, required, help."""
     option = OPTIONS[flag]
     choices = changes.get("choices", option.choices)
     given: dict[str, Any] = {"help": option.meaning}
@@ -266,7 +263,7 @@ def add_option(parser: Any, flag: str, **changes: Any) -> None:
     else:
         given |= {"type": option.kind, "choices": choices}
         given |= {"nargs": "+"} if option.several else {}
-        # Choices stand in the place of the value's name, or once in the help where it is written twice.
+        # Choices replace the value's name, or stand in the help if it would show them twice.
         if option.several or not choices:
             given["metavar"] = option.metavar or "NAME"
     given |= changes
@@ -285,12 +282,12 @@ def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str =
 
 
 def add_unit(parser: Any) -> None:
-    """Add ``--unit``, for the table and the figure of entropies; what programs read is always in nats."""
+    """Add ``--unit`` for entropies in table and figure; machine-readable output is always in nats."""
     add_option(parser, "--unit", default="nats")
 
 
 def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
-    """The message of an error with the options' names for the arguments that were given by them.
+    """The message of an error with option names in place of the arguments that they set.
 
     Examples
     --------
@@ -311,7 +308,7 @@ def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
 
 
 def read_law(text: str, train_length: float | None = None) -> laws.Law:
-    """The law of a spelling, with `train_length` where the spelling leaves a training length open.
+    """The law of a spelling; `train_length` fills in a training length that it leaves open.
 
     Examples
     --------
@@ -326,7 +323,7 @@ def read_law(text: str, train_length: float | None = None) -> laws.Law:
 
 
 def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:
-    """Laws by their spelling, as tables and files name them; a law that is given twice is there once.
+    """Laws by spelling, as tables and files name them, without repetition.
 
     Examples
     --------

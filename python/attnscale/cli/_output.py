@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The output of a command: files are checked before it runs, and saved after the table is printed."""
+"""Output of a command: files are checked before it runs, and saved after the table is printed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .._base.checks import Refusal, refusal
 from .._base.text import to_csv, to_json
 from .._files.heads import InputError
 
-# The options that name what a command writes; every other path is one that it reads.
+# Options that name output; every other path is input.
 _WRITTEN = ("csv", "plot", "store", "keep", "register")
 
 
 class OutputError(Exception):
-    """Something could not be written, after all that could be was."""
+    """Something could not be written; all else was."""
 
 
 class FoundError(Exception):
-    """The end of a command that found what it was asked to look for, and has printed all of it."""
+    """The end of a command that found what it was told to look for, and has printed all of it."""
 
     def __init__(self, message: str, status: int = 3) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class FoundError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a command, and `store` keeps what is finished; None: nothing keeps it."""
+    """Ctrl-C ended a command; `store` keeps the finished part, if it is not None."""
 
     def __init__(self, message: str, store: str | os.PathLike[str] | None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
+    """Refuse unwritable files before anything is computed; existing files are replaced."""
     csv, plot, store, keep, register = (getattr(options, name, None) for name in _WRITTEN)
     as_json = getattr(options, "json", False)
     if as_json and csv == "-":
@@ -59,7 +59,7 @@ def check_outputs(options: argparse.Namespace) -> None:
         _check_file(f"{flag} {path}", path)
         for source in _inputs(options):
             if path.exists() and source.exists() and path.samefile(source):
-                raise InputError(f"{flag} {path}: the command reads this file, it would be lost")
+                raise InputError(f"{flag} {path}: the command reads this file, and would overwrite it")
     if len(files) != len({path.absolute() for path in files.values()}):
         raise InputError(f"{' and '.join(files)} must be two files, got {files['--csv']} for both")
     if store is not None:
@@ -67,10 +67,10 @@ def check_outputs(options: argparse.Namespace) -> None:
 
 
 def left_out(options: argparse.Namespace, mode: str, names: Iterable[str]) -> None:
-    """Refuse options of which the command makes nothing in a `mode`, as "--list", before it begins."""
+    """Refuse options without effect in a `mode`, such as "--list", before the command begins."""
     for name in names:
         if getattr(options, name, None) not in (None, False, []):
-            raise InputError(f"--{name} must be left out with {mode}, which has no use for it")
+            raise InputError(f"--{name} must be left out with {mode}: it has no effect there")
 
 
 def _inputs(options: argparse.Namespace) -> Iterator[Path]:
@@ -91,7 +91,7 @@ def _check_file(what: str, path: Path) -> None:
 
 
 def check_folder(what: str, path: Path) -> None:
-    """Refuse a folder that cannot be made or written."""
+    """Refuse a folder that cannot be created or written."""
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
         raise InputError(f"{what}: {there} is a file, not a folder")
@@ -100,7 +100,7 @@ def check_folder(what: str, path: Path) -> None:
 
 
 class Drawing(NamedTuple):
-    """How a figure is drawn: on axes, on an array of axes for several `panels`, on the figure for None."""
+    """A drawing function: of axes, of an array of axes for several `panels`, or of the figure if None."""
 
     draw: Callable[[Any], Any]
     size: tuple[float, float] | None = None
@@ -112,7 +112,7 @@ class Drawing(NamedTuple):
 
         from .. import plot
 
-        # A Figure of its own, not pyplot: no window, no backend, nothing left open.
+        # A Figure without pyplot: no window, no backend, no state left behind.
         with plot.style():
             figure = Figure(figsize=self.size)
             self.draw(figure if self.panels is None else figure.subplots(*self.panels))
@@ -141,51 +141,30 @@ def _check_format(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command answers, in all the forms that the options may ask for.
+    """Answer of a command, in all forms that the options may request."""
 
-    Attributes
-    ----------
-    text : str
-        The answer for people.
-    rows : sequence of dict, optional
-        The rows of CSV; None: nothing has rows here.
-    about : dict, optional
-        What JSON has before the rows; the rows alone without it.
-    drawing : Drawing, optional
-    figure : Path, optional
-        Where the figure goes if ``--plot`` names no file.
-    report : object
-        The content of JSON, where that is something else.
-    remarks : sequence of str
-        Lines of standard error that follow the text.
-    ends : Exception, optional
-        The error that the command ends with, after all of the answer was written.
-    interrupted : bool
-        Whether Ctrl-C came, and the answer is what was finished.
-    """
-
-    text: str
-    rows: Sequence[Mapping[str, Any]] | None = None
-    about: Mapping[str, Any] | None = None
+    text: str  # the answer for people
+    rows: Sequence[Mapping[str, Any]] | None = None  # the rows of CSV; None if there are no rows
+    about: Mapping[str, Any] | None = None  # content of JSON before the rows; None for the rows alone
     drawing: Drawing | None = None
-    figure: Path | None = None
-    report: Any = None
-    remarks: Sequence[str] = ()
-    ends: BaseException | None = None
-    interrupted: bool = False
+    figure: Path | None = None  # file of the figure if ``--plot`` names none
+    report: Any = None  # content of JSON in place of `about` and the rows
+    remarks: Sequence[str] = ()  # lines of standard error that follow the text
+    ends: BaseException | None = None  # the error to end the command with, after the answer was written
+    interrupted: bool = False  # whether Ctrl-C came, so the answer is partial
 
     @property
     def content(self) -> Any:
-        """The content of JSON; None: nothing of the answer has one."""
+        """The content of JSON; None if the answer has none."""
         if self.report is not None or self.about is None:
             return self.rows if self.report is None else self.report
         return {**self.about, "rows": self.rows}
 
 
 def emit(options: argparse.Namespace, answer: Answer) -> None:
-    """Print an answer as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
+    """Print an answer as text, or as ``--json`` or ``--csv -`` request; then save the files.
 
-    A file that cannot be written does not stop the others. What the answer does not have is refused.
+    A file that cannot be written does not stop the others. Forms that the answer lacks are refused.
     """
     rows, drawing = answer.rows or (), answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
@@ -208,7 +187,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
 
 
 def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
-    """Take all steps, then raise one error about those that failed."""
+    """Take all steps, then raise one error for those that failed."""
     failed: dict[str, str] = {}
     gone = False
     for what, step in steps:
@@ -226,7 +205,7 @@ def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
 
 
 def _print(text: str) -> None:
-    """Print to standard output at once; a closed one means that its reader went away."""
+    """Print to standard output at once; if it is closed, its reader is gone."""
     if sys.stdout is None:
         raise BrokenPipeError
     sys.stdout.write(text)
@@ -235,9 +214,9 @@ def _print(text: str) -> None:
 
 @contextmanager
 def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
-    """Report what the library refuses in here as input that the caller can mend: one line and status 2.
+    """Report errors of the library within as bad input: one line and status 2.
 
-    Only calls of the library go inside. A mistake of the command itself is reported as one.
+    Only calls of the library belong inside, so that a mistake of the command is reported as such.
     """
     refused: tuple[type[Exception], ...] = (ValueError, TypeError, *also)
     try:
@@ -249,7 +228,7 @@ def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
 
 
 def as_input(error: Exception, where: str = "") -> InputError:
-    """What the library refused as bad input; its arguments are still known, for the options' names."""
+    """The library's error as bad input; it keeps the arguments, for the options' names."""
     before = where and f"{where}: "
     parts: Refusal | None = getattr(error, "refusal", None)
     if parts is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words that run this program, for lines that say what to run next."""
+"""The command line of this program, for messages that suggest a command."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ _NAME = "attnscale"
 
 
 def program(*, anywhere: bool = False) -> str:
-    """How the caller's shell runs this program: its name, or its path where the name leads elsewhere.
+    """The words that run this program in the caller's shell: its name, or its path if needed.
 
-    Parameters
-    ----------
-    anywhere : bool, default False
-        Whether the words are for other working directories, too: then a path is absolute.
+    `anywhere`: the words must work in other working directories too, so a path is absolute.
 
     Examples
     --------
@@ -36,7 +33,7 @@ def program(*, anywhere: bool = False) -> str:
 
 
 def activation() -> str | None:
-    """The command after which the name alone is enough; None where it is so already, or nothing does that."""
+    """The command that puts the program's name on the path; None if it is there or nothing helps."""
     given = Path(sys.argv[0])
     script = given.with_name("activate")
     if given.name != _NAME or _is_on_path(given) or not script.is_file():
@@ -45,6 +42,6 @@ def activation() -> str | None:
 
 
 def _is_on_path(given: Path) -> bool:
-    """Whether a shell finds this program by its name."""
+    """Whether a shell finds this program by name."""
     found = shutil.which(_NAME)
     return found is not None and given.exists() and os.path.samefile(found, given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale audit``: what multiplies the score in each layer of a model, from its config.json."""
+"""``attnscale audit``: multipliers of the score in each layer of a model, from its config.json."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from ._options import OPTIONS, add_option, add_outputs
 from ._output import Answer, FoundError, as_input, bad_input
 
 _DESCRIPTION = """\
-What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
+Multipliers of q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
 channels they act on, soft-cap, sinks, and the key of the config that each comes from.
-CONFIG is a config.json, a model.gguf, or the directory that holds a config.json. Where safetensors lie in
-that directory, or CONFIG is one of them, scales, sinks and temperatures that are weights are read, too.
-Of several, and of a directory with models below it, it prints a table with one line a model; what cannot be
-read is a line of it too, and then exit status 2.
+CONFIG is a config.json, a model.gguf, or the directory that holds a config.json. If safetensors lie in
+that directory, or CONFIG is one of them, scales, sinks and temperatures stored as weights are read too.
+For several configs, or a directory with models below it, it prints a table with one line a model; an
+unreadable config has a line too, and the exit status is 2.
 """
 
-#: An answer as text, as JSON, and as rows of CSV.
+#: An answer as text, JSON, and rows of CSV.
 _Shown: TypeAlias = tuple[str, dict[str, Any], list[dict[str, Any]]]
 
 
@@ -62,18 +62,18 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Resolve the configs and print; finding what --strict looks for is an error after that."""
+    """Resolve the configs and print; --strict then raises an error about its findings."""
     if is_one(options.config):
         return _one(options)
     return _several(options)
 
 
 def _one(options: argparse.Namespace) -> Answer:
-    """The plan of a model, its multipliers, or what differs from it."""
+    """The plan of a model, its multipliers, or its differences from another."""
     path, weights = _places(options.config[0])
     plan = _resolve(path, options)
     found = counted(len(plan.warnings), "warning") if plan.warnings else ""
-    with bad_input():  # the plan may not have the layer or position, or no answer for it
+    with bad_input():  # the plan may lack the layer, the position or an answer
         if options.against is not None:
             other = _resolve(options.against, options)
             text, content, rows = _differences(options, plan, other, ())
@@ -97,7 +97,7 @@ def _one(options: argparse.Namespace) -> Answer:
 
 
 def _places(path: Path) -> tuple[Path, Path | None]:
-    """The config and the weights that a path names, or None where it names no weights."""
+    """The config and the weights at a path, or None without weights."""
     if path.name.endswith((".safetensors", ".safetensors.index.json")):
         if not (path.parent / "config.json").is_file():
             said = f"attnscale laws --from {path} reads the weights alone"
@@ -108,7 +108,7 @@ def _places(path: Path) -> tuple[Path, Path | None]:
 
 
 def _learned(found: audit.LearnedScales, layer: int | None) -> str:
-    """What the weights say: a line for each quantity of a layer, or for each head of a chosen layer."""
+    """Learned scales: a line for each quantity of a layer, or for each head of a chosen layer."""
     sheet = found._sheet(1.0, "nats")
     if layer is None:
         return "\n".join([f"{sheet.title}\n", to_text(sheet.header, list(sheet.rows)), *sheet.notes])
@@ -125,9 +125,7 @@ def _several(options: argparse.Namespace) -> Answer:
     """The table of several models."""
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
         if value is not None:
-            raise InputError(
-                f"{flag} is a question about one config: give one file, or one folder that holds it"
-            )
+            raise InputError(f"{flag} needs a single config: give one file, or one folder that holds it")
     with bad_input():
         if options.against_framework is not None:
             framework_named(options.against_framework)
@@ -145,12 +143,12 @@ def _several(options: argparse.Namespace) -> Answer:
 
 
 def _found(models: Sequence[Model]) -> int:
-    """How many models have something that --strict looks for."""
+    """Number of models with findings of --strict."""
     return sum(bool(model.known) or model.status == "warned" for model in models)
 
 
 def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row of CSV for each model: lists are texts, and warnings are counted."""
+    """A CSV row for each model: lists are texts, and warnings are counted."""
     names = ("config", "status", "reason", "model_type", "layers", "without_answer", "sinks")
     lists = ("multipliers", "laws", "softcaps")
     return [
@@ -165,7 +163,7 @@ def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
-    """One row for each factor of each layer, as CSV has them."""
+    """A CSV row for each factor of each layer."""
     return [
         {
             "layer": layer.index,
@@ -203,7 +201,7 @@ def _chosen(options: argparse.Namespace, plan: audit.ScalePlan) -> audit.ScalePl
 
 
 def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
-    """The multipliers at the positions asked for."""
+    """The multipliers at the requested positions."""
     chosen = set(_only(options, plan))
     rows: list[dict[str, Any]] = []
     for numbers, layer in groups(plan.layers):
@@ -251,25 +249,22 @@ def _differences(
     other: audit.ScalePlan,
     defects: tuple[audit.Defect, ...],
 ) -> _Shown:
-    """What differs between two plans."""
+    """The differences between two plans."""
     chosen = set(_only(options, plan))
     found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
     rows = [{**each.to_dict(options.at or ()), "at": _at(plan, other, each, options)} for each in found]
     lines = ["no difference in what multiplies the score; of the angles:"] if in_angles_alone(found) else []
     for each, row in zip(found, rows, strict=True):
         lines.append(str(each))
-        lines += (
-            [f"  {each.source}"] if each.source and not defects else []
-        )  # a framework reads the same keys
+        # A framework reads the same keys, so they are shown only for two configs.
+        lines += [f"  {each.source}"] if each.source and not defects else []
         lines += [f"  {line}" for line in gap_lines(each, options.at or ())]
         for i, (here, there) in row["at"].items():
             lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
     lines += [f"known: {defect}" for defect in defects]
     if not found:
         name = options.against_framework
-        nothing = (
-            f"nothing on record: no report about {name} concerns this model, which is no proof of {name}"
-        )
+        nothing = f"nothing on record: no report about {name} concerns this model; {name} may still differ"
         lines.append(nothing if name else "no difference")
     lines += [f"warning: {text}" for text in plan.warnings]
     content = {
@@ -282,7 +277,7 @@ def _differences(
 
 
 def _flat(each: audit.Difference) -> dict[str, Any]:
-    """The difference as a row of CSV."""
+    """The difference as a CSV row."""
     keys = {name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")}
     return {
         **each.to_dict(),
@@ -295,7 +290,7 @@ def _flat(each: audit.Difference) -> dict[str, Any]:
 def _at(
     plan: audit.ScalePlan, other: audit.ScalePlan, each: audit.Difference, options: argparse.Namespace
 ) -> dict[int, tuple[float, float]]:
-    """The multipliers at the positions asked for, where a multiplier differs."""
+    """The multipliers at the requested positions, for a difference in a multiplier."""
     if each.first_position is None or options.at is None:
         return {}
     where = np.asarray(options.at)
@@ -304,35 +299,22 @@ def _at(
     return {int(i): (float(a), float(b)) for i, a, b in zip(where, here, there, strict=True)}
 
 
-# ---- several models: a line of a table each ------------------------------------------------------
+# ---- several models: one table line each ---------------------------------------------------------
 
 
-#: The words for what may become of a config.
+#: Possible outcomes for a config.
 STATUSES = ("ok", "warned", "refused", "skipped")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A config and what became of it.
+    """A config and its outcome."""
 
-    Attributes
-    ----------
-    config : str
-        The file, from where the search began.
-    plan : ScalePlan or None
-    reason : str
-        Why there is no plan.
-    skipped : bool
-        Whether the file is no model's config, as far as one can see.
-    known : tuple of Defect
-        What a framework is on record to do otherwise.
-    """
-
-    config: str
+    config: str  # the file, relative to the start of the search
     plan: audit.ScalePlan | None = None
-    reason: str = ""
-    skipped: bool = False
-    known: tuple[audit.Defect, ...] = ()
+    reason: str = ""  # why there is no plan
+    skipped: bool = False  # whether the file does not look like a model's config
+    known: tuple[audit.Defect, ...] = ()  # reported differences of a framework
 
     @property
     def status(self) -> str:
@@ -343,12 +325,12 @@ class Model:
 
 
 def is_one(paths: Sequence[Path]) -> bool:
-    """Whether the paths name one config, whose plan is printed; several are printed as a table."""
+    """Whether the paths name a single config, whose plan is printed; several give a table."""
     return len(paths) == 1 and (not paths[0].is_dir() or (paths[0] / "config.json").is_file())
 
 
 def find_configs(paths: Iterable[Path]) -> list[tuple[Path, str, bool]]:
-    """(file, name in the table, whether it was found by the search) of each config, each once."""
+    """(file, name in the table, whether the search found it) for each config, without repetition."""
     paths = list(paths)
     found: dict[Path, tuple[Path, str, bool]] = {}
     for path in paths:
@@ -365,7 +347,7 @@ def find_configs(paths: Iterable[Path]) -> list[tuple[Path, str, bool]]:
 
 
 def _below(folder: Path) -> Iterable[Path]:
-    """All config.json below a folder; folders whose name begins with a dot hold caches and histories."""
+    """All config.json below a folder, except in folders named with a leading dot (caches, histories)."""
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if "config.json" in files:
@@ -373,14 +355,14 @@ def _below(folder: Path) -> Iterable[Path]:
 
 
 def resolve_quietly(path: Path, part: str | None) -> audit.ScalePlan:
-    """The plan of a config without its warnings, which are printed with the plan."""
+    """The plan of a config, without issuing its warnings, which are printed with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", audit.AuditWarning)
         return audit.resolve(path, part=part)
 
 
 def look_at(options: argparse.Namespace) -> list[Model]:
-    """Every config that the command names, resolved; one that cannot be read does not stop the others."""
+    """Resolve every config that the command names; unreadable ones do not stop the others."""
     models = []
     configs = find_configs(options.config)
     with watched() as watch:
@@ -393,7 +375,7 @@ def look_at(options: argparse.Namespace) -> list[Model]:
 def _look_at_one(options: argparse.Namespace, file: Path, name: str, *, searched: bool) -> Model:
     try:
         plan = resolve_quietly(file, options.part)
-    except Exception as error:  # any error at all is told in the config's line
+    except Exception as error:  # the config's line shows any error
         if getattr(options, "debug", False):
             traceback.print_exc()
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -406,18 +388,18 @@ def _look_at_one(options: argparse.Namespace, file: Path, name: str, *, searched
 
 
 def _names_a_model(file: Path) -> bool:
-    """Whether a file says whose config it is: other programs and other parts of models have a config.json."""
+    """Whether a file names its model: other programs and parts of models have a config.json too."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return True  # it cannot be told, so the file is refused
+        return True  # unreadable, so the file is refused
     if not isinstance(content, dict) or "model_type" in content or "architectures" in content:
         return True
-    return "Transformer" in str(content.get("_class_name"))  # diffusers; its other parts have no layers
+    return "Transformer" in str(content.get("_class_name"))  # diffusers' other parts have no layers
 
 
 def report(model: Model) -> dict[str, Any]:
-    """The model in types that JSON has."""
+    """The model as JSON types."""
     head = {"config": model.config, "status": model.status}
     if model.plan is None:
         return {**head, "reason": model.reason}
@@ -440,7 +422,7 @@ def report(model: Model) -> dict[str, Any]:
 
 
 def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
-    """The different multipliers of a query at position 0, the least first."""
+    """The distinct multipliers of a query at position 0, ascending."""
     first = np.zeros(1, np.int64)
     return sorted(
         {float(layer.multipliers(first, kind)[0]) for layer in layers for kind in layer.channel_kinds}
@@ -448,7 +430,7 @@ def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
 
 
 def show(models: Sequence[Model], framework: str | None) -> str:
-    """The table, then every warning, then how many models have each status."""
+    """The table, every warning, and the number of models by status."""
     rows = [_row(model, framework is not None) for model in models]
     header = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
     lines = [to_text((*header, *(["on record"] if framework is not None else [])), rows)]
@@ -489,6 +471,6 @@ def _row(model: Model, framework: bool) -> tuple[str, ...]:
 
 
 def _few(values: Sequence[float]) -> str:
-    """The numbers as text: all of a few, or the least and the largest."""
+    """The numbers as text: all if there are few, else the least and the largest."""
     shown = [f"{value:.7g}" for value in values]
     return ", ".join(shown) if len(shown) < 4 else f"{shown[0]} ... {shown[-1]}"

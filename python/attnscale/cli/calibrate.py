@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale calibrate``: the scale that keeps the entropy of stored heads, and the law next to it."""
+"""``attnscale calibrate``: the scale that keeps the entropy of stored heads, and the nearest laws."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ._interrupt import watched
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
-_ONE_KEY = 0.05  # nats: a mean entropy below it is that of rows with one key of weight
+_ONE_KEY = 0.05  # nats: below this mean entropy, one key of each row has the weight
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
 lengths, and the laws, with one constant per head, that come closest to it, beside the standard scale.
-With --causal the mean is over the last eighth of the queries. FILE is as for `attnscale entropy`; each
-batch entry has rows of its own.
+With --causal the mean covers the last eighth of the queries. FILE is as for `attnscale entropy`; each
+batch entry has its own rows.
 """
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> Answer:
     heads = _read(options)
     given = {"laws": options.laws, "is_causal": options.causal}
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    # The lengths may be wrong, or a law may give the keys of a row different scales.
+    # The lengths may be wrong, or a law may scale the keys of a row differently.
     with bad_input(), watched() as watch:
         found = calibrate(
             heads.query, heads.key, options.n0, options.n, enable_gqa=gqa, progress=watch, **given
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _read(options: argparse.Namespace) -> StoredHeads:
-    """The heads of the files or of the package; those of all batch entries beside each other."""
+    """The heads of the files or of the package; all batch entries side by side."""
     if options.demo == bool(options.files) or len(options.files) > 2:
         raise InputError("give one FILE, two .npy or .pt FILEs, or --demo")
     if options.demo:
@@ -152,7 +152,7 @@ def _text(found: Calibration, heads: list[dict[str, Any]], unit: Unit) -> str:
 
 
 def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
-    """The amplitude of the head's best law, and by how much it misses."""
+    """The amplitude of the head's best law, and its error."""
     best = found.best[head]
     if best < 0:
         return "-", "-"

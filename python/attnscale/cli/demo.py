@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale demo``: what scale laws do to the entropy of real heads as n grows."""
+"""``attnscale demo``: effect of scale laws on the entropy of real heads as n grows."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ COLUMNS = {
 FIGURE = Path("attnscale-demo.png")
 
 _ROUNDS = 7
-# Multiply-adds in registers for about 5 ms: 64 tasks a thread, short enough to share the cores evenly.
+# Multiply-adds in registers for about 5 ms: 64 tasks a thread, short enough to balance the cores.
 _TASKS, _STEPS = 64, 40_000
 
-#: The shape of Mistral's Ministral 3 8B: a config as its config.json has it, with all that the audit reads.
+#: The config of Mistral's Ministral 3 8B, with all keys that the audit reads.
 _CONFIG = {
     "model_type": "ministral3",
     "hidden_size": 4096,
@@ -63,7 +63,7 @@ _CONFIG = {
     },
 }
 
-#: Commands to try on what --export writes.
+#: Commands to try on the files of --export.
 _TRY = (
     "entropy heads.npz --laws standard log_n",
     "calibrate heads.npz",
@@ -151,12 +151,12 @@ def _text(
 
 
 def _law(name: str) -> laws.Law:
-    """The law of a column; the invariant one starts from the first length."""
+    """The law of a column; the entropy-invariant one starts at the first length."""
     return laws.EntropyInvariant(n0=LENGTHS[0]) if name == "entropy_invariant" else laws.get(name)
 
 
 def _explain(growth: dict[str, float], unit: str) -> list[str]:
-    """What the numbers say, in words that hold for these numbers only."""
+    """Text on these results only."""
     uniform, standard, log_n, natural, invariant = (growth[name] for name in ("uniform", *COLUMNS))
     verdict = (
         "slows the growth; it does not stop it" if 0 < log_n < standard else "does not slow the growth here"
@@ -175,7 +175,7 @@ def _explain(growth: dict[str, float], unit: str) -> list[str]:
 
 
 def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.float64]], unit: Unit) -> None:
-    """Draw both panels, on subfigures that put their titles at one height."""
+    """Draw both panels, on subfigures with titles at one height."""
     from .. import plot  # needs matplotlib
 
     names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
@@ -189,7 +189,7 @@ def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.floa
 
 
 class _Pace(NamedTuple):
-    """Seconds of a call, and its multiplications and additions a second over those of the cores."""
+    """Seconds of a call, and its share of the cores' peak rate of operations."""
 
     seconds: float
     share_of_peak: float
@@ -201,26 +201,26 @@ class _Time(NamedTuple):
 
 
 def _entropy_pace(query: NDArray[np.float32], key: NDArray[np.float32]) -> _Pace:
-    """Time the entropy of every row in turns with the peak of the same level and number of threads.
+    """Time the entropy of every row, alternating with the peak of the same level and number of threads.
 
-    2 * head_dim operations are counted for each query and key: not the exponentials.
+    2 * head_dim operations are counted for each query and key, without the exponentials.
     """
     threads = get_num_threads()
     flops = 2.0 * query.size * key.shape[-2]
     peak_flops = _peak(threads)
-    attention_entropy(query, key)  # the first call touches new pages and starts threads
+    attention_entropy(query, key)  # the first call maps new pages and starts threads
     pairs = [
         (_timed(lambda: _peak(threads)), _timed(lambda: attention_entropy(query, key)))
         for _ in range(_ROUNDS)
     ]
-    # Where other processes took part of the cores, the time of the CPUs is the fair one.
+    # If other processes took part of the cores, CPU time is the fair measure.
     disturbed = median(peak.cpu / peak.wall for peak, _ in pairs) < 0.95 * threads
     ratios = [peak.cpu / call.cpu if disturbed else peak.wall / call.wall for peak, call in pairs if call.cpu]
     return _Pace(median(call.wall for _, call in pairs), flops / peak_flops * median(ratios or [0.0]))
 
 
 def _peak(threads: int) -> float:
-    """Run multiply-adds in registers on all threads, and return how many operations that were."""
+    """Run multiply-adds in registers on all threads; returns the number of operations."""
     return run_fma(_TASKS * threads, _STEPS, False, threads)
 
 
@@ -232,12 +232,12 @@ def _timed(call: Callable[[], object]) -> _Time:
 
 
 def _export(folder: Path) -> str:
-    """Write files that the commands of the documentation read into the folder, and say which they are.
+    """Write files for the documented commands into the folder, and list them.
 
-    The folder is made. A file that was there is replaced, and its size told.
+    The folder is created. Existing files are replaced, and their sizes listed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # The words are those of the heads, word pieces put together again, in lower case as the model read them.
+    # The words of the heads: word pieces joined, in lower case as the model read them.
     words = " ".join(datasets.minilm_qk().tokens[1:-1]).replace(" ##", "") + "\n"
     contents = {
         "heads.npz": (
@@ -248,13 +248,13 @@ def _export(folder: Path) -> str:
             f"{json.dumps(_CONFIG, indent=2)}\n".encode(),
             "the config of a model with YaRN and a temperature",
         ),
-        "text.txt": (words.encode(), "the text that the heads read (PSF-2.0)"),
+        "text.txt": (words.encode(), "the text of the heads (PSF-2.0)"),
     }
     lines = [f"Written to {folder}:"]
     for name, (content, meaning) in contents.items():
         path = folder / name
-        said = f" (replaced: it had {path.stat().st_size} bytes)" if path.exists() else ""
+        note = f" (replaced: it had {path.stat().st_size} bytes)" if path.exists() else ""
         path.write_bytes(content)
-        lines.append(f"  {name:12} {meaning}{said}")
+        lines.append(f"  {name:12} {meaning}{note}")
     name = program(anywhere=True)
     return "\n".join([*lines, "Try there:", *(f"  {name} {each}" for each in _TRY)])

@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 
 
 _MOST_MAPS = 4  # side by side
-_SIDE = 0.14  # inches of a field of a map
+_SIDE = 0.14  # inches of a cell of a map
 _LINES = 3.2  # inches of the axes with lines
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
-mean entropy of its attention, layer by layer: as the model has it, and as it would be with its
-scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
-A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
-that each query of the layer sees, and on its sink: the mean of the logarithm of their number. All means are
-over all queries, without padding.
+mean entropy of its attention, layer by layer: as the model has it, and with its scale multiplied by
+each of --laws, on the same queries and keys. The plan of the audit comes first.
+A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on each
+query's visible keys and sink: the mean of the logarithm of their number. All means are over all queries,
+without padding.
 --per-head prints a row for every head, with the Renyi entropy of order 2 (renyi2), the mean of the largest
 weight of a row and the largest score. --budget bits=B gives a key head B + (H - H_2) / 4 bits, with H_2 its
-renyi2 in bits and H the mean over the key heads; --budget tokens=N shares out N tokens a key head by
-effective keys.
-MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory. Of an encoder
-and a decoder the encoder reads the text, and the decoder its start token or --decoder-text; where a model has
-several towers, --kind and --modules choose among them.
+renyi2 in bits and H the mean over the key heads; --budget tokens=N divides N tokens a key head among the
+heads by effective keys.
+MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory. In an
+encoder-decoder model the encoder reads the text, and the decoder its start token or --decoder-text; in a
+model with several towers, --kind and --modules choose among them.
 """
 
 
@@ -118,13 +118,13 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _labels(laws: Mapping[str, Law]) -> dict[str, str]:
-    """Names of the columns and curves: a law multiplies the model's own scale, whatever that is."""
+    """Names of columns and curves: a law multiplies the model's own scale."""
     own = read_law("standard")
     return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
 
 
 def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
-    """What is left out of the figure, and of the numbers."""
+    """Remarks on parts left out of the figure or the numbers."""
     notes = []
     if options.plot is not None and len(found.groups) > 1:
         notes.append(
@@ -132,14 +132,14 @@ def _notes(options: argparse.Namespace, found: Measured) -> list[str]:
         )
     left_out, rows = found.padding
     if left_out:
-        notes.append(f"{left_out} of {rows} rows are padding, and no part of any number")
+        notes.append(f"{left_out} of {rows} rows are padding, and are left out")
     if unknown := found.without_heads:
-        notes.append(f"texts and heads cannot be told apart in {some_of(unknown)}: no number is of a head")
+        notes.append(f"texts and heads cannot be told apart in {some_of(unknown)}: no number is per head")
     return notes + [f"seen, not measured: {each}" for each in by_reason(found.unmeasured)]
 
 
 def _check_heads(options: argparse.Namespace, found: Measured) -> None:
-    """Refuse what shows heads where no layer has any that are known."""
+    """Refuse options about heads if no layer has known heads."""
     given = {"--per-head": options.per_head, "--budget": options.budget, "--plot": options.plot}
     flag = next((name for name, value in given.items() if value), None)
     if flag is not None and len(found.without_heads) == len(found.modules):
@@ -149,7 +149,7 @@ def _check_heads(options: argparse.Namespace, found: Measured) -> None:
 
 
 class _Chosen(NamedTuple):
-    """Which calls of attention are measured; None: all."""
+    """The calls of attention to measure; None: all."""
 
     kinds: Sequence[str] | None = None
     modules: Sequence[str] | None = None
@@ -158,7 +158,7 @@ class _Chosen(NamedTuple):
 def measure(
     reader: Reader, lengths: Sequence[int], laws: Mapping[str, Law], *, by_head: bool = False
 ) -> Measured:
-    """Run the model on each prefix of its texts; more is measured where each head has a row."""
+    """Run the model on each prefix of its texts; `by_head` measures more."""
     return _joined([_at_length(reader, n, laws, _Chosen(), by_head=by_head) for n in lengths])
 
 
@@ -177,7 +177,7 @@ def _at_length(
 
 
 def measured_of(log: AttentionLog, laws: Mapping[str, Law], *, by_head: bool = False) -> Measured:
-    """Numbers of the last pass of a log, recorded under all laws but the standard one."""
+    """Numbers of the last pass of a log, recorded under all laws except the standard one."""
     others = {name for name, law in laws.items() if law != read_law("standard")}
     named = {name: f"entropy under {name}" if name in others else "entropy" for name in laws}
     rows = [each for each in log.rows.values() if not each.all()] or [*log.rows.values()]
@@ -195,7 +195,7 @@ def measured_of(log: AttentionLog, laws: Mapping[str, Law], *, by_head: bool = F
 
 
 def _equal_weights(log: AttentionLog) -> list[float]:
-    """The mean entropy of equal weights in each layer, on the visible keys and its sink if it has one."""
+    """Mean entropy of equal weights in each layer, on the visible keys and the sink, if any."""
 
     def means(sinks: int) -> Mapping[str, NDArray[np.float64]]:
         return log.means("n_visible", lambda keys: np.log(np.maximum(keys + sinks, 1)))
@@ -209,7 +209,7 @@ def _equal_weights(log: AttentionLog) -> list[float]:
 
 
 def _joined(parts: Sequence[Measured]) -> Measured:
-    """The measurements of several lengths, one length after another."""
+    """The measurements of several lengths, concatenated."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
     heads = [part.heads for part in parts if part.heads is not None]
     equal = np.concatenate([part.equal for part in parts])
@@ -220,14 +220,14 @@ def _joined(parts: Sequence[Measured]) -> Measured:
 
 
 def _read_lengths(options: argparse.Namespace, reader: Reader) -> list[int]:
-    """The lengths that were asked for, checked; by default those of _LENGTHS that text and model have."""
+    """The requested lengths, checked; by default those of _LENGTHS that fit text and model."""
     most, what = reader.most(options.text)
     check_lengths(options.n, most, what, "--n")
     return sorted(set(options.n)) if options.n else [n for n in _LENGTHS if n <= most] or [most]
 
 
 def _table(lengths: list[int], found: Measured, labels: Mapping[str, str], unit: Unit = "nats") -> str:
-    """One row for each length and layer, then the mean of the layers, or of those of each tower and kind."""
+    """One row for each length and layer, then the mean of the layers, or of each tower and kind."""
     rows, nats, groups = [], nats_per(unit), found.groups
     names = [*map(str, found.layers)] if len(groups) == 1 else found.modules
     parts = [([place], name) for place, name in enumerate(names)]
@@ -278,13 +278,13 @@ def _rows(lengths: Sequence[int], found: Measured) -> list[dict[str, Any]]:
 
 
 def _by_head(found: Measured, layer: int, values: NDArray[np.float64]) -> list[float]:
-    """The numbers of the heads of a layer; none where its heads are not known."""
+    """Numbers of a layer's heads; empty if its heads are unknown."""
     is_known = found.modules[layer] not in found.without_heads
     return values[~np.isnan(values)].tolist() if is_known else []
 
 
 def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each head, as CSV has them."""
+    """One row for each head, for CSV."""
     return [
         {name: row[name] for name in ("n", "layer", "module", "kind", "law")}
         | {"head": head, "entropy": entropy, "uniform_entropy": row["uniform_entropy"]}
@@ -303,7 +303,7 @@ def draw(
 ) -> None:
     """Draw the mean entropy against length, and below it each head of each layer.
 
-    Where layers are of several towers or kinds, or there is no text, a map of the heads is all.
+    With several towers or kinds of layers, or without a text, draw only a map of the heads.
     """
     from .. import plot
     from ..plot._heads import draw_head_maps
@@ -311,9 +311,8 @@ def draw(
 
     shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
     hidden = np.isin(found.modules, found.without_heads)
-    of_heads = {
-        law: np.where(hidden[:, None], np.nan, values) for law, values in found.entropy.items()
-    }  # a mean over texts and heads is none of a head
+    # A mean over texts and heads belongs to no head.
+    of_heads = {law: np.where(hidden[:, None], np.nan, each) for law, each in found.entropy.items()}
     maps = {(labels or {}).get(law, law): values[shown] for law, values in of_heads.items()}
     n_layers, n_heads = found.entropy[next(iter(found.entropy))].shape[1:]
     height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.75
@@ -335,24 +334,24 @@ def draw(
     draw_head_maps(below, maps, titles, most=most, modules=found.modules, unit=unit)
 
 
-# ---- --per-head and --budget: every head as a row of a table, of CSV and of JSON -----------------
+# ---- --per-head and --budget: a row for every head in the table, CSV and JSON --------------------
 
 
-#: The "schema" of what the command prints as JSON; its fields are in diagnose.schema.json beside this file.
+#: The "schema" of the command's JSON; diagnose.schema.json beside this file describes its fields.
 SCHEMA = "attnscale.diagnose/1"
 
-#: What is recorded of every row.
+#: Statistics recorded of every row.
 STATISTICS = ("entropy", "renyi2", "max_weight", "max_score", "n_visible")
 
 _NATS = ("entropy", "renyi2")
 
 
 class Heads(NamedTuple):
-    """What the heads did at each length."""
+    """Measurements of the heads at each length."""
 
     values: dict[str, NDArray[np.float64]]  # by name, shape (lengths, layers, heads)
-    most_keys: NDArray[np.int64]  # that a row of the layer sees, shape (lengths, layers)
-    key_of: list[tuple[int, ...]]  # the key head of each head, for each layer; none where heads are unknown
+    most_keys: NDArray[np.int64]  # largest number of keys of a row, shape (lengths, layers)
+    key_of: list[tuple[int, ...]]  # the key head of each head, for each layer; empty if heads are unknown
 
     @property
     def key_heads(self) -> list[int]:
@@ -361,32 +360,31 @@ class Heads(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the layers did at each length."""
+    """Measurements of the layers at each length."""
 
-    entropy: dict[
-        str, NDArray[np.float64]
-    ]  # under each law, shape (lengths, layers, heads); NaN: no such head
+    #: Under each law, shape (lengths, layers, heads); NaN where there is no such head.
+    entropy: dict[str, NDArray[np.float64]]
     equal: NDArray[np.float64]  # of equal weights on visible keys and the sink, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
     modules: list[str]  # the name of each layer's attention in the model
     kinds: list[str]  # "self" or "cross" attention, of each layer
-    padding: tuple[int, int]  # rows that were left out as padding, of how many, at the largest length
-    heads: Heads | None = None  # more of every head, where it was asked for
+    padding: tuple[int, int]  # rows left out as padding, and all rows, at the largest length
+    heads: Heads | None = None  # more about every head, if requested
     #: Modules whose attention was seen and not measured, with the reason.
     unmeasured: Mapping[str, str] = MappingProxyType({})
-    #: Modules where texts and heads cannot be told apart: their only "head" is a mean over both.
+    #: Modules whose texts and heads cannot be told apart: their only "head" is a mean over both.
     without_heads: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """A number for each layer, that in the names of the modules where it tells them apart."""
+        """Number of each layer: that in the names of the modules if it is distinct."""
         from ..torch._models.by_name import layer_numbers
 
         return layer_numbers(self.modules)
 
     @property
     def groups(self) -> dict[tuple[str, str], list[int]]:
-        """The layers of each tower and kind, by both; "" where there is one tower, or one kind."""
+        """Layers of each tower and kind; "" where there is one tower, or one kind."""
         from ..torch._models.by_name import towers_of
 
         towers = towers_of(self.modules)
@@ -398,7 +396,7 @@ class Measured(NamedTuple):
 
 
 def heads_of(log: AttentionLog) -> Heads:
-    """The heads of a model that was recorded at one length, with STATISTICS."""
+    """The heads of a model recorded at one length, with STATISTICS."""
     values = {name: side_by_side(log.means(name))[None] for name in ("entropy", "renyi2", "max_weight")}
     largest = {name: _of_texts(log, "max_score", name).max(axis=0) for name in log.modules}
     values["max_score"] = side_by_side(largest)[None]
@@ -408,13 +406,13 @@ def heads_of(log: AttentionLog) -> Heads:
 
 
 def _of_texts(log: AttentionLog, statistic: str, name: str) -> NDArray[Any]:
-    """The rows of a call that are of texts, shape (rows, heads)."""
+    """The rows of a call that belong to texts, shape (rows, heads)."""
     found: NDArray[Any] = np.moveaxis(log[statistic][name], 1, -1)[log.rows[name]]
     return found
 
 
 def side_by_side(layers: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """The heads of all layers, shape (layers, heads), with NaN where a layer has no such head."""
+    """The heads of all layers, shape (layers, heads), with NaN where a layer has fewer."""
     most = max(map(len, layers.values()))
     rows = [
         np.pad(each.astype(np.float64), (0, most - len(each)), constant_values=np.nan)
@@ -424,7 +422,7 @@ def side_by_side(layers: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def joined(parts: Sequence[Heads]) -> Heads:
-    """The heads of several lengths, one length after another."""
+    """The heads of several lengths, concatenated."""
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
     return Heads(values, np.concatenate([part.most_keys for part in parts]), parts[0].key_of)
 
@@ -454,7 +452,7 @@ def head_rows(
 
 
 def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[Any]]]:
-    """What each key head of each layer gets of the budget at one length."""
+    """Share of the budget for each key head of each layer at one length."""
     ends = np.cumsum(heads.key_heads)[:-1]
     found: dict[str, list[NDArray[Any]]] = {}
 
@@ -472,7 +470,7 @@ def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[
 
 
 def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *, named: bool = False) -> str:
-    """The rows as a table, with the names of the modules or the numbers of the layers."""
+    """The rows as a table, with names of modules or numbers of layers."""
     nats = nats_per(unit)
     hidden = ("layer" if named else "module", "kind", "uniform_entropy", "key_head")
     names = [name for name in rows[0] if name not in hidden]
@@ -481,14 +479,14 @@ def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *,
 
     def cell(row: Mapping[str, Any], name: str) -> str:
         value = row[name] / nats if name in entropies else row[name]
-        if name == "n" and not value:  # of images
+        if name == "n" and not value:  # for images
             return "-"
         return str(value) if isinstance(value, (int, str)) else format(value, digits.get(name, ".3f"))
 
     titles = [name.replace("entropy under ", "times ").replace("effective_keys", "keys") for name in names]
     notes = [
         f"Means over {rows_that_count(is_causal=False)} of each head ({unit}), as the model has it;\n"
-        "keys: exp of the mean entropy; max_score: the largest.",
+        "keys: exp of the mean entropy; max_score: the largest."
     ]
     if any(title.startswith("times ") for title in titles):
         notes.append("times LAW: the entropy with the model's own scale multiplied by the law.")
@@ -502,7 +500,7 @@ def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget, *,
 
 
 class Budget(NamedTuple):
-    """What a key head gets on average; None is not shared out."""
+    """Average for a key head; None is not distributed."""
 
     bits: float | None = None
     tokens: float | None = None
@@ -525,15 +523,7 @@ def read_budget(given: Sequence[str]) -> Budget:
 
 
 def bits_by_head(renyi2: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
-    """Bits of a number in the cache of each key head: b + (mean of H_2 - H_2 of the head) / 4, H_2 in bits.
-
-    Parameters
-    ----------
-    renyi2 : ndarray
-        Renyi entropy of order 2 of each key head, in nats.
-    mean : float
-        Bits of a number on average, b.
-    """
+    """Bits of a number in each key head's cache: mean + (mean of H_2 - H_2) / 4, H_2 = renyi2 in bits."""
     in_bits = renyi2 / np.log(2)
     shared: NDArray[np.float64] = mean + (in_bits.mean() - in_bits) / 4
     return shared
@@ -542,13 +532,13 @@ def bits_by_head(renyi2: NDArray[np.float64], mean: float) -> NDArray[np.float64
 def tokens_by_head(
     effective_keys: NDArray[np.float64], most: NDArray[np.int64], mean: float
 ) -> NDArray[np.int64]:
-    """Tokens to keep of each key head, in proportion to its effective keys, at least 1 and at most `most`.
+    """Tokens to keep for each key head, in proportion to its effective keys, at least 1 and at most `most`.
 
-    What a head cannot use goes to the others. The tokens add up to the mean times the heads, rounded, or to
-    the sum of `most` where that is less.
+    The rest of a capped head goes to the others. The tokens add up to the mean times the heads, rounded, or
+    to the sum of `most` if that is less.
     """
     total = min(round(mean * len(most)), int(most.sum()))
-    # The factor of the effective keys is the root of an increasing function, between two that enclose it.
+    # The factor of the effective keys is the root of an increasing function, bracketed here.
     low, high = 0.0, float((most / effective_keys).max())
     for _ in range(200):
         middle = (low + high) / 2
@@ -557,14 +547,14 @@ def tokens_by_head(
     shares = np.clip(high * effective_keys, 1, most)
     whole = np.floor(shares).astype(np.int64)
     left = max(total - int(whole.sum()), 0)
-    # The largest remainders are rounded up, until the sum is right.
+    # The largest remainders are rounded up until the sum is right.
     for place in np.argsort(whole - shares, kind="stable")[:left]:
         whole[place] += whole[place] < most[place]
     return whole
 
 
 def _of_key_heads(values: NDArray[Any], key_of: tuple[int, ...], how: Any) -> NDArray[np.float64]:
-    """Combine what the query heads that read each key head have."""
+    """Combine the values of the query heads of each key head."""
     of_heads, reads = values[: len(key_of)], np.array(key_of, int)
     return np.array([how(of_heads[reads == each], axis=0) for each in sorted({*key_of})], np.float64)
 

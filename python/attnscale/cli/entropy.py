@@ -23,10 +23,11 @@ from ._options import add_option, add_outputs, add_unit, read_laws
 from ._output import Answer, Drawing, bad_input
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
-#: How a table's effective keys come from its entropies.
+#: Effective keys by the unit of the entropy.
 KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
 
-# Queries and keys of the trial that tells how fast a call is, and how many of each pair are too few to ask.
+# Queries and keys of the trial that measures a call's speed, and the number of pairs below which it is
+# skipped.
 _TRIAL = (64, 4096)
 _FEW = 2**26
 
@@ -35,8 +36,8 @@ Mean entropy of each head, and its effective keys, exp(mean entropy in nats), un
 FILE is a .npz, .safetensors or .pt with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim); or two .npy files, or two .pt files with
 a tensor each, queries first.
-The mean is over all queries and over the batch, the axes before the heads; with --causal the first
-queries, which see few keys, count too, while calibrate and report take the last eighth alone.
+The mean is over all queries and over the batch, the axes before the heads; with --causal this includes
+the first queries, which see few keys, while calibrate and report use only the last eighth.
 """
 
 
@@ -87,7 +88,7 @@ def _files(options: argparse.Namespace) -> list[Path]:
 
 
 def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int | None]:
-    """The numbers of queries and keys to measure, in order; None is all of both."""
+    """The numbers of queries and keys to measure, ascending; None is all of both."""
     if lengths is None:
         return [None]
     most = min(heads.query.shape[-2], heads.key.shape[-2])
@@ -102,7 +103,7 @@ def _measure(
 ) -> tuple[list[dict[str, Any]], bool]:
     """One row for every length, head and law, and whether Ctrl-C came.
 
-    After Ctrl-C there are the lengths that all laws have; at the first length, the laws that are finished.
+    After Ctrl-C: the lengths finished under all laws; at the first length, the finished laws.
     """
     sizes = {n: (n, n) if n else (heads.query.shape[-2], heads.key.shape[-2]) for n in lengths}
     pairs = {n: float(n_queries * n_keys) for n, (n_queries, n_keys) in sizes.items()}
@@ -151,7 +152,7 @@ def mean_entropy(
     gqa = query.shape[-3] != key.shape[-3]
     means = []
     for q, k in cuts:
-        with bad_input():  # the law may be for another number of heads
+        with bad_input():  # the law may have another number of heads
             entropy = attention_entropy(q, k, scale=law, is_causal=is_causal, enable_gqa=gqa)
         by_head = np.moveaxis(entropy.astype(np.float64), -2, 0)
         means.append(by_head.reshape(by_head.shape[0], -1).mean(axis=1))
@@ -159,13 +160,13 @@ def mean_entropy(
 
 
 def _mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool) -> float:
-    """Mean over the queries of ln of the keys each sees: the entropy of equal weights."""
+    """Mean over the queries of ln(number of visible keys): the entropy of equal weights."""
     visible = np.minimum(np.arange(1, n_queries + 1), n_keys) if is_causal else np.full(n_queries, n_keys)
     return float(np.log(visible).mean())
 
 
 def _seconds_a_pair(query: NDArray[np.floating], key: NDArray[np.floating]) -> float:
-    """Seconds that the entropy takes for one query and key of every head, by a trial; 0 for short rows."""
+    """Seconds of the entropy for one query and key of every head, from a trial; 0 for short rows."""
     if query[..., 0].size * key.shape[-2] < _FEW:
         return 0.0
     q, k = query[..., : _TRIAL[0], :], key[..., : _TRIAL[1], :]
@@ -190,7 +191,7 @@ def _text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
             table.append([*([str(n_keys)] if several else []), name, *cells])
     if options.causal:
         last = rows_that_count(is_causal=True)
-        notes.append(f"calibrate and report count {last} alone, which see about n keys.")
+        notes.append(f"calibrate and report use {last} only, which see about n keys.")
     laws = (title for law in grouped(rows, "law") for title in (law, "keys"))
     header = [*(["n"] if several else []), "head", *laws]
     told = ["\n".join(notes)] if notes else []

@@ -38,9 +38,7 @@ def add(commands: Any) -> None:
     add_option(listing, "--laws", help=f"with --n: only these, as {LAW_HELP}")
     add_option(listing, "--head-dim", help="with --n: components of q and k (default: 64)")
     add_option(
-        listing,
-        "--train-length",
-        help="with --n: of the laws that have one and do not give it (default: 512)",
+        listing, "--train-length", help="with --n: training length of laws that leave it open (default: 512)"
     )
     add_option(listing, "--unit", help="with --n: of entropies in the table (default: nats)")
     add_outputs(listing)
@@ -93,9 +91,7 @@ def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
             )
             rows[-1] |= {f"m({n})": float(m[head]) for n, m in zip(lengths, by_n, strict=True)}
     if not rows:
-        raise InputError(
-            f"--from {checkpoint}: no weight in it is a law of a head; attnscale audit says more"
-        )
+        raise InputError(f"--from {checkpoint}: no weight in it is a law of a head; see attnscale audit")
     header = ("layer", "head", "law", *(f"m({n})" for n in lengths))
     cells = [[_cell(row[x], 4) if x.startswith("m(") else str(row[x]) for x in header] for row in rows]
     about = "m(n): multiple of 1/sqrt(d) for the last of n causal queries. A constant multiplies a cosine."
@@ -103,7 +99,7 @@ def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
 
 
 def run_explain(options: argparse.Namespace) -> Answer:
-    """Print what is known about one law."""
+    """Print the documentation of one law."""
     law = _law_classes().get(options.name)
     if law is None or not _describe(law)["required"]:
         chosen = read_law(options.name)
@@ -139,18 +135,18 @@ def _describe(law: type[laws.Law]) -> dict[str, Any]:
 
 
 def _lengths(rows: list[dict[str, Any]]) -> str:
-    """What each law calls its training length, wrapped."""
+    """Each law's name for its training length, wrapped."""
     own: dict[str, list[str]] = {}
     for row in rows:
         if row["length_parameter"] is not None:
             own.setdefault(row["length_parameter"], []).append(row["name"])
     listed = "; ".join(f"{name} of {', '.join(found)}" for name, found in own.items())
-    told = f"train_length=N is understood by every law that counts from a length: {listed}."
+    told = f"train_length=N works for every law that counts from a length: {listed}."
     return textwrap.fill(told, 98)
 
 
 def _spelling(row: dict[str, Any]) -> str:
-    """The law with its required parameters and with the numbers that are defaults."""
+    """The law with its required parameters and its numeric defaults."""
     parameters = [
         f"{name}={'...' if name in row['required'] else format(value, 'g')}"
         for name, value in row["parameters"].items()
@@ -160,7 +156,7 @@ def _spelling(row: dict[str, Any]) -> str:
 
 
 class _Setting(NamedTuple):
-    """How the laws are compared."""
+    """Setting of a comparison of laws."""
 
     lengths: Sequence[int]
     head_dim: int
@@ -169,10 +165,10 @@ class _Setting(NamedTuple):
 
 
 def _compare(options: argparse.Namespace) -> Answer:
-    """What each law is at each length."""
+    """Compare the laws at each length."""
     setting = _Setting(sorted(set(options.n)), *_numbers(options), options.unit or "nats")
     chosen = _laws(options.laws, setting)
-    with bad_input():  # the laws may give a scale that is not finite
+    with bad_input():  # a law may give a scale that is not finite
         compared, interrupted = finished(list(chosen), lambda name: _rows(name, chosen[name], setting))
     rows = [row for each in compared.values() for row in each]
     text = _text(rows, {name: chosen[name] for name in compared}, setting, every=not options.laws)
@@ -181,29 +177,29 @@ def _compare(options: argparse.Namespace) -> Answer:
 
 
 def _numbers(options: argparse.Namespace) -> tuple[int, int]:
-    """The components of q and k and the training length, by default 64 and 512; refuse what no law takes."""
+    """The components of q and k and the training length, by default 64 and 512, checked."""
     given = options.train_length
     found = {"head-dim": options.head_dim or 64, "train-length": given or 512}
     for name, number in found.items():
         if number < 2:
             raise InputError(f"--{name} must be at least 2, got {number}")
     if given and options.laws and all(read_law(x, given) == read_law(x, given + 1) for x in options.laws):
-        raise InputError(f"--train-length {given}: each of --laws says its length itself, or has none")
+        raise InputError(f"--train-length {given}: each of --laws has its own length, or none")
     return found["head-dim"], found["train-length"]
 
 
 def _laws(given: Sequence[str] | None, setting: _Setting) -> dict[str, laws.Law]:
-    """The laws that were asked for, or all that a training length and a factor of extension determine."""
+    """The requested laws, or all that a training length and a factor of extension determine."""
     if given:
         return read_laws(given, setting.train_length)
     factor = max(1.0, setting.lengths[-1] / setting.train_length)
     found = {}
     for name in laws.names():
-        # These two laws depend on how far the context is extended, and not on an n.
+        # These two laws depend on the extension factor, not on n.
         spelling = f"{name}(factor={factor!r})" if name in ("yarn", "longrope") else name
         try:
             law = with_length(spelling, setting.train_length)
-        except TypeError:  # a parameter that nothing here determines
+        except TypeError:  # a parameter is undetermined
             continue
         whole = law if law.channels == "all" else dataclasses.replace(cast(Any, law), channels="all")
         found[law.spelling] = whole
@@ -247,8 +243,8 @@ def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArra
 def _heads_entropy(law: laws.Law, n: int) -> float:
     """Mean over the shipped heads and n queries; NaN beyond 512, and for a law of some channels only.
 
-    A law that counts gives all queries the scale of the last one; a law of the row's scores or of distances
-    is given to attention as it is.
+    A counting law gives all queries the scale of the last one; a law of the row's scores or of distances goes
+    to attention unchanged.
     """
     data = datasets.minilm_qk()
     if n > data.query.shape[-2] or law.channels != "all":
@@ -303,14 +299,14 @@ _MOST_LINES = 7  # laws of a panel
 
 
 def _draw(setting: _Setting, chosen: Mapping[str, laws.Law], figure: Any) -> None:
-    """Draw all laws, the largest first, in as many panels as leave each law its look and room."""
+    """Draw all laws, the largest first, in as many panels as keep the lines apart."""
     from .. import plot  # needs matplotlib
 
     low, high = setting.lengths[0], max(setting.lengths[-1], setting.lengths[0] + 1)
     n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
     curves = {name: _multipliers(law, n.tolist(), setting.head_dim) for name, law in chosen.items()}
     known = {name: values for name, values in curves.items() if np.isfinite(values).any()}
-    alike: dict[bytes, list[str]] = {}  # equal laws are one line
+    alike: dict[bytes, list[str]] = {}  # equal laws share a line
     for name in sorted(known, key=lambda name: -float(known[name][np.isfinite(known[name])][-1])):
         alike.setdefault(np.round(known[name], 9).tobytes(), []).append(name)
     lines = list(alike.values())

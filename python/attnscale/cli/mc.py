@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ..montecarlo import ExperimentResult
 
 _DESCRIPTION = """\
-Run an experiment of attnscale.montecarlo. Options that take several values give one row for
-each combination. The same --seed gives the same numbers on every machine. Ctrl-C prints what
-is there. What takes more than a minute says so before it begins.
+Run an experiment of attnscale.montecarlo. Options with several values give one row for each
+combination. The same --seed gives the same numbers on every machine. Ctrl-C prints the finished
+part. Work of more than a minute is announced.
 """
 
 
-#: Parameters that have another option, or none: `points` of a projection is an array.
+#: Parameters with another option, or none: `points` of a projection is an array.
 _FLAGS = {"law": "--laws"}
-#: Options that mean something else in other commands.
+#: Options with another meaning in other commands.
 _MEANINGS = {"--kind": "entries of the projection"}
 _NO_OPTION = ("samples", "rng", "options", "points", "scale", "query", "key")
 
@@ -44,17 +44,17 @@ class Parameter(NamedTuple):
 
     name: str
     flag: str
-    default: str  # in words; empty where there is none
+    default: str  # in words; empty without a default
 
 
 def parameters(declared: Declaration) -> list[Parameter]:
-    """The parameters of an experiment that the command line takes, from the function's signature."""
+    """Parameters of an experiment that are options, from the function's signature."""
     found, known = [], inspect.signature(declared.function).parameters
     for each in known.values():
         if each.name in _NO_OPTION:
             continue
         default = declared.defaults.get(each.name, "") if each.default is None else _in_words(each.default)
-        # The n of a projection are points, that of all other experiments keys.
+        # The n of a projection counts points, elsewhere keys.
         named = _FLAGS.get(each.name, f"--{each.name.replace('_', '-')}")
         flag = "--points" if "points" in known and each.name == "n" else named
         found.append(Parameter(each.name, flag, default))
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> Answer:
         "target_error": result.target_error,
         "provenance": result.provenance.to_dict(),
     }
-    unit: Unit = getattr(options, "unit", "nats")  # an experiment without an entropy has no such option
+    unit: Unit = getattr(options, "unit", "nats")  # experiments without an entropy lack the option
     quantities = options.quantity or [result.quantity]
     text = f"{_title(options, result)}\n\n{_table(result, rows, quantities, unit)}"
     remarks = [] if result.interrupted else _remarks(options, result)
@@ -138,14 +138,14 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
-    """Remarks on where the result is not what was asked for."""
+    """Remarks on departures from the request."""
     remarks = still_missing(options.part, result.missing, len(result._tallies))
     drawn = int(np.max(result.samples))
     missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
     if missed and not result.missing:
         remarks.append(
             f"--target-error {as_number(options.target_error)} was not reached in {missed} of "
-            f"{np.size(result.samples)} rows within {drawn} samples: --max-samples is the most that it draws"
+            f"{np.size(result.samples)} rows within {drawn} samples, the limit set by --max-samples"
         )
     if options.samples not in (None, drawn):
         remarks.append(f"--samples {options.samples} was rounded up to {drawn}: pairs come in blocks of 64")
@@ -153,7 +153,7 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of the experiment, from the options that the caller gave."""
+    """Arguments of the experiment, from the caller's options."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
     given["announce"] = announce_on_stderr
     for name in ("samples", "target_error", "max_samples", "store", "part"):
@@ -187,7 +187,7 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
-    """The title, with what is the same in all rows; arrays by their files, not by their digests."""
+    """The title, with the constants of all rows; arrays by their files, not by their digests."""
     files = getattr(options, "heads", None) or ()
     hidden = {*result.axes, *(("model", "query", "key") if files else ())}
     fixed = {name: value for name, value in result.parameters.items() if name not in hidden}
@@ -220,7 +220,7 @@ def _table(
 
 
 def _cells(row: dict[str, Any], name: str, size: float) -> list[str]:
-    """Value, standard error and perhaps the exact value over `size`, with two digits of the error."""
+    """Value, standard error and possibly the exact value over `size`, to two digits of the error."""
     error = row[f"{name}_standard_error"] / size
     decimals = 4
     if np.isfinite(error) and error > 0:

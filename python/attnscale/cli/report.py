@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale report``: one page that shows every head of a model, or of a file of queries and keys."""
+"""``attnscale report``: a page with every head of a model, or of a file of queries and keys."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
 a map of the heads, a scatter plot, each head against length, laws and random keys, a slider that multiplies
-the scale, and the text, where a model or an array "tokens" of a .npz file gives it, with the strongest keys
-of each row. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of transformers, a
-directory, that reads --text. Towers of a model, and self- and cross-attention, are groups of the page. Two
-INPUTs are shown side by side, with what differs.
+the scale, and the text, if a model or an array "tokens" of a .npz file gives it, with the strongest keys
+of each row. INPUT is a file of queries and keys as for `attnscale entropy`, or a directory with a model of
+transformers, which reads --text. Towers of a model, and self- and cross-attention, are groups of the page.
+Two INPUTs are shown side by side, with their differences.
 """
 _SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
-#: To read laws before the lengths are known, of which the shortest is the training length.
+#: A placeholder to read laws before the lengths are known; the shortest is the training length.
 _ANY_LENGTH = 512
 
 
@@ -45,10 +45,10 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
-    add_reading(parser, "what a model reads, one text in UTF-8")
+    add_reading(parser, "text for a model, one file in UTF-8")
     add_option(parser, "--spans")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
-    add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
+    add_option(parser, "--laws", help="laws to compare with the heads; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")
     add_option(parser, "--with-heads")
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure the heads, write the page, and say what stands out."""
+    """Measure the heads, write the page, and print the main findings."""
     if len(options.inputs) > 2:
         raise InputError(f"give one INPUT or two, got {len(options.inputs)}")
     target = _target(options)
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> Answer:
     if len(reports) == 2:
         with bad_input():
             found = reports[0].beside(reports[1], _names(options.inputs))
-    replaced = ", in the place of the one that was there" if target.exists() else ""
+    replaced = ", replacing the old one" if target.exists() else ""
     try:
         found.save(target, overwrite=True)
     except OSError as error:
@@ -84,19 +84,19 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _target(options: argparse.Namespace) -> Path:
-    """The file to write or to replace, before anything is measured; no file that the command reads."""
+    """The file to write or replace, checked in advance; it must not be an input."""
     try:
         target = check_free(options.output, overwrite=True)
     except (OSError, ValueError) as error:
         raise InputError(f"--output {error}") from None
     for source in (*map(Path, options.inputs), *(options.text or [])):
         if target.exists() and source.exists() and target.samefile(source):
-            raise InputError(f"--output {target}: the command reads this file, it would be lost")
+            raise InputError(f"--output {target}: the command reads this file, and would overwrite it")
     return target
 
 
 def _check_use(options: argparse.Namespace) -> None:
-    """Refuse laws that there are not, and options that none of the inputs would read."""
+    """Refuse unknown laws, and options that none of the inputs would use."""
     read_laws(options.laws or (), train_length=_ANY_LENGTH)
     files = [_is_file(each) for each in options.inputs]
     if options.text is not None and all(files):
@@ -110,11 +110,11 @@ def _check_use(options: argparse.Namespace) -> None:
             option = flag.replace("_", "-")
             raise InputError(f"--{option} {given}: only a model has one, got files of queries and keys")
     if options.causal and not any(files):
-        raise InputError("--causal is for files of queries and keys; a model says itself what is causal")
+        raise InputError("--causal is for files of queries and keys; a model sets its own masks")
 
 
 def _measures_again(inputs: list[str]) -> bool:
-    """Whether the page can measure the heads that ``--with-heads`` puts into it; else say why not."""
+    """Whether the page can measure the heads of ``--with-heads``; otherwise print the reason."""
     if len(inputs) == 1 and has_core():
         return True
     why = NO_CORE if len(inputs) == 1 else OF_TWO
@@ -123,7 +123,7 @@ def _measures_again(inputs: list[str]) -> bool:
 
 
 def _is_file(source: str) -> bool:
-    """Whether an input is a file of queries and keys, and no model."""
+    """Whether an input is a file of queries and keys rather than a model."""
     return Path(source).suffix in _SUFFIXES or Path(source).is_file()
 
 
@@ -170,10 +170,10 @@ def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], obje
     reader = load(name, options)
     if reader.pixels is not None and len(reader.pixels) > 1:
         reader.pixels = reader.pixels[:1]
-        reader.notes.append("the page is of the first image alone")
+        reader.notes.append("the page shows the first image only")
     if not reader.texts:
         if options.lengths is not None:
-            raise InputError("--lengths must be left out: there is no text, of which they would be tokens")
+            raise InputError("--lengths must be left out: they count tokens, and there is no text")
         return _record(name, reader, [0], options, tell)
     most, what = reader.most(options.text)
     check_lengths(options.lengths, most, what, "--lengths")
@@ -181,11 +181,7 @@ def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], obje
 
 
 def _record(
-    name: str,
-    reader: Reader,
-    lengths: list[int],
-    options: argparse.Namespace,
-    tell: Callable[[str], object],
+    name: str, reader: Reader, lengths: list[int], options: argparse.Namespace, tell: Callable[[str], object]
 ) -> Report:
     from ..torch import record
 
@@ -218,7 +214,7 @@ def _record(
 
 
 def _spans(options: argparse.Namespace) -> dict[str, tuple[int, int]] | None:
-    """The parts of the text that ``--spans`` names."""
+    """The parts of the text named by ``--spans``."""
     if options.spans is None:
         return None
     found = {}
@@ -231,14 +227,14 @@ def _spans(options: argparse.Namespace) -> dict[str, tuple[int, int]] | None:
 
 
 def _names(inputs: list[str]) -> tuple[str, str]:
-    """Short names of two inputs: their last parts, or all of them where these are alike."""
+    """Short names of two inputs: their last parts, or all parts if these are equal."""
     short = [Path(each).name for each in inputs]
     first, second = short if short[0] != short[1] else inputs
     return (first, second) if first != second else (f"{first} (1)", f"{second} (2)")
 
 
 def _rows(inputs: list[str], reports: list[Report]) -> list[dict[str, Any]]:
-    """One row for each head and length, as CSV has them."""
+    """One row for each head and length, for CSV."""
     return [
         {
             "input": source,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale store``: what is done with the folders in which commands keep their cases."""
+"""``attnscale store``: operations on the folders in which commands keep their cases."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._output import Answer, bad_input, check_folder
 
 _DESCRIPTION = """\
 Bring the stores that parts of a sweep, an experiment or a training wrote on several machines into one. Stores
-that were made otherwise are refused in a line that names the difference. Nothing is lost: of an
-experiment's case the one with more samples is kept, of a training that is not finished the newer state.
-The command that wrote them, with --store, then shows the whole result, and computes what is missing.
+of different work are refused in a line that names the difference. Nothing is lost: the merge keeps the
+larger number of samples of an experiment's case, and the newer state of an unfinished training.
+The command that wrote the stores, with --store, then shows the whole result, and computes missing cases.
 """
 
 
 def add(commands: Any) -> None:
-    """Add the parser of ``attnscale store`` and that of ``attnscale store merge``."""
+    """Add the parsers of ``attnscale store`` and ``attnscale store merge``."""
     parser = commands.add_parser("store", help="merge stores that were written on several machines")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     merge = actions.add_parser("merge", help="several stores into one", description=_DESCRIPTION)
@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Merge the stores, and say how many cases there are then."""
+    """Merge the stores, and print the number of cases."""
     check_folder(f"--to {options.to}", options.to)
     with bad_input():
         merged = merge_stores(options.stores, options.to)

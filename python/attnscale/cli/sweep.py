@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale sweep``: a function over a grid of parameters, as a TOML file says."""
+"""``attnscale sweep``: a function over a grid of parameters, described by a TOML file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DESCRIPTION = """\
 Call a function at every point of a grid. FILE is TOML:
 
     function = "attnscale.theory:sphere_entropy_deficit"  # or of a module beside FILE
-    store = "runs/deficit"  # optional: keep finished cases here and go on where a sweep stopped
+    store = "runs/deficit"  # optional: keep finished cases here and resume from them
     n_jobs = 2              # optional: processes
 
     [grid]                  # every combination of these
@@ -52,7 +52,7 @@ A function with a parameter rng also takes "rng = 0", the seed, beside n_jobs.
 """
 
 
-# Key: (type, what it is called in a message).
+# Key: (type, its name in a message).
 _KEYS: dict[str, tuple[type, str]] = {
     "function": (str, "a string, 'module:function'"),
     "store": (str, "a string, the name of a directory"),
@@ -61,13 +61,13 @@ _KEYS: dict[str, tuple[type, str]] = {
     "grid": (dict, "a table: [grid]"),
     "constants": (dict, "a table: [constants]"),
 }
-#: Parameters whose text may be a law with parameters, as on the command line.
+#: Parameters that may be laws with parameters, as on the command line.
 _LAW_PARAMETERS = ("law", "scale")
 
 
 @dataclass(frozen=True)
 class _File:
-    """Arguments of ``sweep`` as a file gives them; None and {} where the file does not give them."""
+    """Arguments of ``sweep`` from a file; None and {} where the file lacks them."""
 
     function: str
     grid: dict[str, Any]
@@ -80,9 +80,7 @@ class _File:
 def add(commands: Any) -> None:
     """Add the parser of ``attnscale sweep``."""
     parser = commands.add_parser(
-        "sweep",
-        help="a function over a grid of parameters, from a TOML file",
-        description=_DESCRIPTION,
+        "sweep", help="a function over a grid of parameters, from a TOML file", description=_DESCRIPTION
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     add_option(parser, "--store")
@@ -94,7 +92,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Run the sweep; the cases that are finished are an answer, also if something went wrong."""
+    """Run the sweep; the finished cases are an answer even after an error."""
     wanted = _read_file(options.file)
     store = options.store or wanted.store
     if store is not None:
@@ -124,7 +122,7 @@ def _compute(options: argparse.Namespace, wanted: _File, store: str | None) -> x
             store=store,
             part=options.part,
             rng=wanted.rng,
-            # After Ctrl-C the last line spells the command with a store.
+            # After Ctrl-C the last line has the command with a store.
             kept=Kept("the table has them", ", and --store DIR keeps them", "{!r} keeps them"),
         )
 
@@ -143,7 +141,7 @@ def _answer(
 
 
 def _read_file(path: Path) -> _File:
-    """Read and check a file; InputError names the key, the rule and what was seen."""
+    """Read and check a file; InputError names the key, the rule and the value."""
     check_is_file(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -176,10 +174,10 @@ def _with_laws(name: str, value: Any) -> Any:
 
 
 def _check_laws(path: Path, wanted: _File) -> None:
-    """Refuse a name that is no law, before a store is claimed: it would be told of as another sweep.
+    """Refuse unknown laws before a store is claimed, which would then belong to another sweep.
 
-    The user's own function, which is imported by now with the laws that it registers, may mean something
-    else by a word. There a name is refused that is nearly a law's and stands beside those of laws.
+    The user's function, imported by now with the laws that it registers, may use a word otherwise. For such a
+    function only a near miss of a law's name, beside names of laws, is refused.
     """
     ours = wanted.function.startswith("attnscale.")
     for name in _LAW_PARAMETERS:
@@ -201,7 +199,7 @@ def _no_law(text: str) -> InputError | None:
 
 @contextmanager
 def _resolve(path: Path, name: str) -> Iterator[Callable[..., Any]]:
-    """The function called `name`, importable while this lasts; modules beside the file are found too."""
+    """The function called `name`, importable within this context, also from modules beside the file."""
     directory = str(path.resolve().parent)
     sys.path.insert(0, directory)
     try:
@@ -211,7 +209,7 @@ def _resolve(path: Path, name: str) -> Iterator[Callable[..., Any]]:
 
 
 def _import(path: Path, name: str) -> Callable[..., Any]:
-    """The function that is spelled ``module:function`` or ``module.function``, imported."""
+    """The imported function spelled ``module:function`` or ``module.function``."""
     module, colon, attribute = name.partition(":") if ":" in name else name.rpartition(".")
     problem = f"{path}: function must be an importable 'module:function', got {shown(name)}"
     if not (module and colon and attribute):
@@ -229,7 +227,7 @@ def _import(path: Path, name: str) -> Callable[..., Any]:
 
 
 def _nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
-    """One mapping for each case: its parameters, then its results, arrays as nested lists."""
+    """A mapping for each case: its parameters, then its results, with arrays as nested lists."""
     return [
         {**place, **{name: _plain(array) for name, array in results.items()}}
         for place, results in _cases(table, axes)
@@ -237,7 +235,7 @@ def _nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]
 
 
 def _flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
-    """One mapping for each case, with a column ``name[i,j]`` for every element of an array."""
+    """A mapping for each case, with a column ``name[i,j]`` for every element of an array."""
     rows = []
     for place, results in _cases(table, axes):
         row = dict(place)
@@ -250,9 +248,9 @@ def _flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
 
 
 def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
-    """The columns that vary, entropies in `unit`; what is the same in all rows stands once above them.
+    """The columns that vary, entropies in `unit`; constants of all rows stand once above them.
 
-    An array shows its extents, and a dash where its case is not finished.
+    Arrays are shown by their shape, with a dash where the case is not finished.
     """
     nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
     size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
@@ -294,7 +292,7 @@ def _cases(table: xarray.Dataset, axes: list[str]) -> list[tuple[dict[str, Any],
 
 
 def _plain(array: Any) -> Any:
-    """Numbers and text as JSON knows them, anything else as text."""
+    """Numbers and text for JSON; anything else as text."""
     if np.asarray(array).dtype.kind in "cmM":
         array = np.asarray(array).astype(np.str_)
     return np.asarray(array).tolist()

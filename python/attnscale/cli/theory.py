@@ -20,9 +20,9 @@ from ._options import add_option, add_outputs, add_unit, read_laws
 from ._output import Answer, Drawing, bad_input
 
 _DESCRIPTION = """\
-Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys,
-at multiples beta of the standard scale or under scale laws; the multiple that keeps the entropy of
-n0 keys, and the one at which Gaussian scores freeze. Exact at every n, not a limit.
+Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys, at multiples
+beta of the standard scale or under scale laws; the multiple that keeps the entropy of n0 keys, and
+the one at which Gaussian scores freeze. Exact at every n, not a limit.
 """
 _COLUMNS = {
     "n": "n",
@@ -105,7 +105,7 @@ def _rows(options: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
-    """Multiples of the standard scale at the lengths, by what the table calls them."""
+    """Multiples of the standard scale at the lengths, by their names in the table."""
     given = options.beta if options.beta or options.laws else [1.0]
     found: dict[str, Any] = {f"beta {as_literal(beta)}": np.full(lengths.shape, beta) for beta in given or []}
     for text, law in read_laws(options.laws).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale train``: a study that trains models, and goes on where it stopped."""
+"""``attnscale train``: train the models of a study, and resume where it stopped."""
 
 from __future__ import annotations
 
@@ -24,28 +24,24 @@ if TYPE_CHECKING:
     from ..experiments import Study, TrainingResult, Verdict
 
 _LISTED = """\
-The time is that of the stored run, which {name} train NAME --judge full shows; on a GPU in plain PyTorch.
+The times are those of the stored runs, which {name} train NAME --judge full shows; on a GPU in plain PyTorch.
 {name} train NAME --list lists the models of one study."""
 
-_OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay in float32"
+_OF_DTYPE = "type of the products in training; with bfloat16, weights and sums stay in float32"
 
 _DESCRIPTION = """\
 Run a study: train its models, cells times seeds, and measure them. STUDY is a file of your own, FILE.py with
 a class of attnscale.experiments.Study (FILE.py:CLASS of several), or the name of one in notebooks/studies.
-Below the table stand the verdicts on the study's claims. With --store the models that are finished
-and the state of those that are not are kept: the same command goes on, after Ctrl-C or kill -9 too, and
-ends with the same numbers. Several commands may share a store; --only chooses the models that one of
-them trains. --register writes what a run will be judged by, before the run.
+The verdicts on the study's claims follow the table. --store keeps finished models and the state of
+unfinished ones: the same command resumes, even after Ctrl-C or kill -9, and ends with the same numbers.
+Several commands may share a store; --only chooses the models of each. --register writes the criterion
+of a run before it.
 """
 
 
 def add(commands: Any) -> None:
     """Add the parser of ``attnscale train``."""
-    parser = commands.add_parser(
-        "train",
-        help="a study that trains models",
-        description=_DESCRIPTION,
-    )
+    parser = commands.add_parser("train", help="a study that trains models", description=_DESCRIPTION)
     parser.add_argument("study", metavar="STUDY", nargs="?", help="FILE.py, or a name that --list shows")
     add_option(parser, "--seeds", help="models of each cell (default: 5, or those of --registration)")
     add_option(parser, "--store", help="keep finished models and checkpoints here")
@@ -88,7 +84,7 @@ def run(options: argparse.Namespace) -> Answer:
         _announce(study, options)
         with progress_line() as show:
             result = _train(study, options, show)
-    if options.reduced:  # also with other fields set, which is no test cell to the letter
+    if options.reduced:  # perhaps with other fields set
         result = dataclasses.replace(result, reduced=True)
     if options.keep is not None:
         result.save(options.keep)
@@ -110,7 +106,7 @@ def _drawing(result: TrainingResult) -> Drawing:
     return Drawing(lambda figure: result.plot(ax=figure), panels=None)
 
 
-#: What is asked for instead of a training, and what would be silently without effect beside it.
+#: Modes without training, and options without effect in them.
 _MODES = {
     "list": ("part", "keep", "plot"),
     "register": ("only", "part", "registration", "keep", "plot", "csv"),
@@ -119,7 +115,7 @@ _MODES = {
 
 
 def _check_mode(options: argparse.Namespace) -> None:
-    """Refuse two modes at once, and options of a training that a mode would drop."""
+    """Refuse two modes at once, and training options that a mode would ignore."""
     modes = [f"--{name}" for name in _MODES if getattr(options, name)]
     if len(modes) > 1:
         raise InputError(f"{modes[0]} and {modes[1]} exclude each other")
@@ -128,7 +124,7 @@ def _check_mode(options: argparse.Namespace) -> None:
 
 
 def _check_place(study: str | None) -> None:
-    """Refuse the name of a study outside of a clone before torch is imported, which takes seconds."""
+    """Refuse a study's name outside of a clone before torch is imported, which takes seconds."""
     if study is None or ".py" not in study:
         with bad_input():
             studies_folder()
@@ -157,7 +153,7 @@ def _train(study: Study, options: argparse.Namespace, show: Any) -> TrainingResu
 
 
 def _chosen(kind: type[Study], options: argparse.Namespace) -> tuple[Study, int | list[int]]:
-    """The full study, the reduced or the registered one, with the fields that --set names; its seeds."""
+    """The full, reduced or registered study with the fields of --set, and its seeds."""
     base: Study
     seeds: int | list[int] = 5
     if options.reduced:
@@ -189,7 +185,7 @@ def _chosen(kind: type[Study], options: argparse.Namespace) -> tuple[Study, int 
 
 
 def _value(text: str, present: Any) -> Any:
-    """The value of a field: a Python literal, or else text, with commas where a tuple is set."""
+    """The value of a field: a Python literal, else text, with commas for a tuple."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -213,11 +209,11 @@ def _list_all(options: argparse.Namespace) -> Answer:
 
 
 def _announce(study: Study, options: argparse.Namespace) -> None:
-    """Say how long the models took in the stored run of the study, if that is more than a minute."""
+    """Announce how long the models took in the stored run of the study, if more than a minute."""
     from .._grid.complete import choose_runner
     from ..experiments._run import choose, units
 
-    choose_runner(options.n_jobs, None)  # refuses a number of processes that is none
+    choose_runner(options.n_jobs, None)  # refuses an invalid number of processes
     models = len(choose(units(study, options.seeds)[1], options.only))
     seconds, device = _seconds_a_model(type(study), "reduced" if options.reduced else "full")
     if not (options.set or options.registration) and models * seconds > MINUTE:
@@ -233,7 +229,7 @@ def _register(options: argparse.Namespace, study: Study) -> Answer:
 
 
 def _judge(run: str, kind: type[Study]) -> Answer:
-    """The verdict of a stored run, or of the result in a file."""
+    """The verdict on a stored run, or on the result in a file."""
     from ..experiments import TrainingResult
 
     is_file = Path(run).is_file()
@@ -251,13 +247,13 @@ def _sentence(text: str) -> str:
 
 
 def _usual_time(kind: type[Study]) -> str:
-    """How long the training of a model took in the stored run; '-' where there is none."""
+    """Training time of a model in the stored run; '-' without one."""
     seconds, device = _seconds_a_model(kind, "full")
     return f"{duration(seconds)} ({device})" if device else "-"
 
 
 def _seconds_a_model(kind: type[Study], run: str) -> tuple[float, str]:
-    """Seconds for a model, and on what; zero and nothing where no such run is stored."""
+    """Seconds for a model, and the device; zero and empty without such a run."""
     try:
         records = kind.stored(run).provenance
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A referee for other engines: calls whose answers are known, and what an engine's differences look like.
+"""A referee for other engines: calls with known answers, and names for typical differences.
 
 >>> import attnscale as at
 >>> def attend(query, key, value, *, is_causal=False, **options):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Calls of attention as data: shapes, and options as the functions of attnscale.reference take them.
 
-Arrays hold numbers that bfloat16, and so every other type, has: a call has one truth for all types of its
-arrays. Arrays of float64 among the options, and laws and normalizers given as objects, are differentiated;
-those that are spelled are not.
+All numbers are exact in bfloat16, and so in every other type: a call has the same answer for all types of
+its arrays. Float64 arrays among the options, and laws and normalizers given as objects, are
+differentiated; spelled ones are not.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Shape = tuple[int, ...]
 
 
 class Case(NamedTuple):
-    """A call: options, shapes of query, key and value (None: without one), and numbers put into them."""
+    """A call: options, shapes of query, key and value (or None), and replaced numbers."""
 
     options: Mapping[str, Any] = MappingProxyType({})
     query: Shape = (2, 4, 7, 6)
     key: Shape = (2, 4, 9, 6)
     value: Shape | None = (2, 4, 9, 5)
-    #: Array, place and number of what is not drawn.
+    #: Array, index and number of each replacement.
     edits: tuple[tuple[str, Any, float], ...] = ()
 
     def arrays(self) -> list[Any]:
@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 def draw(*shape: int, seed: int = 1) -> Any:
-    """Normal numbers with eight significant bits, others for each shape."""
+    """Normal numbers with eight significant bits, different for each shape."""
     rng = np.random.default_rng([seed, *shape])
     bits = rng.standard_normal(shape, np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     return bits.view(np.float32).astype(np.float64)
@@ -63,7 +63,7 @@ def low(dtype: Any) -> Any:
     return np.where(HIDDEN, dtype(0.5), np.finfo(dtype).min)
 
 
-#: Options of visibility in groups; each option of a group meets each of the others.
+#: Options of visibility in groups; each is combined with every option of the other groups.
 VISIBLE: dict[str, dict[str, dict[str, Any]]] = {
     "causal": {
         "causal": {"is_causal": True},
@@ -100,14 +100,14 @@ MASKS = {
     "no keys by length": {"key_lengths": 0, "causal": "bottom_right"},
 }
 
-#: Laws of each meaning of n, and of none.
+#: Laws for each meaning of n, and without one.
 LAWS = (
     *("unscaled", "log_n(base=3)", "entropy_invariant", "annealed", "natural_log_n", "ssmax(s=0.43)"),
     *("llama4_temperature(floor=2)", "ministral_temperature(length=3)", "beam_temperature", "lssa"),
     *("scale_invariant", "adaptive_temperature", "critical_scale", "norm_softmax"),
     "per_head(values=(1, 2, 0.5, 0.1))",
 )
-#: Where an n is counted.
+#: Options that determine each row's n.
 ROWS: dict[str, dict[str, Any]] = {
     "all": {},
     "documents": {"document_ids": DOCUMENTS, "is_causal": True},
@@ -274,5 +274,5 @@ def _all() -> dict[str, Case]:
     return cases | SHAPES
 
 
-#: Every call by its name: options, shapes, and numbers that are put into the arrays.
+#: Every call by name: options, shapes, and replaced numbers.
 CASES = _all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An engine run through the cases, and the report of what is right and what it does otherwise."""
+"""A run of an engine through the cases, and the report of its differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._explain import has_sink, slips
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: How far an output may be, absolutely and relatively.
+#: Largest allowed error of an output, absolute and relative.
 _TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 Kind = Literal["right", "wrong", "error", "not served"]
@@ -30,22 +30,21 @@ Kind = Literal["right", "wrong", "error", "not served"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine made of one case.
+    """Result of an engine for one case.
 
     Attributes
     ----------
     kind : {"right", "wrong", "error", "not served"}
         "error": the engine raised something; "not served": it raised NotImplementedError.
     difference : float
-        The largest of the output, over 1 + abs(output); NaN where there is none to compare.
+        The largest error of the output, over 1 + abs(output); NaN if nothing was compared.
     why : str
-        For a wrong output the slip that explains it, or "" where none of those that are known does; else the
-        error.
+        For a wrong output, the known slip that explains it, or "" if none does; else the error.
     lse : tuple of LseConvention
-        The conventions that the lse of the case allows, the simplest first; empty where none was returned or
-        none fits.
+        Conventions that fit the lse of the case, the simplest first; empty if none fits or no lse was
+        returned.
     lse_is_wrong : bool
-        True: an lse was returned that no convention explains.
+        Whether an lse was returned that no convention explains.
     """
 
     kind: Kind
@@ -57,13 +56,13 @@ class Outcome:
 
 @dataclass(frozen=True, repr=False)
 class Conformance:
-    """The outcomes of all cases by their names; printed, it says what an engine does otherwise.
+    """The outcomes of all cases by name; prints an engine's differences.
 
     Attributes
     ----------
     outcomes : dict of str to Outcome
     tolerance : float
-        What the difference of a right output may be.
+        The largest error of a right output.
     """
 
     outcomes: Mapping[str, Outcome]
@@ -79,7 +78,7 @@ class Conformance:
 
     @property
     def wrong(self) -> dict[str, Outcome]:
-        """Cases whose output is another, the largest difference first."""
+        """Cases with a wrong output, the largest error first."""
         return dict(sorted(self._of("wrong").items(), key=lambda item: -_size(item[1].difference)))
 
     @property
@@ -89,12 +88,12 @@ class Conformance:
 
     @property
     def not_served(self) -> dict[str, Outcome]:
-        """Cases that the engine says it has not."""
+        """Cases that the engine says it does not support."""
         return self._of("not served")
 
     @cached_property
     def lse(self) -> LseConvention | None:
-        """The convention that every lse of the engine allows; None where there is none, or no lse."""
+        """The convention that fits every lse of the engine; None without one, or without an lse."""
         given = [each.lse for each in self.outcomes.values() if each.lse]
         if not given or any(each.lse_is_wrong for each in self.outcomes.values()):
             return None
@@ -143,22 +142,22 @@ def check(
     dtype: str = "float32",
     tolerance: float | None = None,
 ) -> Conformance:
-    """Run another attention through the cases of this package, and say what it does otherwise.
+    """Run another attention through the cases of this package, and report its differences.
 
     Parameters
     ----------
     attend : callable
-        ``attend(query, key, value, **options)`` with arrays (batch, heads, n, dim), some with less axes, and
+        ``attend(query, key, value, **options)`` with arrays (batch, heads, n, dim), some with fewer axes, and
         options of :func:`attnscale.attention`. It returns the output, or (output, lse), as arrays that NumPy
-        reads, and raises NotImplementedError for what the engine does not have.
+        reads, and raises NotImplementedError for unsupported options.
     cases : mapping of str to Case, optional
-        Default: those of ``CASES`` that have a value, a softmax with or without a sink, and no law: an engine
-        knows the scale as a number or one number a row.
+        Default: the cases of ``CASES`` with a value, a softmax with or without a sink, and no law, since an
+        engine takes the scale as a number, or one number a row.
     dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
-        The type of the arrays that ``attend`` gets; bfloat16 needs ml_dtypes.
+        Type of the arrays passed to ``attend``; bfloat16 needs ml_dtypes.
     tolerance : float, optional
-        What the difference of a right output may be, over 1 + abs(output). Default: 5e-5 for float32, 1e-9
-        for float64, 4e-3 for float16, 3e-2 for bfloat16.
+        The largest error of a right output, over 1 + abs(output). Default: 5e-5 for float32, 1e-9 for
+        float64, 4e-3 for float16, 3e-2 for bfloat16.
 
     Returns
     -------
@@ -167,16 +166,15 @@ def check(
     Raises
     ------
     TypeError
-        If attend is no function.
+        If attend is not a function.
     ValueError
-        If dtype or tolerance is not as above.
+        If dtype is another, or tolerance is not greater than 0.
 
     Notes
     -----
-    The truth is the same call in float64. Where the output is another, calls with a known slip are compared
-    with it: a dropped or doubled scale, an option that is not read, a window that is off by one, a causal
-    mask at the other end, a mask turned round, a missing sink, key heads in another order, numbers in rows
-    without keys.
+    The truth is the same call in float64. A wrong output is compared with calls with a known slip: a dropped
+    or doubled scale, an ignored option, a window off by one, a causal mask at the other end, an inverted
+    mask, a missing sink, key heads in another order, numbers in rows without keys.
 
     Examples
     --------
@@ -209,7 +207,7 @@ def _run(attend: Callable[..., Any], case: Case, dtype: str, allowed: float) -> 
         answer = attend(*given, **case.options)
     except NotImplementedError as error:
         return Outcome("not served", why=str(error))
-    except Exception as error:  # whatever an engine does with a call is part of the report
+    except Exception as error:  # any failure of an engine is part of the report
         return Outcome("error", why=f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
     output, *rest = answer if isinstance(answer, (tuple, list)) else (answer,)
     truth = attention_statistics(*arrays, statistics=("lse", "n_visible"), **case.options)
@@ -236,12 +234,12 @@ def _numpy_type(dtype: str) -> Any:
 
 
 def _is_finite(arrays: list[Any]) -> bool:
-    """Whether all numbers are; what a NaN makes of a row is a question of its own."""
+    """Whether all numbers are finite; engines may treat NaN differently."""
     return all(np.isfinite(x).all() for x in arrays)
 
 
 def _difference(found: NDArray[np.float64], truth: Any) -> float:
-    """The largest difference over 1 + abs(output); infinite where one is a number and the other is none."""
+    """The largest error over 1 + abs(output); infinite where only one is a number."""
     with np.errstate(invalid="ignore"):
         error = np.abs(found - truth) / (1 + np.abs(truth))
     same = (found == truth) | (~np.isfinite(found) & ~np.isfinite(truth))
@@ -268,23 +266,23 @@ def _explained(case: Case, arrays: list[Any], found: Any, truth: Any, allowed: f
 
 
 def _read_lse(case: Case, arrays: list[Any], lse: Any) -> tuple[tuple[LseConvention, ...], bool]:
-    """The conventions that give the lse of a case with keys to see, and whether none does."""
+    """The conventions that fit the lse of a case with visible keys, and whether none does."""
     query, key, value = arrays
-    if key.ndim > 2:  # batch axes that only the value has are axes of the rows, too
+    if key.ndim > 2:  # batch axes of the value alone are axes of the rows too
         batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
         key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
     try:
         found = identify_lse(query, key, lse, **case.options)
-    except ValueError:  # of another shape
+    except ValueError:  # another shape
         return (), True
     if found.convention is None:
         return (), True
     allows = (found.convention, *found.also)
-    if not has_sink(case.options):  # then the rows do not say whether one would be counted
+    if not has_sink(case.options):  # the rows do not show whether a sink would be counted
         allows += tuple(replace(of, sink=False) for of in allows)
     return allows, False
 
 
 def _size(difference: float) -> float:
-    """The difference, and less than any where there is none."""
+    """Sort key: -1 where nothing was compared."""
     return -1.0 if math.isnan(difference) else difference

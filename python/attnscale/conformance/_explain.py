@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an engine may have computed in place of a call: slips that are known, each as another call."""
+"""Known slips of engines, each as the call that it computes in place of another."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ._cases import Case
 
 
 class Slip(NamedTuple):
-    """A slip in words, and the output of the call that it makes."""
+    """A slip in words, and the output of its call."""
 
     says: str
     output: Any
 
 
-#: Options that an engine may take and not read.
+#: Options that an engine may accept and ignore.
 _IGNORED = ("scale", "attn_mask", "window", "key_lengths", "document_ids", "softcap", "distance_bias")
 
 
 def slips(case: Case, arrays: list[Any]) -> Iterator[Slip]:
-    """The known slips that the call leaves room for; those that cannot be computed are passed over."""
+    """The known slips that apply to the call, without those that cannot be computed."""
     for says, options, changed in _other_calls(dict(case.options), arrays):
         try:
             yield Slip(says, attention_statistics(*changed, statistics="lse", **options).output)
@@ -52,7 +52,7 @@ def _other_calls(
 
 
 def _other_masks(options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Calls with another mask of positions, or with a boolean one turned round."""
+    """Calls with another mask of positions, or with a boolean mask inverted."""
     is_causal, causal = options.get("is_causal", False), options.get("causal")
     if is_causal or causal is not None:
         rest = _without(options, "is_causal", "causal")
@@ -70,7 +70,7 @@ def _other_masks(options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _near_windows(left: int | None, right: int | None) -> Iterator[tuple[int | None, int | None]]:
-    """Windows that are off by one on one side or both; a side that is open stays open."""
+    """Windows that are off by one on one side or both; an open side stays open."""
     for by_left, by_right in ((1, 1), (-1, -1), (1, 0), (0, 1), (-1, 0), (0, -1)):
         moved = (None if left is None else left + by_left, None if right is None else right + by_right)
         if all(side is None or side >= 0 for side in moved):
@@ -85,10 +85,7 @@ def _tiled(options: dict[str, Any], arrays: list[Any]) -> list[Any]:
     """Key and value heads in the order 0, 1, 0, 1 in place of 0, 0, 1, 1."""
     axis = -2 if options.get("layout") == "bshd" else -3
     heads = arrays[0].shape[axis]
-    return [
-        arrays[0],
-        *(np.concatenate([x] * (heads // x.shape[axis]), axis) for x in arrays[1:]),
-    ]
+    return [arrays[0], *(np.concatenate([x] * (heads // x.shape[axis]), axis) for x in arrays[1:])]
 
 
 def has_sink(options: Mapping[str, Any]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows that each have values of their own: sums of the weights of keys that differ from row to row."""
+"""Rows with values of their own: sums of the weights of keys that differ from row to row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any]) -> NDArray[Any]:
-    """The output of some rows, (..., heads, rows, value_dim), each of which has values of its own.
+    """The output of some rows, (..., heads, rows, value_dim), each with values of its own.
 
-    The values broadcast to (..., heads, rows, n_keys, value_dim). For the core each row is a head with one
-    query, and the heads are one more axis of the batch.
+    The values broadcast to (..., heads, rows, n_keys, value_dim). The core sees each row as a head with one
+    query, and the heads as another batch axis.
     """
     form, scale = None, np.asarray(call.scale)
     if call.form is not PRODUCTS:
@@ -50,7 +50,7 @@ def attend_alone(call: Call, rule: Rule | None, cut: slice, value: NDArray[Any])
 
 
 def _alone(array: Any, cut: slice, axis: int) -> Any:
-    """Some rows of an array whose axis of rows is this one, with an axis of one query behind them."""
+    """Some rows of an array along its axis of rows, followed by an axis of one query."""
     if array is None or np.ndim(array) == 0:
         return array
     array = np.asarray(array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backward pass of a call: what it is given, and where its gradients go."""
+"""The backward pass of a call: its inputs, and the gradients of the caller's arrays."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .results import AttentionStatistics
 
-#: Statistics of a forward pass that a backward pass can use.
+#: Statistics of a forward pass that the backward pass can reuse.
 _OF_USE = (*(name for name in DIFFERENTIABLE if name not in ("max_score", "renyi2")), "argmax")
 
 
 class RawGradients(NamedTuple):
-    """In the type of the arithmetic, (..., heads, n, dim) as the arrays of the call."""
+    """Gradients in the type of the arithmetic, (..., heads, n, dim) like the arrays of the call."""
 
     query: NDArray[Any]
     key: NDArray[Any]
@@ -38,11 +38,11 @@ class RawGradients(NamedTuple):
     distance_scale: NDArray[Any] | None  # of each distance, as call.form
     distance_bias: NDArray[Any] | None
     bias: NDArray[np.float64] | None  # of a sigmoid, of each row
-    alpha: NDArray[np.float64] | None  # of entmax, what each row adds
+    alpha: NDArray[np.float64] | None  # of entmax, each row's share
 
 
 def _read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """The gradients of statistics that are not None, one number a row in the type of the arithmetic."""
+    """The given gradients of statistics, one number a row in the type of the arithmetic."""
     found = {}
     for name, rows in given.items():
         if rows is None:
@@ -62,24 +62,13 @@ def pull_back(
     forward: AttentionStatistics | None,
     wanted: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The fields of :class:`attnscale.AttentionGradients` that are wanted and that the call has.
-
-    Parameters
-    ----------
-    call : Call
-    grad_output : array_like or None
-    of_rows : dict of str to array_like
-        Gradients of statistics by their names.
-    forward : AttentionStatistics or None
-        What a forward pass has found.
-    wanted : tuple of str
-    """
+    """The wanted fields of :class:`attnscale.AttentionGradients` that the call has."""
     normalizer, cotangents = normalizer_of(call.options), _read_cotangents(call, of_rows)
     if grad_output is None and not cotangents:
         raise ValueError("grad_output or the gradient of a statistic must be given, got none of them")
     _refuse_without_gradient(normalizer, cotangents)
     raw = _differentiate_call(call, normalizer, grad_output, cotangents, forward, wanted)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
+    with np.errstate(all="ignore"):  # gradients show infinities and NaN
         found = _as_given(call, raw, normalizer)
     found |= {
         name: _table_gradient(name, call.options[name], getattr(raw, name), call)
@@ -97,7 +86,7 @@ def _differentiate_call(
     forward: AttentionStatistics | None,
     wanted: tuple[str, ...],
 ) -> RawGradients:
-    """Gradients of a call; what `forward` has is not computed again."""
+    """Gradients of a call; fields of `forward` are not computed again."""
     grad = None if grad_output is None else _read_grad_output(call, grad_output)
     saved = {} if forward is None else _read_forward(call, forward, with_output=grad is not None)
 
@@ -111,7 +100,7 @@ def _differentiate_call(
     powers = powers_of_small_sums(call, normalizer, given)
     if powers is None:
         return found
-    # What the forward pass saved has lost digits where scores are denormal, so it is not used here.
+    # The saved statistics have lost digits where scores are denormal, so they are not used here.
     again = run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
     own = found._replace(query=again.query, key=again.key, value=again.value)
     return own._replace(scale=np.ldexp(again.scale, powers), distance_scale=again.distance_scale)
@@ -152,9 +141,9 @@ def _differentiate(
 def receive(
     call: Call, normalizer: Normalizer | None, forward: AttentionStatistics | None, *, largest: bool
 ) -> NDArray[np.float64]:
-    """The sum of the weights that each key gets from the queries, or the largest: (..., heads, n_keys).
+    """Sum or largest of the weights that each key gets from the queries, (..., heads, n_keys).
 
-    The pass is that of the gradients, which finds the weights again; what `forward` has is not computed.
+    The gradients' pass recomputes the weights; statistics of `forward` are reused.
     """
     saved = {} if forward is None else _read_forward(call, forward, with_output=False)
     rule = None if normalizer is None else normalizer._rule(call)
@@ -174,13 +163,10 @@ def receive(
 
 
 def _through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
-    """From the gradient of normalised rows to that of the rows; 0 for rows of zeros, and where it was 0.
-
-    Rows that nothing sees get 0 even if they hold a NaN.
-    """
+    """The gradient of rows from that of the normalised rows; 0 for rows of zeros and where it was 0."""
     length = 1.0 if qk_norm == "l2" else math.sqrt(rows.shape[-1])
     wide = rows.astype(np.float64)
-    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    # Squares of entries below 1 do not overflow, and the largest do not underflow.
     largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0)
     with np.errstate(invalid="ignore"):
         wide /= np.where(largest == 0, 1, largest)
@@ -195,7 +181,8 @@ def _through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> N
 def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np.float64]] | None:
     """Gradients of a law's parameters from those of the scales of rows, (..., heads, n_queries).
 
-    None: the scale is no law of the row. A number for each parameter, or one a head where it is one a head.
+    A number for each parameter, or one a head for a parameter per head. None if the scale is not a law of the
+    row.
     """
     if call.law is None or call.counts is None:
         return None
@@ -208,8 +195,10 @@ def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np
 
 
 def _table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: Call) -> NDArray[np.float64]:
-    """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
-    returned. None: there are no pairs."""
+    """The gradient of a table, or of a function's numbers, from that at each distance, (..., n_distances).
+
+    The gradient at each distance is None if there are no pairs.
+    """
     distances = call.intervals.distances()
     if gradient is None:
         return np.zeros(np.shape(table(distances) if callable(table) else as_array(name, table)))
@@ -239,7 +228,7 @@ def _rows(array: NDArray[Any], call: Call) -> NDArray[Any]:
 
 
 def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
-    """Zeros of the shape of an array, in the order of the layout; None for None."""
+    """Zeros of the shape of an array, laid out as the layout orders it; None for None."""
     if array is None:
         return None
     if call.layout != "bshd":
@@ -248,14 +237,14 @@ def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
 
 
 def _zeros_of_distances(table: NDArray[Any] | None, call: Call, *, wanted: bool) -> NDArray[Any] | None:
-    """One number for each distance that a table of the form has; None if it has none, or nobody asks."""
+    """A zero for each distance of a table of the form; None if there is no table or it is not wanted."""
     if table is None or not wanted:
         return None
     return np.zeros((*table.shape[:-2], table.shape[-2] + table.shape[-1] - 1), _arithmetic(call))
 
 
 def _output_shape(call: Call) -> tuple[int, ...]:
-    """In the caller's layout."""
+    """Shape of the output in the caller's layout."""
     assert call.inputs.value is not None
     return shape_in(call.layout, (*call.row_shape, call.inputs.value.shape[-1]))
 
@@ -275,9 +264,9 @@ def _read_grad_output(call: Call, grad_output: Any) -> NDArray[Any]:
 
 
 def _read_forward(call: Call, forward: AttentionStatistics, *, with_output: bool) -> dict[str, NDArray[Any]]:
-    """The fields of a forward pass that a backward pass can use."""
+    """The fields of a forward pass that a backward pass can reuse."""
     saved = {}
-    there, row_shape = vars(forward), call.row_shape  # asking for a field that is not there makes a message
+    there, row_shape = vars(forward), call.row_shape  # an absent field would raise
     for name in _OF_USE:
         if (rows := there.get(name)) is None:
             continue
@@ -304,7 +293,7 @@ def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any
 
 
 def _as_given(call: Call, raw: RawGradients, found: Normalizer | None) -> dict[str, Any]:
-    """The gradients that there are, in the types, shapes and layout of the caller's arrays."""
+    """The existing gradients, in the types, shapes and layout of the caller's arrays."""
     query, key, value, _, _ = call.given
     scale, qk_norm = call.options.get("scale"), call.options.get("qk_norm")
     d_query, d_key = raw.query, raw.key
@@ -340,7 +329,7 @@ def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any]
 
 
 def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64] | None:
-    """0 without rows; None where the normalizer has no sink."""
+    """Gradient of a sink's logits, 0 without rows; None if the normalizer has no sink."""
     from ..normalizers import Sink, SoftmaxN
 
     logits = getattr(found, "logits", 0.0)
@@ -350,42 +339,40 @@ def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64
 
 
 def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
-    """Gradient of the numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
-
-    None for a normalizer that has none.
-    """
+    """Gradient of a normalizer's numbers: one for all, a head or a row (attnscale.torch)."""
     if rows is None or given is None:
         return None
     shape = np.shape(given)
     if len(shape) > 1:  # one a row
         return sum_over_repeats(rows, shape)
-    heads = np.atleast_1d(rows.sum(-1))  # of a query without heads one may be given, too
+    heads = np.atleast_1d(rows.sum(-1))  # a query without heads may come with one number too
     return sum_over_repeats(heads, shape) if shape else np.asarray(heads.sum())
 
 
 # ---- rows whose sum has no inverse in the type -----------------------------------------------------
 
-#: Where a row is brought to, as a power of two, by when a factor keeps its weights: its sum of |e^s - 1|, so
-#: small that e^s - 1 is s in float64; its largest score, whose square and its inverse are numbers of float32.
+#: Target magnitude of a row, as a power of two, by when a factor keeps its weights: for the sum of |e^s - 1|,
+#: so small that e^s - 1 is s in float64; for the largest score, so that its square and the inverse fit
+#: float32.
 _SUM, _LARGEST = -62, -40
 _TARGETS = {"while small": _SUM, "always": _LARGEST, "never": None}
-#: Rows within so many powers of two of that place are left alone.
+#: Rows within this many powers of two of the target are left alone.
 _FAR = 10
-#: A soft-cap that is so many powers of two larger than the brought scores changes no digit of them.
+#: A soft-cap this many powers of two above the scaled scores changes none of their digits.
 _BELOW_CAP = 31
 
 
 def powers_of_small_sums(
     call: Call, normalizer: Normalizer | None, gradients: tuple[NDArray[Any], ...]
 ) -> NDArray[np.int64] | None:
-    """The power of two for the scale of each row, 0 for most of them; None: no row needs one.
+    """The power of two for the scale of each row, mostly 0; None if no row needs one.
 
     Some normalizers give the same weights when all scores of a row are multiplied by one number: max(s, 0)^p
-    over its sum does, and max(e^s - 1, 0) over the sum of |e^s - 1| does while the scores are so small that
-    e^s - 1 equals s. Neither do the gradients of query, key and value change then, and that of the row's
-    scale is multiplied by the number. So a power of two brings such a row to where its sum has an inverse.
-    Where something is added to the scores, a factor on the scale does not multiply them: such rows are left
-    alone. `gradients` are those of the scale of each row, of query, key and value, before any was brought.
+    over its sum always does; max(e^s - 1, 0) over the sum of |e^s - 1| does while the scores are so small
+    that e^s - 1 equals s. The gradients of query, key and value then stay the same, and that of the row's
+    scale is multiplied by the number. So a power of two moves such a row to where its sum has an inverse.
+    Rows whose scores have a term besides the scaled product are left alone. `gradients` are those of the
+    scale of each row, query, key and value, before scaling.
     """
     target = None if normalizer is None else _TARGETS[normalizer._keeps_weights]
     if normalizer is None or target is None or not _may_be_lost(normalizer, gradients):
@@ -398,12 +385,11 @@ def powers_of_small_sums(
     if target == _SUM:
         size = size / np.where(weight > 0, weight, 1.0)  # the sum of absolute values
     powers = np.where(np.isfinite(size), target - np.frexp(size)[1], 0)
-    proportional = (
-        call.form.softcap == 0 and target == _LARGEST
-    )  # rows of very large scores are brought down in the same way
+    # Rows of very large scores are scaled down in the same way.
+    proportional = call.form.softcap == 0 and target == _LARGEST
     far = (powers > _FAR) | (proportional & (powers < -2 * _FAR))
     powers = np.where((top > 0) & (weight > 0) & far, powers, 0)
-    if target == _SUM:  # a row whose weights are all 0 keeps them under any factor
+    if target == _SUM:  # any factor keeps a row whose weights are all 0
         no_weight = (top <= 0) & ~np.isfinite(gradients[0])
         powers = np.where(no_weight, 960 if call.inputs.dtype == FLOAT64 else 80, powers)
     powers = np.where(_added_to(call), 0, powers)
@@ -411,14 +397,14 @@ def powers_of_small_sums(
 
 
 def _may_be_lost(normalizer: Normalizer, gradients: tuple[NDArray[Any], ...]) -> bool:
-    """Whether a sum may have had no inverse: a gradient is not finite, or all of a row of squares is 0."""
+    """Whether a sum may have no inverse: a gradient is not finite, or a row of squares is all 0."""
     if not all(np.isfinite(each).all() for each in gradients):
         return True
     return normalizer.name == "squared_relu" and not bool(gradients[0].all())
 
 
 def _added_to(call: Call) -> Any:
-    """Whether something is added to the scores, row by row; for all rows at once where a table does it."""
+    """Whether a term is added to the scores, row by row; for all rows at once if a table does."""
     mask, table = call.mask, call.form.distance_bias
     if table is not None and ((table[..., 0, :] != 0).any() or (table[..., 0] != 0).any()):
         return True

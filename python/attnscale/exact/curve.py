@@ -13,9 +13,8 @@ from .._base.hints import hinted
 from .._base.tabled import Labelled, Sheet, Tabled, row_dims
 from .._base.text import number_cell
 from .._call.call import Call
-from .._call.options import takes
+from .._call.options import EntropyCurveOptions, takes
 from .._call.scale import read_scales
-from .._call.types import CurveOptions
 from .._call.weights import read_sink
 from .results import coordinates_of
 
@@ -41,9 +40,9 @@ class EntropyCurve(Tabled):
     lse : ndarray
         ln sum exp(score) at each scale.
     mean, variance : ndarray
-        Of the raw dot product query . key under the weights. Without soft-cap and bias,
-        d lse / d scale = mean and, without a sink, d entropy / d scale = -scale * variance. A sink,
-        whose score no scale changes, counts as an outcome with the dot product 0.
+        Mean and variance of the raw dot product query . key under the weights. Without soft-cap and bias,
+        d lse / d scale = mean and, without a sink, d entropy / d scale = -scale * variance. A sink counts as
+        an outcome with the dot product 0, since no scale changes its score.
     """
 
     scales: NDArray[np.float64]
@@ -68,7 +67,7 @@ class EntropyCurve(Tabled):
         return {**coordinates_of([self.entropy]), "scale": self.scales}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        rows_of = math.prod(self.entropy.shape[:-1])  # by hand: without scales NumPy cannot tell it
+        rows_of = math.prod(self.entropy.shape[:-1])  # NumPy cannot infer it without scales
         entropy = np.asarray(self.entropy, np.float64).reshape(rows_of, len(self.scales))
         rows = [
             (
@@ -83,20 +82,17 @@ class EntropyCurve(Tabled):
 
 
 def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, float]]:
-    """Mean, least and largest of each column; NaN where it has no number, or a NaN."""
+    """Mean, least and largest of each column; NaN for a column with a NaN or without numbers."""
     nothing = (np.nan, np.nan, np.nan)
     return [(x.mean(), x.min(), x.max()) if x.size else nothing for x in columns]
 
 
 @hinted
-@takes(CurveOptions)
+@takes(EntropyCurveOptions)
 def entropy_curve(
-    query: ArrayLike,
-    key: ArrayLike,
-    scales: ArrayLike,
-    **options: Unpack[CurveOptions],
+    query: ArrayLike, key: ArrayLike, scales: ArrayLike, **options: Unpack[EntropyCurveOptions]
 ) -> EntropyCurve:
-    """Entropy of every row at many scales, for little more than the price of one.
+    """Entropy of every row at many scales, for little more than the cost of one.
 
     Parameters
     ----------
@@ -105,8 +101,8 @@ def entropy_curve(
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
     {names}
-        As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
-        with that. The normalizer is the softmax, SoftmaxN or Sink.
+        As for :func:`attnscale.attention`. With a distance_scale, "query . key" below includes that factor.
+        The normalizer is the softmax, SoftmaxN or Sink.
 
     Returns
     -------
@@ -114,8 +110,8 @@ def entropy_curve(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`.
+    ValueError
+        If a scale is not finite, or the normalizer is another.
 
     Notes
     -----
@@ -144,10 +140,7 @@ def entropy_curve(
 
 
 def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """NaN where a row sees keys and all of its scores are below the type: attention's answer there.
-
-    Rows: entropy, lse, mean and variance, by scale; what sees no key keeps its zeros.
-    """
+    """NaN, as in attention, for rows (entropy, lse, mean, variance) whose visible scores all underflow."""
     below = np.isneginf(rows[1])
     if not below.any():
         return rows
@@ -156,7 +149,7 @@ def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], .
 
 
 def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:
-    """Rows with a sink: one more outcome of this score and the dot product 0. None changes nothing.
+    """Rows with a sink: one more outcome with this score and the dot product 0; None changes nothing.
 
     With w its weight and keys = 1 - w: H = keys H_keys - w ln w - keys ln keys.
     """
@@ -166,7 +159,7 @@ def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tupl
     h, total, m, v = (np.asarray(rows, np.float64) for rows in (entropy, lse, mean, variance))
     with np.errstate(invalid="ignore", over="ignore"):  # rows that see a NaN; squares of large products
         both = np.logaddexp(total, logit)
-        # By their difference, not by `both`: rounding that would count once more.
+        # From their difference, not from `both`, whose rounding would count twice.
         less = np.exp(-np.abs(logit - total))
         more, less = 1 / (1 + less), less / (1 + less)
         keys, w = np.where(logit > total, less, more), np.where(logit > total, more, less)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the weights of one attention are from those of another: the divergence of each row."""
+"""Divergence of the attention weights of one call from those of another, row by row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from .._call.arrays import LAYOUTS, laid_out
 from .._call.call import Call
 from .._call.distance import PRODUCTS
 from .._call.measures import blocks_of_rows, rows_of_block
-from .._call.options import takes
+from .._call.options import AttentionDivergenceOptions, takes
 from .._call.rows import shows
 from .._call.scale import check_one_scale_a_row
-from .._call.types import DivergenceOptions
 from .._core import Call as CoreCall
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ __all__ = ["attention_divergence"]
 
 
 @hinted
-@takes(DivergenceOptions)
+@takes(AttentionDivergenceOptions)
 def attention_divergence(
     query: ArrayLike,
     key: ArrayLike,
@@ -40,25 +39,25 @@ def attention_divergence(
     other_scale: Scale = None,
     other_attn_mask: ArrayLike | None = None,
     other_softcap: float | None = None,
-    **options: Unpack[DivergenceOptions],
+    **options: Unpack[AttentionDivergenceOptions],
 ) -> NDArray[np.floating[Any]]:
-    """KL(p || p') of every row, in nats: p are the weights of query and key, p' those of the other two.
+    """KL(p || p') of every row, in nats: p are the weights of query and key, p' those of the other pair.
 
     Parameters
     ----------
     query, key : array_like
         As for :func:`attention`.
     other_query, other_key : array_like
-        Of p'; with as many queries and keys, any head_dim, and heads that broadcast against those of query:
-        one other head serves all of them.
+        Query and key of p': as many queries and keys, any head_dim, and heads that broadcast against those of
+        query, so one other head may serve all of them.
     other_scale, other_softcap
         Multiplier of other_query . other_key, as ``scale`` with the default 1/sqrt of the other head_dim,
         and soft-cap of the scores of p'.
     other_attn_mask : array_like of bool or float, optional
         The mask of p' in place of attn_mask.
     {names}
-        As for :func:`attention`: scale and softcap of p, all others of p and of p'. The layout is "bhsd" or
-        "bshd", of all four arrays.
+        As for :func:`attention`; scale and softcap are p's, the other options are shared. The layout, "bhsd"
+        or "bshd", is that of all four arrays.
 
     Returns
     -------
@@ -68,20 +67,19 @@ def attention_divergence(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if the two attentions do not fit each other.
+    ValueError
+        If the two attentions do not fit each other in shape.
 
     Notes
     -----
     KL = sum_j p_j s_j - lse - sum_j p_j s'_j + lse', with s the scores (arXiv 2606.20005). The mean of
-    s' = scale' q' . k' under p is scale' q' . sum_j p_j k'_j: attention with the other keys as values, so
-    that no array of n_queries * n_keys is made. Where the scores of p' are no such products
-    (``other_softcap``, or a mask that adds numbers other than 0), blocks of both score matrices are
-    written out, in float64.
+    s' = scale' q' . k' under p is scale' q' . sum_j p_j k'_j: attention with the other keys as values, so no
+    array of n_queries * n_keys is made. If the scores of p' are not such products (``other_softcap``, or a
+    mask that adds numbers other than 0), blocks of both score matrices are computed in float64.
 
-    The result is a difference of numbers of the size of ln n and of the scores. Its error is that of the
+    The result is a difference of numbers of the size of ln n and of the scores, with the errors of the
     entropy, the lse' and the scores together: for scores of a few units about 1e-6 in float32 and 1e-14 in
-    float64, which is the type for divergences below 1e-4. It is never negative: rounding is cut off at 0.
+    float64, the type to use for divergences below 1e-4. Rounding below 0 is cut off.
 
     Examples
     --------
@@ -112,7 +110,7 @@ def attention_divergence(
     for law in (own.law, other.law):
         if law is not None:
             check_one_scale_a_row(law)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the rows
+    with np.errstate(all="ignore"):  # rows show infinities and NaN
         found = _by_values(own, other) if _is_linear(other) else _by_blocks(own, other)
         if other_attn_mask is not None:
             found = np.where(_hides(own, other), np.inf, found)
@@ -149,7 +147,7 @@ def _spread(call: Call, rows: tuple[int, ...], value: NDArray[Any] | None) -> Ca
 
 
 def _see(call: Call) -> None:
-    """Read which keys each query may see. A mask that adds nothing but 0 is a boolean one."""
+    """Find the visible keys of each query; a mask that adds only 0 becomes boolean."""
     call.see()
     if call.mask is not None and call.mask.dtype != np.bool_:
         shown = shows(call.mask)
@@ -158,12 +156,12 @@ def _see(call: Call) -> None:
 
 
 def _is_linear(call: Call) -> bool:
-    """Whether scores are scaled products at the keys that are seen."""
+    """Whether scores are scaled products at the visible keys."""
     return call.form is PRODUCTS and (call.mask is None or call.mask.dtype == np.bool_)
 
 
 def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
-    """Where p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
+    """Whether p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
     visible = own.visible_keys()
     masks = [shows(call.mask) for call in (own, other) if call.mask is not None]
     mask = masks[0] if len(masks) == 1 else masks[0] & masks[1]
@@ -176,7 +174,7 @@ def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
 
 
 def _by_values(own: Call, other: Call) -> Array:
-    """With the other keys as values of p."""
+    """Divergence from one pass: the other keys serve as values."""
     output, rows = own.attend(None, ("lse", "entropy"))
     assert output is not None
     (theirs,) = other.core.attend(None, None, ("lse",), other.scale, None)
@@ -187,7 +185,7 @@ def _by_values(own: Call, other: Call) -> Array:
 
 
 def _by_blocks(own: Call, other: Call) -> Array:
-    """From blocks of both matrices of scores."""
+    """Divergence from blocks of both score matrices."""
     found = np.zeros(own.row_shape)
     for cut in blocks_of_rows(own.row_shape, own.inputs.key.shape[-2]):
         (score, seen), (theirs, shown) = (
@@ -199,14 +197,14 @@ def _by_blocks(own: Call, other: Call) -> Array:
 
 
 def _of_scores(score: Array, seen: NDArray[np.bool_], other: Array, shown: NDArray[np.bool_]) -> Array:
-    """The divergence of each row of scores; `seen` and `shown` are the keys that p and p' see."""
+    """Divergence of each row of scores; `seen` and `shown` are the visible keys of p and p'."""
     log_p, log_other = _log_softmax(score, seen), _log_softmax(other, shown)
     terms = np.where(seen & shown, np.exp(log_p) * (log_p - log_other), 0).sum(-1)
     return np.where((seen & ~shown).any(-1), np.inf, terms)
 
 
 def _log_softmax(score: Array, seen: NDArray[np.bool_]) -> Array:
-    """-inf at keys that are not seen; NaN at all of a row with a visible score that is not finite."""
+    """Log-softmax: -inf at hidden keys; a row with a visible score that is not finite is NaN."""
     broken = (seen & ~np.isfinite(score)).any(-1, keepdims=True)
     score = np.where(seen, score, -np.inf)
     top = score.max(-1, keepdims=True, initial=-np.inf)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from .._base.statistics import statistic_names
 from .._call.call import Call
 from .._call.lost_rows import warn_of_lost_rows
-from .._call.options import check_known, takes
-from .._call.types import AttentionOptions, RowOptions
+from .._call.options import AttentionEntropyOptions, AttentionOptions, check_known, takes
 from .._call.weights import available, normalizer_of
 from .._core import attend_arrays
 from .results import AttentionStatistics
@@ -27,10 +26,7 @@ _USUAL = ("lse", "entropy")
 def _attend(
     function: Callable[..., Any], query: Any, key: Any, value: Any, names: tuple[str, ...], options: Any
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any], ...]]:
-    """The output, None without a value, and the statistics of these names.
-
-    The core itself reads a plain call; `function` is what was called, for an error that names it.
-    """
+    """The output, or None without a value, and these statistics; errors name `function`."""
     plain = attend_arrays(query, key, value, names, options)
     if plain is not None:
         attended, found, has_lost_rows = plain
@@ -45,10 +41,7 @@ def _attend(
 
 @takes(AttentionOptions)
 def attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    **options: Unpack[AttentionOptions],
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, **options: Unpack[AttentionOptions]
 ) -> NDArray[Any]:
     """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
@@ -68,9 +61,9 @@ def attention(
     Returns
     -------
     ndarray, shape (..., heads, n_queries, value_dim)
-        Of the inputs' common type (``np.result_type``); ``out`` if that is given. The array is one of the
-        library that the query is of: PyTorch, JAX, CuPy, any with the interface of the array API. Arrays on a
-        device are attended there, by :func:`attnscale.torch.attention`.
+        Of the inputs' common type (``np.result_type``); ``out`` if that is given. The array belongs to the
+        query's library: PyTorch, JAX, CuPy or any with the array API. Arrays on a device are attended there,
+        by :func:`attnscale.torch.attention`.
 
     Raises
     ------
@@ -121,22 +114,22 @@ def attention_statistics(
     query, key : array_like
         As for :func:`attention`.
     value : array_like, optional
-        None: no output is computed, which saves half of the work.
+        Without a value no output is computed, which saves half of the work.
     statistics : sequence of str, default ("lse", "entropy")
-        Fields of :class:`AttentionStatistics` but output. The default leaves out those that rows of the
-        normalizer do not have.
+        Fields of :class:`AttentionStatistics` except output. The default omits those that the normalizer's
+        rows lack.
     {names}
         As for :func:`attention`.
 
     Returns
     -------
     AttentionStatistics
-        With the fields asked for; with the output if there is a value.
+        With the requested fields, and the output if there is a value.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`.
+    ValueError
+        If a statistic is unknown, or `out` is given without a value.
 
     Notes
     -----
@@ -159,11 +152,9 @@ def attention_statistics(
     return AttentionStatistics(output, **dict(zip(names, rows, strict=True)))
 
 
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_entropy(
-    query: ArrayLike,
-    key: ArrayLike,
-    **options: Unpack[RowOptions],
+    query: ArrayLike, key: ArrayLike, **options: Unpack[AttentionEntropyOptions]
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 
@@ -176,13 +167,12 @@ def attention_entropy(
     -------
     ndarray, shape (..., heads, n_queries)
         -sum_j p_j ln p_j, between 0 and ln(number of visible keys) to rounding (2e-6 in float32); 0 for a
-        query without keys.
-        float64 for float64 input, else float32.
+        query without keys. float64 for float64 input, else float32.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`.
+    ValueError
+        If shapes do not fit, or an option is out of range.
 
     Examples
     --------

@@ -14,8 +14,7 @@ from .._base.hints import hinted
 from .._call.arrays import ARRAY
 from .._call.call import Call
 from .._call.names import has_names, is_pattern
-from .._call.options import takes
-from .._call.types import GradientOptions
+from .._call.options import AttentionGradientsOptions, takes
 from .._core import differentiate_arrays
 from .backward import pull_back
 from .results import AttentionStatistics, describe_arrays
@@ -31,29 +30,29 @@ _USUAL = ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGradients:
-    """Gradients of a number with respect to what went into attention, each of the shape of its array.
+    """Gradients of a number with respect to the inputs of attention, each of the shape of its array.
 
     Attributes
     ----------
     query, key : ndarray
-        Of the type of their arrays; summed over the heads and batch entries that share them.
+        Of the type of their arrays; summed over heads and batch entries that share an array.
     value : ndarray or None
         None without grad_output.
     scale : ndarray or None
-        Of the shape of a number or array given as ``scale``. For a law: of the scale that it gives,
-        which broadcasts to (..., heads, n_queries). None for ``scale=None`` and laws of the distance.
+        Of the shape of a number or array given as ``scale``. For a law, the gradient of the scale that it
+        gives, which broadcasts to (..., heads, n_queries). None for ``scale=None`` and laws of the distance.
     law : dict of str to ndarray, or None
-        Of the parameters of a law given as ``scale``, by their names: those of
-        :meth:`attnscale.laws.Law.derivatives`, one number or, where they are one a head, (heads,).
+        Gradients of the parameters of a law given as ``scale``, by name: those of
+        :meth:`attnscale.laws.Law.derivatives`, one number or, for a parameter per head, (heads,).
     sink : ndarray or None
-        Of the logits of :class:`attnscale.normalizers.Sink`; of ln n for ``SoftmaxN``.
+        Gradient of the logits of :class:`attnscale.normalizers.Sink`; of ln n for ``SoftmaxN``.
     attn_mask : ndarray or None
-        Of a float mask, summed over the axes along which it was broadcast; 0 where it hides the key.
+        Gradient of a float mask, summed over its broadcast axes; 0 where it hides the key.
     distance_scale, distance_bias : ndarray or None
-        Of the tables; of a function, the gradient of the numbers that it returned.
+        Gradients of the tables; for a function, of the numbers that it returned.
     bias, alpha : ndarray or None
-        Of the bias of :class:`attnscale.normalizers.Sigmoid`, if it is a number, and of the alpha of
-        :class:`attnscale.normalizers.Entmax`.
+        Gradients of the bias of :class:`attnscale.normalizers.Sigmoid`, if it is a number, and of the alpha
+        of :class:`attnscale.normalizers.Entmax`.
     """
 
     query: NDArray[Any] | None = None
@@ -76,7 +75,7 @@ _FIELDS = tuple(field.name for field in fields(AttentionGradients))
 
 
 @hinted
-@takes(GradientOptions)
+@takes(AttentionGradientsOptions)
 def attention_gradients(
     query: ArrayLike,
     key: ArrayLike,
@@ -93,7 +92,7 @@ def attention_gradients(
     grad_renyi2: ArrayLike | None = None,
     forward: AttentionStatistics | None = None,
     wanted: Iterable[str] = _USUAL,
-    **options: Unpack[GradientOptions],
+    **options: Unpack[AttentionGradientsOptions],
 ) -> AttentionGradients:
     """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + sum(grad_entropy * entropy) + ...
 
@@ -102,24 +101,23 @@ def attention_gradients(
     query, key, value : array_like
         As for :func:`attention`; value may be None if grad_output is.
     grad_output : array_like, optional
-        Gradient of a loss by the output, of its shape. None: the output does not count.
+        Gradient of a loss by the output, of its shape. None: the loss does not depend on the output.
     grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance, grad_concentration, \
 grad_max_weight, grad_renyi2 : array_like, optional
         Gradients of the loss by statistics of the rows; broadcast to (..., heads, n_queries). Those of
         max_score and max_weight go to the first key with the largest score.
     forward : AttentionStatistics, optional
-        The output and statistics of the same call, as :func:`attention_statistics` returned them: what it
-        has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
-        with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
-        max_weight with their own, concentration also with that of renyi2; argmax with those of max_score
-        and max_weight.
+        The result of :func:`attention_statistics` for the same call, whose fields are not computed again.
+        Always useful are output (with grad_output) and lse; entropy with the gradient of entropy, mean_score
+        or score_variance; score_variance, concentration and max_weight with their own, concentration also
+        with that of renyi2; argmax with those of max_score and max_weight.
     wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
         Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
-        if they are asked for.
+        on request only.
     {names}
         As for :func:`attention`. Softmax, SoftmaxN and Sink have gradients of the output and of every
-        statistic, the other normalizers of the output alone. The scale of a law that measures the row counts
-        as a constant. Axes without names.
+        statistic, the other normalizers of the output alone. The scale of a law that measures the row is held
+        constant. Axes have no names.
 
     Returns
     -------
@@ -128,18 +126,18 @@ grad_max_weight, grad_renyi2 : array_like, optional
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if the normalizer has no gradient of a statistic, or no gradient is given.
+    ValueError
+        If the normalizer has no gradient of a statistic, or no gradient is given.
 
     Notes
     -----
     With p the weights, s the scores, H the entropy and m the mean score of a row, the gradient of s_j is
-    p_j (g . v_j - g . output + g_lse - g_H (ln p_j + H) + g_m (1 + s_j - m) + ...). Scores are computed
-    again from query and key, weights from lse: memory does not grow with n_queries * n_keys. A query that
-    sees no key gets and gives 0; a hidden key gets 0 exactly.
+    p_j (g . v_j - g . output + g_lse - g_H (ln p_j + H) + g_m (1 + s_j - m) + ...). Scores are recomputed
+    from query and key, weights from lse: memory does not grow with n_queries * n_keys. A query without
+    visible keys gets and gives 0; a hidden key gets exactly 0.
 
-    Rows of Sparsemax, Entmax and TopK have gradients at the keys with a positive weight alone, those that the
-    forward pass chooses, of equal scores the first; where the choice changes there is no derivative.
+    Rows of Sparsemax, Entmax and TopK have gradients only at the keys with a positive weight, which the
+    forward pass chooses (among equal scores, the first); where the choice changes there is no derivative.
 
     Examples
     --------
@@ -165,7 +163,7 @@ grad_max_weight, grad_renyi2 : array_like, optional
     of_rows = {name: rows for name, rows in of_rows.items() if rows is not None}
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    if not of_rows and options.get("scale") is None:  # the core reads a plain call itself
+    if not of_rows and options.get("scale") is None:  # the core itself reads a plain call
         saved = {} if forward is None else vars(forward)
         plain = differentiate_arrays(
             query, key, value, grad_output, saved.get("output"), saved.get("lse"), options

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which words a head reads: the previous one, the first one, what followed the same word before."""
+"""Weights of each row on the previous word, the first word, and the words that followed its word before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
 from .._call.measures import blocks_of_rows, seen_in_block
-from .._call.options import takes
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.rows import read_integers
-from .._call.types import RowOptions
 from .._call.weights import normalizer_of
 from .alone import attend_alone
 from .selection import type_of_sums
@@ -28,7 +27,7 @@ __all__ = ["HeadKinds", "head_kinds"]
 
 
 class HeadKinds(NamedTuple):
-    """What :func:`head_kinds` returns: arrays (..., heads, n_queries), and (..., heads) by :meth:`per_head`.
+    """Result of :func:`head_kinds`: arrays (..., heads, n_queries), or (..., heads) after :meth:`per_head`.
 
     Attributes
     ----------
@@ -41,7 +40,7 @@ class HeadKinds(NamedTuple):
     induction : ndarray or None
         Weight on the keys that follow an earlier occurrence of the query's token; None without tokens.
     distance : ndarray
-        Mean distance to the keys, in keys, under the weights.
+        Mean distance in keys, under the weights.
     """
 
     previous: NDArray[Any]
@@ -51,7 +50,7 @@ class HeadKinds(NamedTuple):
     distance: NDArray[Any]
 
     def per_head(self) -> HeadKinds:
-        """Means over the queries that see such a key; NaN where none does.
+        """Means over the queries that see such a key; NaN without such queries.
 
         Returns
         -------
@@ -71,41 +70,44 @@ class HeadKinds(NamedTuple):
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def head_kinds(
-    query: ArrayLike, key: ArrayLike, tokens: ArrayLike | None = None, **options: Unpack[RowOptions]
+    query: ArrayLike,
+    key: ArrayLike,
+    tokens: ArrayLike | None = None,
+    **options: Unpack[AttentionEntropyOptions],
 ) -> HeadKinds:
-    """What each row reads: the previous key, its own, the first, those that followed its token before.
+    """Weights of each row on the previous key, its own, the first, and those that followed its token before.
 
     Parameters
     ----------
     query, key : array_like
         As for :func:`attention`.
     tokens : array_like of int, shape (..., n_keys), optional
-        The token of each key; broadcasts to the batch axes. Without tokens there is no induction.
+        The token of each key; broadcasts to the batch axes. Without tokens, induction is None.
     {names}
-        As for :func:`attention`. A query's own key is the one that ``causal`` aligns it with.
+        As for :func:`attention`. A query's own key is the one that ``causal`` aligns with it.
 
     Returns
     -------
     HeadKinds
         previous, itself, first, induction, distance, each (..., heads, n_queries); NaN where the row sees no
-        such key, so that means over rows leave it out, and in a row that is NaN. float64 for float64 input,
-        else float32.
+        such key, so means over rows omit it, and in a row that is NaN. float64 for float64 input, else
+        float32.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if tokens are not integers of that shape.
+    ValueError
+        If tokens are not integers of that shape.
 
     Notes
     -----
     The induction score is that of Olsson et al. 2022, "In-context learning and induction heads" (arXiv
-    2209.11895): the weight on all keys j + 1 up to the query's own for which the token of key j is the
-    query's and comes before it. Heads that copy what followed a repeated token have one near 1.
+    2209.11895): the weight on all keys j + 1, up to the query's own, after an earlier key j with the query's
+    token. Heads that copy what followed a repeated token score near 1.
 
-    The distance is sum_j w_j abs(i - j) / sum_j w_j, with i the query's own key. All five come of one pass,
-    in which the values of a row say which keys are such: memory does not grow with n_queries * n_keys.
+    The distance is sum_j w_j abs(i - j) / sum_j w_j, with i the query's own key. One pass computes all five,
+    with values that mark the keys of each kind: memory does not grow with n_queries * n_keys.
 
     Examples
     --------
@@ -135,10 +137,7 @@ def head_kinds(
 
 
 def weight_by_distance(call: Call) -> NDArray[np.float64]:
-    """Sums of the weights of all rows of each head, (..., heads, bins), of a call that has been read.
-
-    The bins are the distances 0, 1, 2 and 3, 4 to 7, ...; the last one has all that are farther.
-    """
+    """Weights of each head, summed by distance 0, 1, 2-3, 4-7, ..., of a read call: (..., heads, bins)."""
     n_bins = (max(call.row_shape[-1], call.inputs.key.shape[-2], 1) - 1).bit_length() + 1
     found = np.zeros((*call.row_shape[:-1], n_bins))
 
@@ -154,7 +153,7 @@ def weight_by_distance(call: Call) -> NDArray[np.float64]:
 def _sums(
     call: Call, place: Places, count: int, numbers: Callable[[list[Any], Any], Any]
 ) -> Iterator[tuple[slice, list[Any], NDArray[Any]]]:
-    """Blocks of rows: which they are, kinds of their keys, sums of weights times `count` numbers of keys."""
+    """Blocks of rows: their slice, kinds of their keys, and sums of weights times `count` numbers of keys."""
     normalizer = normalizer_of(call.options)
     rule = None if normalizer is None else normalizer._rule(call)
     key = np.arange(call.inputs.key.shape[-2])
@@ -167,24 +166,24 @@ def _sums(
 
 
 def _mean(rows: Any) -> Any:
-    """The means of rows but for NaN; those of a tensor have gradients."""
+    """Means of rows, without NaN; those of a tensor have gradients."""
     if is_tensor(rows):
         return rows.nanmean(-1)
     return apply_at_home(lambda x: np.asarray(np.nanmean(x, axis=-1)), rows)
 
 
 class Places(NamedTuple):
-    """Where queries stand among the keys; arrays or tensors, each of queries (..., heads, n_queries)."""
+    """Positions of queries among the keys; arrays or tensors, each (..., heads, n_queries)."""
 
     own: Any  # the key that the query is aligned with
     first: Any  # the first key of its document
-    known: Any  # whether there is a key where the query stands
-    token: Any = None  # of that key
-    before: Any = None  # the token in front of each key, (..., heads, 1, n_keys); of the first it is any
+    known: Any  # whether a key stands at the query's position
+    token: Any = None  # the token of that key
+    before: Any = None  # the token before each key, (..., heads, 1, n_keys); arbitrary for the first
 
     @staticmethod
     def of(call: Call, tokens: Any) -> Places:
-        """The places of a call that has been read, and its tokens, which may be None."""
+        """The positions in a read call, with its tokens, which may be None."""
         own, origin = call.intervals.aligned(), call.intervals.origin
         n_keys = call.inputs.key.shape[-2]
         first = np.zeros(1, np.int64) if origin is None else origin
@@ -205,9 +204,9 @@ class Places(NamedTuple):
         return places._replace(token=np.take_along_axis(padded, index, -1), before=before)
 
     def of_rows(self, cut: slice, key: Any) -> tuple[list[Any], Any]:
-        """Which keys of some rows are of each kind, and distances; all broadcast to (..., rows, n_keys).
+        """Masks of each kind of key for some rows, and distances; all broadcast to (..., rows, n_keys).
 
-        The key is 0 ... n_keys - 1, an array or a tensor as the places are.
+        The key is 0 ... n_keys - 1, an array or tensor like the positions.
         """
         own, first, known = (x[..., cut][..., None] for x in self[:3])
         kinds = [key == own - 1, key == own, key == first]

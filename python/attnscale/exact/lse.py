@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the log-sum-exp of another engine means: which convention it follows, and how it reads in another."""
+"""Conventions of the log-sum-exp: which one an engine follows, and conversion to another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from .._base.checks import as_array, boolean, choose, fit_to, number, shown
 from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import home_of
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import read_sink
 from .forward import attention_statistics
 
@@ -28,24 +27,24 @@ __all__ = ["LSE_CONVENTIONS", "LseConvention", "LseIdentity", "convert_lse", "id
 
 @dataclass(frozen=True)
 class LseConvention:
-    """How an engine writes the log-sum-exp of a row of scores s = scale * query . key.
+    """Convention by which an engine writes the log-sum-exp of a row of scores s = scale * query . key.
 
     Attributes
     ----------
     base : {"e", "2"}
-        Of the logarithm: ln sum exp(s), or log2 sum exp(s), which is 1.4427 times as large.
+        Base of the logarithm: ln sum exp(s), or log2 sum exp(s), which is 1.4427 times as large.
     scaled : bool
-        False: the sum is over the products query . key, without the scale of the call.
+        False: the sum is over exp(query . key), without the scale of the call.
     sink : bool
-        Whether the sink of :class:`attnscale.normalizers.Sink` or ``SoftmaxN`` is one of the terms.
+        Whether the sink of :class:`attnscale.normalizers.Sink` or ``SoftmaxN`` is a term of the sum.
     less_max : bool
         True: the largest score is subtracted, log sum exp(s - max s), which is between 0 and the log of the
         number of keys.
     negated : bool
-        True: the number has the other sign.
+        True: the sign is reversed.
     empty : float or None
-        What a row without keys and without a sink holds, as float64, float32, float16 or bfloat16 rounds it.
-        None: not known.
+        Value of a row without keys and sink, as float64, float32, float16 or bfloat16 rounds it. None:
+        unknown.
 
     Examples
     --------
@@ -79,17 +78,17 @@ class LseConvention:
 
     @property
     def _unit(self) -> float:
-        """What the natural logarithm is multiplied with."""
+        """Factor of the natural logarithm."""
         return (-1 if self.negated else 1) / (math.log(2) if self.base == "2" else 1)
 
     def _written(self, natural: NDArray[np.float64], top: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows that have a term, from ln of their sum and their largest score."""
+        """The written number of rows with a term, from ln of their sum and their largest score."""
         with np.errstate(invalid="ignore"):
             found = natural - top if self.less_max else natural
         return found * self._unit
 
     def _read(self, written: NDArray[np.float64], top: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """The way back from what :meth:`_written` gives."""
+        """The inverse of :meth:`_written`."""
         return written / self._unit + (0 if top is None else top)
 
     def _is_empty(self, written: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -99,7 +98,7 @@ class LseConvention:
 
 
 def _in_bfloat16(numbers: Any) -> NDArray[np.float64]:
-    """Numbers as bfloat16 rounds them, to the nearest and to even."""
+    """Numbers rounded to bfloat16, half to even."""
     with np.errstate(over="ignore"):
         bits = np.asarray(numbers, np.float32).view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)
@@ -111,30 +110,30 @@ def _in_float16(numbers: Any) -> NDArray[np.float64]:
         return np.asarray(numbers).astype(np.float16).astype(np.float64)
 
 
-#: Half of the step from 1 to the next number of a type, and rounding to it; the coarsest type first.
+#: Half of the step at 1 of a 16-bit type, and rounding to the type; the coarser type first.
 _NARROW = ((2.0**-8, _in_bfloat16), (2.0**-11, _in_float16))
 
 
 def _roundings(number: float) -> list[float]:
-    """A number as each type of an lse holds it."""
+    """A number as rounded by each type of an lse."""
     with np.errstate(over="ignore"):
         return [number, float(np.float32(number)), *(float(to(number)) for _, to in _NARROW)]
 
 
 def _rounding_of(numbers: NDArray[np.float64]) -> float:
-    """How far rounding to 16 bits moved numbers, over their size; 0 if they are of no such type."""
+    """Relative rounding error of numbers that a 16-bit type holds exactly; else 0."""
     finite = numbers[np.isfinite(numbers)]
     return next((half for half, to in _NARROW if np.array_equal(to(finite), finite)), 0.0)
 
 
 class _Known(NamedTuple):
-    """A convention with where it was found."""
+    """A convention and its source."""
 
     convention: LseConvention
     source: str
 
 
-#: What engines return, each with its source.
+#: Conventions of engines, each with its source.
 _ENGINES = {
     "attnscale": _Known(LseConvention(), "attention_statistics, attention_state and jax of this package"),
     "flash_attention_2": _Known(
@@ -153,8 +152,7 @@ _ENGINES = {
         "jax 0.10.2, dot_product_attention(return_residual=True); measured",
     ),
     "flashinfer": _Known(
-        LseConvention(base="2", empty=-5e4),
-        "flashinfer issue 2113, pull request 4547, state.cuh, math.cuh",
+        LseConvention(base="2", empty=-5e4), "flashinfer issue 2113, pull request 4547, state.cuh, math.cuh"
     ),
     "vllm_merge": _Known(
         LseConvention(), "vLLM, triton_merge_attn_states.py, which reads inf as -inf for FlashAttention 2"
@@ -193,29 +191,28 @@ def convert_lse(
     max_score : array_like, optional
         The largest scaled score of each row, -inf for a row without keys; needed where one of the two has
         ``less_max``. Where it is given, only such rows are without keys. It broadcasts to lse.
-    sink : array_like, optional
-        The logit of the sink, which is needed where the two differ in ``sink``: a number, (heads, 1) or what
-        else broadcasts to lse.
+    The logit of the sink, needed where the two differ in ``sink``: a number, (heads, 1), or any array that
+    broadcasts to lse.
 
     Returns
     -------
     ndarray
-        Of the shape and type of lse, in the library that lse came from.
+        Of the shape, type and library of lse.
 
     Raises
     ------
     TypeError
         If an argument is of another kind.
     ValueError
-        If a name is not known, if max_score or sink is needed and not given, or if the two differ in
-        ``scaled``: then no number of the row says what the other is.
+        If a name is unknown, max_score or sink is needed and not given, or the two differ in ``scaled``:
+        the row alone does not determine the conversion.
 
     Notes
     -----
     A row of lse equal to ``from_.empty`` is one without keys and becomes ``to.empty``, or the logit of the
-    sink where ``to`` counts one. An engine that writes 0 there (``torch_sdpa_cpu``) does not tell it from a
-    sum of 1; then pass max_score. A sink is taken out by lse + ln(1 - exp(sink - lse)), which keeps few
-    digits where the sink has nearly all weight.
+    sink where ``to`` counts one. If an engine writes 0 there (``torch_sdpa_cpu``), such a row looks like a
+    sum of 1; then pass max_score. A sink is removed by lse + ln(1 - exp(sink - lse)), which keeps few digits
+    where the sink has nearly all weight.
 
     Examples
     --------
@@ -237,7 +234,7 @@ def convert_lse(
             logit = _needed("sink", sink, written, needed=True)
             if target.sink:
                 natural = np.logaddexp(natural, logit)
-            else:  # a logit of -inf is no sink, whatever the row holds
+            else:  # a logit of -inf is no sink, whatever the row's value
                 share = np.where(np.isneginf(logit), 0, np.exp(logit - natural))
                 natural = natural + np.log1p(-np.minimum(share, 1))
             empty = np.isneginf(natural)
@@ -257,7 +254,7 @@ def _read_numbers(name: str, given: Any) -> NDArray[Any]:
 
 
 def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
-    """An array that broadcasts to the rows, in float64; None where it is neither given nor needed."""
+    """An array that broadcasts to the rows, in float64; None if it is neither given nor needed."""
     if given is None:
         if not needed:
             return None
@@ -268,27 +265,28 @@ def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class LseIdentity:
-    """What :func:`identify_lse` found.
+    """Result of :func:`identify_lse`.
 
     Attributes
     ----------
     convention : LseConvention or None
-        The simplest one that gives the numbers of all heads; None if there is none.
+        The simplest convention that gives the numbers of all heads, or None.
     engines : tuple of str
-        The engines of ``LSE_CONVENTIONS`` that write so.
+        The engines of ``LSE_CONVENTIONS`` with this convention.
     also : tuple of LseConvention
-        Others that these rows cannot tell from it: with a scale of 1, say, or a sink without weight.
+        Other conventions that these rows cannot tell apart: with a scale of 1, for example, or a sink
+        without weight.
     per_head : tuple of LseConvention or None
-        The convention of each head; None for a head that none fits.
+        The convention of each head; None for a head that fits none.
     error : ndarray, shape (heads,)
         Largest difference of a row of each head from its convention, or from ``nearest``, over
         max(1, abs(lse)).
     nearest : LseConvention
-        What comes nearest over all heads, whether it fits or not.
+        The closest convention over all heads, whether it fits or not.
     axes : {"heads, queries", "queries, heads"}
-        Order of the last axes of the lse that was given.
+        Order of the last axes of the given lse.
     tolerance : float
-        What ``error`` may be, the rounding of a 16-bit lse included.
+        Largest ``error`` that fits, including the rounding of a 16-bit lse.
     """
 
     convention: LseConvention | None
@@ -316,47 +314,47 @@ class LseIdentity:
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def identify_lse(
     query: ArrayLike,
     key: ArrayLike,
     lse: ArrayLike,
     *,
     tolerance: float = 2e-3,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> LseIdentity:
-    """Which convention gives the log-sum-exp that another engine returned for this call.
+    """Identify the convention of a log-sum-exp that another engine returned for this call.
 
     Parameters
     ----------
     query, key : array_like
         As for :func:`attention`.
     lse : array_like
-        What the engine returned, of shape (..., heads, n_queries) or (..., n_queries, heads); a last axis of
-        1 may follow.
+        The engine's result, of shape (..., heads, n_queries) or (..., n_queries, heads); a last axis of 1 may
+        follow.
     tolerance : float, default 2e-3
-        How far a row may be from a convention, over max(1, abs(lse)). The default serves engines that add up
-        in float32 or TF32. Less tells conventions apart that are close; products in 8 bits need more. Where
-        float16 or bfloat16 holds all numbers of lse, half of that type's step at 1 comes on top.
+        How far a row may be from a convention, over max(1, abs(lse)). The default suits engines that sum in
+        float32 or TF32. A smaller one separates close conventions; 8-bit products need a larger one. Where
+        float16 or bfloat16 holds all numbers of lse, half of that type's step at 1 is added.
     {names}
         As for :func:`attention`; the normalizer is softmax, SoftmaxN or Sink.
 
     Returns
     -------
     LseIdentity
-        Its text says in words what was found.
+        Its text describes the result in words.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if lse has another shape than the rows, no row sees a key, or the tolerance is
-        not a number greater than 0.
+    ValueError
+        If lse has another shape than the rows, no row sees a key, or the tolerance is not a number greater
+        than 0.
 
     Notes
     -----
-    All combinations of :class:`LseConvention` are compared with the numbers: base e and 2, with the scale and
-    without, with the sink and without, less the largest score or not, of either sign. Rows without keys are
-    read apart: what they hold is ``empty``.
+    All combinations of :class:`LseConvention` are compared with the numbers: base e and 2, with and without
+    the scale, with and without the sink, with and without the largest score subtracted, either sign. Rows
+    without keys are compared apart: their value is ``empty``.
 
     Examples
     --------
@@ -387,7 +385,7 @@ def identify_lse(
 def _candidates(
     query: Any, key: Any, options: dict[str, Any], has_sink: bool
 ) -> Iterator[tuple[LseConvention, NDArray[np.float64]]]:
-    """Each convention with the rows that it writes, the simplest first."""
+    """Conventions with the rows that each would write, the simplest first."""
     bases: tuple[Literal["e", "2"], ...] = ("e", "2")
     rows = {}
     for scaled in (True, False):
@@ -408,13 +406,13 @@ def _candidates(
 
 
 def departures(convention: LseConvention) -> int:
-    """In how many fields a convention is not that of attnscale."""
+    """The number of fields in which a convention differs from that of attnscale."""
     plain = LseConvention(empty=convention.empty)
     return sum(getattr(convention, each.name) != getattr(plain, each.name) for each in fields(plain))
 
 
 def _in_order(lse: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """The lse as (..., heads, n_queries), in each order of its axes that the shape allows."""
+    """The lse as (..., heads, n_queries), in each axis order that its shape allows."""
     given = lse.astype(np.float64)
     if given.ndim == len(shape) + 1 and given.shape[-1] == 1:
         given = given[..., 0]
@@ -470,7 +468,7 @@ def _identified(
 def _errors(
     given: NDArray[np.float64], written: NDArray[np.float64], counts: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The largest difference of each head, over max(1, abs(lse)), among the rows that count."""
+    """The largest error of each head, over max(1, abs(lse)), among the rows that count."""
     with np.errstate(invalid="ignore"):
         error = np.abs(given - written) / np.maximum(1, np.abs(written))
     same = (given == written) | (np.isnan(given) & np.isnan(written)) | ~counts
@@ -481,14 +479,14 @@ def _errors(
 
 
 def engines_of(convention: LseConvention) -> tuple[str, ...]:
-    """The engines that write an lse by this convention, which was found."""
+    """Engines whose convention agrees with an identified one."""
     return tuple(name for name, known in LSE_CONVENTIONS.items() if _agree(convention, known))
 
 
 def _agree(found: LseConvention, known: LseConvention) -> bool:
-    """Whether an engine's convention is the one that was found; ``empty`` counts where both are known."""
+    """Whether an engine's convention is the identified one; ``empty`` counts where both are known."""
     if found.empty is not None and known.empty is not None:
-        # A number that is too large for float16 does not make its engine one of those that write -inf.
+        # A value that overflows float16 does not make its engine one that writes -inf.
         alike = math.isinf(found.empty) == math.isinf(known.empty)
         if not (alike and known._is_empty(np.array(found.empty))):
             return False

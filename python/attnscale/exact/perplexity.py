@@ -238,7 +238,7 @@ def _read_drop_self(drop_self: Any, neighbors: Any) -> bool:
 
 
 def _read_neighbors(neighbors: Any, n_rows: int, drop_self: bool) -> int | NDArray[np.int64] | None:
-    """How many, or indices (n, k) of other points, each once a row. drop_self: also of the point itself."""
+    """A number, or indices (n, k) of distinct other points; with drop_self also of the point itself."""
     if neighbors is None:
         return None
     if np.ndim(neighbors) == 0:

@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What is looked for, and how."""
+    """Target and settings of a search."""
 
     target: Array  # ln(perplexity) of each row
     tolerance: float | None
@@ -138,7 +138,7 @@ def _near_one(points: Array) -> tuple[Array, int]:
 
 
 def _rows_near_one(squared: Array, seen: Array | None) -> tuple[Array, Array]:
-    """The same for rows of distances, of which those near 1 stay."""
+    """Rows of distances scaled by powers of two; rows near 1 unchanged."""
     most = squared.max(1, initial=0, where=True if seen is None else seen)
     exponent = np.frexp(most)[1]
     exponent[np.abs(exponent) <= (20 if squared.dtype == np.float32 else 200)] = 0

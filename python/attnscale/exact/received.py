@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each key receives from all queries: the columns of the attention matrix, without the matrix."""
+"""Column sums of the attention matrix, the weight that each key receives, without the matrix."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from .._base.checks import choose, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 from .._core import Call as CoreCall
 from .backward import receive
@@ -27,43 +26,42 @@ _REDUCTIONS = ("sum", "mean", "max")
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_received(
     query: ArrayLike,
     key: ArrayLike,
     *,
     reduce: str = "sum",
     forward: AttentionStatistics | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
-    """The weight that each key receives from all queries: sums over the columns of the attention matrix.
+    """The weight that each key receives from all queries: column sums of the attention matrix.
 
-    A cache that keeps the keys with the largest sums keeps the heavy hitters.
+    The keys with the largest sums are the heavy hitters that some caches keep.
 
     Parameters
     ----------
     query, key : array_like
         As for :func:`attention`.
     reduce : {"sum", "mean", "max"}, default "sum"
-        Over the queries: the sum of the weights; their mean over the queries that may see the key, which does
-        not favour the first keys of a causal mask; the largest weight.
+        Reduction over the queries: the sum of the weights; their mean over the queries that may see the key,
+        which does not favour the first keys of a causal mask; or the largest weight.
     forward : AttentionStatistics, optional
-        Statistics of the same call, as :func:`attention_statistics` returned them: where they have lse, it
-        is not computed again, which saves half of the work.
+        The result of :func:`attention_statistics` for the same call: its lse, if present, is not computed
+        again, which saves half of the work.
     {names}
         As for :func:`attention`.
 
     Returns
     -------
     ndarray, shape (..., heads, n_keys)
-        One number for each key and query head: heads that share a key (``enable_gqa``) have one each. 0 for
-        a key that no query sees. float64 for float64 input, else float32. A row that is NaN makes the keys
-        that it sees NaN.
+        One number for each key and query head, even if heads share a key (``enable_gqa``). 0 for a key that
+        no query sees. float64 for float64 input, else float32. A row that is NaN makes its visible keys NaN.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if reduce is something else, or forward is of another call.
+    ValueError
+        If reduce is something else, or forward belongs to another call.
 
     Notes
     -----
@@ -96,10 +94,10 @@ def attention_received(
 
 
 def _queries_of_keys(call: Call) -> NDArray[np.int64]:
-    """How many queries may see each key; broadcasts to (..., heads, n_keys).
+    """Number of queries that may see each key; broadcasts to (..., heads, n_keys).
 
-    No end of an interval decreases from a query to the next, so the queries that see a key are neighbours,
-    too: the count of visible keys does, with queries and keys changing places.
+    The interval ends never decrease from a query to the next, so the queries that see a key are adjacent too:
+    this counts visible keys with queries and keys exchanged.
     """
     inputs, begin, end = call.inputs, call.intervals.begin, call.intervals.end
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
@@ -113,7 +111,7 @@ def _queries_of_keys(call: Call) -> NDArray[np.int64]:
 
 
 def _at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
-    """For each key, how many queries have a bound that is at most its index; bounds do not decrease."""
+    """For each key, the number of queries whose bound is at most its index; bounds do not decrease."""
     rows = np.broadcast_to(bounds, (*bounds.shape[:-1], n_queries))
     found = np.empty((*bounds.shape[:-1], n_keys), np.int64)
     for lead in np.ndindex(bounds.shape[:-1]):

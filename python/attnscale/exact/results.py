@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What attention_statistics and solve_scale return."""
+"""Results of attention_statistics and solve_scale."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a selection of keys keeps of attention, and the strongest keys of each row, without the matrix."""
+"""Attention mass of a selection of keys, and the strongest keys of each row, without the matrix."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
 from .._call.measures import blocks_of_rows, cut_rows, rows_of_block
-from .._call.options import takes
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.rows import read_integers
-from .._call.types import RowOptions
 from .._call.weights import normalizer_of
 from .alone import attend_alone
 
@@ -27,16 +26,16 @@ __all__ = ["TopKeys", "attention_mass", "top_keys"]
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_mass(
     query: ArrayLike,
     key: ArrayLike,
     selected: ArrayLike,
     *,
     block_size: int | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
-    """The share of each row's attention that a selection of keys keeps: a sparse pattern, a smaller cache.
+    """The share of each row's attention on a selection of keys, such as a sparse pattern or a smaller cache.
 
     Parameters
     ----------
@@ -44,32 +43,31 @@ def attention_mass(
         As for :func:`attention`.
     selected : array_like of int
         Indices of keys, in one of three shapes: (..., heads, n_queries, k); (..., n_queries, k), without the
-        axis of heads, for all heads; (k,), one set for all rows. Axes of extent 1 broadcast: the keys that
-        the cache of each head keeps are (heads, 1, k), or (1, heads, 1, k) beside a batch. A negative index
-        is no key, so that rows may have fewer than k; a key that is named twice counts once.
+        axis of heads, for all heads; (k,), one set for all rows. Axes of extent 1 broadcast: the cached keys
+        of each head are (heads, 1, k), or (1, heads, 1, k) with a batch. Negative indices are ignored, so
+        rows may have fewer than k; a repeated key counts once.
     block_size : int, optional
-        The indices are those of blocks of as many keys: block b has the keys b * block_size and on.
+        The indices name blocks of this many keys: block b starts at key b * block_size.
     {names}
         As for :func:`attention`.
 
     Returns
     -------
     ndarray, shape (..., heads, n_queries)
-        Sums of the weights of the selected keys, 0 ... 1 for a softmax. A key that the row does not see has
-        no weight, and what a sink takes is not kept. 0 for a row without keys, NaN for one that is NaN.
-        float64 for float64 input, else float32.
+        Sums of the weights of the selected keys, 0 ... 1 for a softmax. A hidden key has no weight, and the
+        weight of a sink is not included. 0 for a row without keys, NaN for a row that is NaN. float64 for
+        float64 input, else float32.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if selected is not of integers, of another shape, or names a key that there is
-        not.
+    TypeError, ValueError
+        If selected is not of integers, has another shape, or names a key that does not exist.
 
     Notes
     -----
-    For a softmax this is exp(lse_selected - lse), the two log-sum-exps over the selected keys and over all.
-    Each row is attended with a value that is 1 for its keys and 0 for the others, block by block of rows:
-    beside the indices the memory does not grow with n_queries.
+    For a softmax this is exp(lse_selected - lse), from the log-sum-exps over the selected keys and over all.
+    Each row is attended with a value of 1 for its keys and 0 for the others, block by block of rows: apart
+    from the indices, memory does not grow with n_queries.
 
     Examples
     --------
@@ -86,7 +84,7 @@ def attention_mass(
     normalizer = normalizer_of(options)
     rule = None if normalizer is None else normalizer._rule(call)
     found = np.empty((*call.row_shape, 1), type_of_sums(call))
-    if wanted.shape[-2] == 1:  # all rows have one value, and attention is what it always is
+    if wanted.shape[-2] == 1:  # one value for all rows: plain attention
         value = members(wanted, slice(None), n_keys, block_size)[..., 0, :, None].astype(found.dtype)
         call.core.attend(value, found, (), call.scale, rule)
     else:
@@ -98,7 +96,7 @@ def attention_mass(
 
 
 class TopKeys(NamedTuple):
-    """The strongest keys of each row, the strongest first: what :func:`top_keys` returns.
+    """The strongest keys of each row, the strongest first, from :func:`top_keys`.
 
     Attributes
     ----------
@@ -112,7 +110,7 @@ class TopKeys(NamedTuple):
     weight: NDArray[Any]
 
     def recall(self, selected: ArrayLike, *, block_size: int | None = None) -> NDArray[np.float64]:
-        """The share of these keys that a selection has: how good an indexer finds the strongest keys.
+        """The share of these keys in a selection: the recall of an indexer.
 
         Parameters
         ----------
@@ -123,11 +121,6 @@ class TopKeys(NamedTuple):
         -------
         ndarray of float64, shape (..., heads, n_queries)
             0 for a row without keys.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :func:`attention_mass`.
 
         Examples
         --------
@@ -145,8 +138,8 @@ class TopKeys(NamedTuple):
 
 
 @hinted
-@takes(RowOptions)
-def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOptions]) -> TopKeys:
+@takes(AttentionEntropyOptions)
+def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[AttentionEntropyOptions]) -> TopKeys:
     """The k keys that each row gives most weight to, with their weights.
 
     Parameters
@@ -154,27 +147,27 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOpti
     query, key : array_like
         As for :func:`attention`.
     k : int
-        At least 1; it may be more than there are keys.
+        At least 1; may exceed the number of keys.
     {names}
         As for :func:`attention`.
 
     Returns
     -------
     TopKeys
-        ``index, weight``, each (..., heads, n_queries, k): in the order of the scores, the largest first, and
-        of equal scores the lower key. Where a row sees fewer keys, and in a row that is NaN, the index is -1.
-        The weights are float64 for float64 input, else float32; those of a NaN row are NaN.
+        ``index, weight``, each (..., heads, n_queries, k), by decreasing score; of equal scores, the lower
+        key comes first. Where a row sees fewer keys, and in a row that is NaN, the index is -1. The weights
+        are float64 for float64 input, else float32; those of a NaN row are NaN.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if k is no integer of at least 1.
+    ValueError
+        If k is less than 1.
 
     Notes
     -----
-    The scores of a block of rows are written out in float64 and sorted in part; a weight of a softmax is the
-    largest one of the row, which comes of one more pass, times exp(score - largest score). ``weight.sum(-1)``
-    is the most that k keys can keep: the bound of :func:`attention_mass` for every selection.
+    The scores of a block of rows are computed in float64 and partially sorted; a softmax weight is the
+    row's largest weight, from one more pass, times exp(score - largest score). ``weight.sum(-1)`` is the most
+    that k keys can keep: the bound of :func:`attention_mass` for every selection.
 
     Examples
     --------
@@ -222,7 +215,7 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[RowOpti
 def read_selected(
     selected: Any, row_shape: tuple[int, ...], n_keys: int, block_size: int | None
 ) -> NDArray[np.int64]:
-    """Indices of keys, or of blocks, as they broadcast to (..., heads, n_queries, k)."""
+    """Indices of keys or blocks, in a shape that broadcasts to (..., heads, n_queries, k)."""
     array = as_array("selected", selected)
     if array.dtype == bool:
         hint = "np.nonzero(mask)[0] are those of a row; rows with fewer keys end in -1"
@@ -247,15 +240,15 @@ def members(wanted: NDArray[np.int64], cut: slice, n_keys: int, block_size: int 
     part = np.maximum(cut_rows(wanted, cut, -2), -1)
     n_units = n_keys if block_size is None else -(-n_keys // block_size)
     found = np.zeros((*part.shape[:-1], n_units + 1), bool)
-    np.put_along_axis(found, part, True, -1)  # the last place stands for no key
+    np.put_along_axis(found, part, True, -1)  # the last position collects absent keys
     found = found[..., :n_units]
     return found if block_size is None else found.repeat(block_size, -1)[..., :n_keys]
 
 
 def _recall(index: NDArray[np.int64], selected: Any, block_size: int | None) -> NDArray[np.float64]:
-    """The share of the indices of each row that a selection has."""
+    """The share of the indices of each row in a selection."""
     size = 1 if block_size is None else positive_int("block_size", block_size)
-    n_keys = int(index.max(initial=0)) + 1  # of the others none is among the strongest
+    n_keys = int(index.max(initial=0)) + 1  # the strongest keys have no larger index
     given = read_integers("selected", selected)
     given = np.where(given <= (n_keys - 1) // size, given, -1)
     wanted = read_selected(given, index.shape[:-1], n_keys, block_size)
@@ -277,7 +270,7 @@ def type_of_sums(call: Call) -> type[np.floating[Any]]:
 
 
 def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The k largest of each row in order, of equal ones the first."""
+    """The k largest of each row in order; of equal ones, the first."""
     n = score.shape[-1]
     found = (
         np.argpartition(score, n - k, -1)[..., n - k :]
@@ -285,7 +278,7 @@ def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
         else np.broadcast_to(np.arange(n), score.shape)
     )
     least = np.take_along_axis(score, found, -1).min(-1, keepdims=True, initial=np.inf)
-    # Which ones of those equal to the last are among the k is chance: such rows are sorted.
+    # Ties for the last place are broken arbitrarily here: such rows are sorted.
     tied = (np.count_nonzero(score >= least, axis=-1) > k) & (least[..., 0] > -np.inf)
     found = np.sort(found, -1)
     found[tied] = np.sort(np.argsort(-score[tied], -1, kind="stable")[..., :k], -1)
@@ -294,7 +287,7 @@ def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
 
 
 def _weigh(call: Call, rule: Rule | None, index: NDArray[np.int64], weight: NDArray[Any]) -> None:
-    """Fill in the weights of the keys of each row, whatever makes weights of its scores."""
+    """Fill in the weights of the keys of each row, under any normalizer."""
     n_keys, k = call.inputs.key.shape[-2], index.shape[-1]
     for cut in blocks_of_rows(call.row_shape, n_keys * k):
         part = index[..., cut, :]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scale at which attention has a given entropy."""
+"""The scale that gives attention a target entropy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 from .._base.checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
+from .._call.options import SolveScaleOptions, takes
 from .._call.rows import shows
-from .._call.types import SolveOptions
 from .._call.weights import require_softmax
 from .results import ScaleSolution
 
@@ -31,7 +30,7 @@ _NAMED_AXES: dict[str, tuple[str, ...]] = {"row": ("heads", "queries"), "head": 
 
 
 @hinted
-@takes(SolveOptions)
+@takes(SolveScaleOptions)
 def solve_scale(
     query: ArrayLike,
     key: ArrayLike,
@@ -40,9 +39,9 @@ def solve_scale(
     per: Literal["row", "head", "all"] = "row",
     tolerance: float | None = None,
     on_infeasible: Literal["warn", "nan", "raise"] = "warn",
-    **options: Unpack[SolveOptions],
+    **options: Unpack[SolveScaleOptions],
 ) -> ScaleSolution:
-    """The scale at which attention weights have this entropy.
+    """The scale at which attention weights have the target entropy.
 
     Parameters
     ----------
@@ -51,17 +50,17 @@ def solve_scale(
     target_entropy : float or array_like
         In nats, finite and at least 0. Broadcasts to the shape of the result.
     per : {"row", "head", "all"}, default "row"
-        Which rows share a scale. "row": none. "head": those of a head (and batch entry). "all": all
-        of them. For the last two the target is the mean entropy over the rows that see a key.
+        Rows that share a scale: "row", each its own; "head", those of a head (and batch entry); "all", all
+        rows. For the last two the target is the mean entropy over the rows that see a key.
     tolerance : float, optional
         Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        What to do where no scale reaches the target, because it is above ln n_visible or below ``lowest``:
-        the scale is NaN, with a warning or without, or an error. NaN and not the nearest scale: that is 0
-        or infinite, and attention would take the 0 without a word, for equal weights.
+        The answer where no scale reaches the target, because it is above ln n_visible or below ``lowest``:
+        NaN, with or without a warning, or an error. The nearest scale would be 0 or infinite, and attention
+        would silently accept the 0, for equal weights.
     {names}
-        As for :func:`attnscale.attention`. A float mask may hold 0 and what hides a key, such as -inf, only.
-        The normalizer is the softmax, without a softcap: see the notes.
+        As for :func:`attnscale.attention`. A float mask may hold only 0 and values that hide a key, such as
+        -inf. The normalizer is the softmax, without a softcap: see the notes.
 
     Returns
     -------
@@ -70,13 +69,12 @@ def solve_scale(
     Warns
     -----
     UserWarning
-        Where a target is out of reach, unless ``on_infeasible`` says otherwise.
+        If a target is out of reach, by default.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; if a target or the tolerance is out of range; with a soft-cap
-        or a bias.
+    ValueError
+        If a target or the tolerance is out of range, or a soft-cap or bias is given.
 
     Notes
     -----
@@ -85,13 +83,13 @@ def solve_scale(
     largest x: between them the scale is unique. It is found by Halley steps on
     ln((highest - H) / (H - lowest)), which is nearly linear in ln a, kept inside a bracket.
 
-    With a soft-cap c the score c tanh(a x / c) tends to c sign(x): entropy rises again as keys
-    saturate. With a bias the weights at a = 0 are softmax(bias), which need not be the flattest. In
-    both cases a target can have several scales or none, so both are refused.
+    With a soft-cap c the score c tanh(a x / c) tends to c sign(x): entropy rises again as keys saturate. With
+    a bias the weights at a = 0 are softmax(bias), which need not be the flattest. In both cases a target can
+    have several scales or none, so both are refused.
 
-    Per row, dot products are computed once and kept while the search runs: at most 16 MiB a thread.
-    Rows of more keys than that (2^18 in float32 with AVX-512) compute them anew in every step.
-    "head" and "all" take one pass of :func:`attnscale.attention_statistics` a step.
+    For "row", dot products are computed once and kept during the search, at most 16 MiB a thread; longer rows
+    (2^18 keys in float32 with AVX-512) are recomputed at every step. "head" and "all" take one pass of
+    :func:`attnscale.attention_statistics` a step.
 
     The search for the perplexity of t-SNE is this problem with x = -distance^2, the target
     ln(perplexity) and the scale 1 / (2 sigma^2).
@@ -139,9 +137,9 @@ def solve_scale(
 def _answer(
     found: ScaleSolution, target: NDArray[np.float64], call: Call, on_infeasible: str
 ) -> ScaleSolution:
-    """NaN for the scale of targets that are out of reach, which is said as was asked."""
+    """NaN for scales whose targets are out of reach, with the chosen warning or error."""
     lost = ~found.feasible & ~np.isnan(found.scale)
-    if lost.any():  # rows without keys have no weights: every scale will do
+    if lost.any():  # rows without keys have no weights: any scale will do
         seen = np.broadcast_to(call.core.count() > 0, call.row_shape)
         lost &= {"row": seen, "head": seen.any(-1), "all": seen.any()}[found.per]
     if not lost.any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""solve_scale for rows that share a scale: the mean entropy of a group meets the target."""
+"""solve_scale for rows that share a scale: the mean entropy of a group reaches the target."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MAX_STEPS = 100
 
 
 class Groups(NamedTuple):
-    """What one search is over: the rows of a call, and which of them are averaged together."""
+    """A search: the rows of a call, and how they are grouped for averages."""
 
     call: Call
     axes: tuple[int, ...]
     counted: NDArray[np.bool_]  # rows that see a key
 
     def mean(self, rows: NDArray[np.floating]) -> Array:
-        """Over the counted rows of each group; 0 where there are none."""
+        """Mean over the counted rows of each group; 0 where there are none."""
         number = self.counted.sum(self.axes)
         total = np.where(self.counted, rows, 0).sum(self.axes, dtype=np.float64)
         return np.asarray(total / np.maximum(number, 1))
@@ -40,8 +40,8 @@ class Groups(NamedTuple):
 
 
 def solve_mean(call: Call, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
-    """As solve_scale; `axes` are those of the rows that share a scale, counted from the last."""
-    # Nothing is above infinite entropy: this finds the limits and evaluates nothing.
+    """The solution of solve_scale; `axes` are those of the rows that share a scale, counted from the last."""
+    # With an infinite target this finds the limits and evaluates nothing.
     _, _, lowest_rows, highest_rows, *_ = call.core.solve(np.array(np.inf), tolerance)
     groups = Groups(call, axes, np.broadcast_to(call.core.count() > 0, call.row_shape))
     lowest, highest = groups.mean(lowest_rows), groups.mean(highest_rows)
@@ -83,7 +83,7 @@ def _search(
         low, high = np.where(error > 0, trial, low), np.where(error > 0, high, trial)
         searching &= (best > tolerance) & (high > low * (1 + 1e-15))
         guess = _newton(trial, mean, slope, aim, lowest, highest)
-        # Where rounding is all that is left of the entropy, steps would creep.
+        # Steps would creep where only rounding is left of the entropy.
         creeps = (np.abs(error) > before / 2) & (np.abs(guess - trial) < trial / 16)
         before = np.abs(error)
         trial = np.where(searching, _inside(np.where(creeps, np.nan, guess), trial, low, high), 0.0)
@@ -104,7 +104,7 @@ def _newton(trial: Array, mean: Array, slope: Array, aim: Array, lowest: Array, 
 
 
 def _inside(guess: Array, trial: Array, low: Array, high: Array) -> Array:
-    """The guess, or the middle of the bracket where it is outside or NaN."""
+    """The guess, or the middle of the bracket if the guess is outside or NaN."""
     with np.errstate(all="ignore"):
         middle = np.where(low == 0, trial / 8, np.where(np.isinf(high), trial * 8, np.sqrt(low * high)))
         return np.where((guess > low) & (guess < high), guess, middle)

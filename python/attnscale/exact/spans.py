@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the weight of each row is shared among parts of the context, without the matrix."""
+"""Shares of each row's weight among parts of the context, without the matrix."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from .._base.checks import as_array, shown
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 
 if TYPE_CHECKING:
@@ -22,43 +21,43 @@ __all__ = ["attention_spans"]
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_spans(
     query: ArrayLike,
     key: ArrayLike,
     lengths: ArrayLike | None = None,
     *,
     ids: ArrayLike | None = None,
-    **options: Unpack[RowOptions],
+    **options: Unpack[AttentionEntropyOptions],
 ) -> NDArray[np.floating[Any]]:
-    """The weight that each row gives to each span of the keys: system prompt, question, retrieved text.
+    """The weight of each row on each span of the keys: system prompt, question, retrieved text.
 
     Parameters
     ----------
     query, key : array_like
         As for :func:`attention`.
     lengths : array_like of int, shape (n_spans,)
-        Keys in each span, one span after the other; they add up to n_keys.
+        Number of keys in each span, in order; they add up to n_keys.
     ids : array_like of int, shape (n_keys,)
-        In place of lengths, the span of each key, from 0; a key of a negative id is in none.
+        In place of lengths, the span of each key, from 0; a key with a negative id is in no span.
     {names}
         As for :func:`attention`.
 
     Returns
     -------
     ndarray, shape (..., heads, n_queries, n_spans)
-        Sums of weights, whatever the layout of the arrays. What lacks to 1 is in no span, or in a sink. 0 for
-        a row without keys, NaN for a row that is NaN. float64 for float64 input, else float32.
+        Sums of weights, for every layout. The rest to 1 is in no span, or in a sink. 0 for a row without
+        keys, NaN for a row that is NaN. float64 for float64 input, else float32.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention`; if lengths or ids are not integers of that shape, or not one of them is given.
+    TypeError, ValueError
+        If lengths or ids are not integers of that shape, or not exactly one of them is given.
 
     Notes
     -----
-    A value of 1 for the keys of a span and of 0 for the others makes the output of attention the weight of
-    the span: the cost is that of attention with n_spans channels, and no matrix of weights is stored.
+    With values of 1 for the keys of a span and 0 for the others, the output of attention is the weight of the
+    span: the cost is that of attention with n_spans channels, and no matrix of weights is stored.
 
     Examples
     --------
@@ -81,7 +80,7 @@ def attention_spans(
 
 
 def members_of(lengths: Any, ids: Any, n_keys: int) -> NDArray[np.bool_]:
-    """Whether a key is in a span, (n_keys, n_spans)."""
+    """Whether each key is in each span, (n_keys, n_spans)."""
     if (lengths is None) == (ids is None):
         raise ValueError(f"one of lengths and ids must be given, got {'none' if ids is None else 'both'}")
     if ids is not None:

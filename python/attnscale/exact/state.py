@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention over parts of the keys, and how parts merge into the whole."""
+"""Attention over parts of the keys, and merging of the parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from .._base.tabled import Labelled, Sheet, Tabled, row_dims, summary
 from .._call.arrays import LAYOUTS, laid_out
 from .._call.call import Call, split_rows
 from .._call.homes import home_of
-from .._call.options import takes
+from .._call.options import AttentionStateOptions, takes
 from .._call.scale import read_law
-from .._call.types import StateOptions
 from .._call.weights import require_softmax
 from .lse import convert_lse
 from .results import coordinates_of, labelled_as
@@ -42,7 +41,7 @@ _FILL = "fill it: rows without keys have the lse -inf"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionState(Tabled):
-    """Attention of queries to some of their keys: all that it takes to merge it with the rest.
+    """Attention of queries to some of their keys, with all that merging needs.
 
     Attributes
     ----------
@@ -51,13 +50,13 @@ class AttentionState(Tabled):
     lse : ndarray, shape (..., heads, n_queries)
         ln sum exp(score) over these keys; -inf where there are none.
     mean_score : ndarray, shape (..., heads, n_queries), or None
-        Mean score under the weights over these keys. None: not known, and then neither is the entropy, as of
-        engines that return output and lse alone.
+        Mean score under the weights over these keys. None: unknown, and so is the entropy, as for engines
+        that return only output and lse.
     layout : {"bhsd", "bshd"}
         Order of the output's axes.
     lse_rest, mean_rest : ndarray of float64, shape (..., heads, n_queries), or None
-        What rounding to float32 took from lse and mean_score, which entropy and merge_states add again. None:
-        nothing, or it is not known.
+        What float32 rounding removed from lse and mean_score; entropy and merge_states restore it. None:
+        nothing, or unknown.
     """
 
     output: NDArray[Any]
@@ -73,7 +72,7 @@ class AttentionState(Tabled):
 
     @property
     def entropy(self) -> NDArray[Any]:
-        """lse - mean_score, in nats, with what rounding took from both; 0 where there are no keys."""
+        """lse - mean_score, in nats, including the rounded-off parts of both; 0 without keys."""
         if self.mean_score is None:
             raise AttributeError("entropy is lse - mean_score, and this state was made without mean_score")
         home, rows = home_of(self.lse), _on_arrays(self)
@@ -100,21 +99,18 @@ class AttentionState(Tabled):
 
 
 @hinted
-@takes(StateOptions)
+@takes(AttentionStateOptions)
 def attention_state(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    **options: Unpack[StateOptions],
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, **options: Unpack[AttentionStateOptions]
 ) -> AttentionState:
     """Attention to a part of the keys, ready to be merged with the other parts.
 
     Parameters
     ----------
     query, key, value, {names}
-        As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
-        first one given here. A law sees the n of this part alone: where n is the length of the whole,
-        evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
+        As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the first
+        one given here. A law uses the n of this part alone: to use the whole length, evaluate it first and
+        pass the number, ``scale=law.scale(n_total, head_dim)``.
 
     Returns
     -------
@@ -122,8 +118,11 @@ def attention_state(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`.
+    ValueError
+        If a law of the distance is the scale, or the normalizer's parts do not merge.
+
+    -------
+    AttentionState
 
     Examples
     --------
@@ -152,21 +151,20 @@ def attention_state(
 def merge_states(
     states: Iterable[AttentionState], *, convention: LseConvention | str | None = None
 ) -> AttentionState:
-    """The state over all keys, from states over parts of them.
+    """The state over all keys, merged from states over parts of them.
 
     Parameters
     ----------
     states : iterable of AttentionState
-        At least one, of equal shapes. Their sets of keys must not overlap, and at most one of them counts a
-        sink.
+        At least one, of equal shapes, over disjoint sets of keys; at most one counts a sink.
     convention : LseConvention or str, optional
-        How the lse of the states is written, if an engine made them: a name of ``LSE_CONVENTIONS`` or your
-        own, as for :func:`convert_lse`. Default: as :func:`attention_state` writes it.
+        Convention of the states' lse, if an engine made them: a name of ``LSE_CONVENTIONS`` or your own, as
+        for :func:`convert_lse`. Default: that of :func:`attention_state`.
 
     Returns
     -------
     AttentionState
-        Of the common type of the states, lse as attnscale writes it, and mean_score if the states have one.
+        Of the common type of the states, with attnscale's lse, and mean_score if the states have it.
 
     Raises
     ------
@@ -177,9 +175,9 @@ def merge_states(
 
     Notes
     -----
-    With w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
-    parts: the merge is associative and commutative up to rounding, and a state without keys (lse =
-    -inf) changes nothing, whatever its output and mean_score hold. Arithmetic is float64.
+    With w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the parts: the
+    merge is associative and commutative up to rounding, and a state without keys (lse = -inf) changes
+    nothing, whatever its output and mean_score. Arithmetic is float64.
 
     Examples
     --------
@@ -216,11 +214,11 @@ def merge_states(
 
 
 def _shares(lse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The weight of each part, and the lse of all of them; parts go by the first axis."""
-    # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
+    """The weight of each part, and the lse of the whole; the first axis indexes the parts."""
+    # Rows without any key have no maximum; 0 makes their weights exp(-inf) = 0.
     top = lse.max(axis=0)
     top = np.where(np.isneginf(top), 0.0, top)
-    weights = np.exp(lse - top)  # a part that is further below than the type reaches has no weight
+    weights = np.exp(lse - top)  # a part that underflows against the whole has no weight
     total = weights.sum(axis=0)
     return weights / np.where(total == 0, 1.0, total), np.log(total) + top  # ln 0 = -inf: no keys at all
 
@@ -228,7 +226,7 @@ def _shares(lse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.f
 def _sum(
     weights: NDArray[np.float64], parts: list[NDArray[Any]], empty: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The weighted sum of outputs or of mean scores; what rows without keys hold is not read."""
+    """The weighted sum of outputs or mean scores; values of rows without keys are ignored."""
     inner = (None,) * (parts[0].ndim - empty.ndim + 1)
     total = np.zeros(parts[0].shape)
     for share, part, none in zip(weights, parts, empty, strict=True):
@@ -238,20 +236,20 @@ def _sum(
 
 
 def _wide(rows: Any, rest: Any) -> Any:
-    """Rows in float64, with what rounding took from them."""
+    """Rows in float64, including the rounded-off part."""
     wide = rows.astype(np.float64)
     return wide if rest is None else wide + rest
 
 
 def _row(wide: NDArray[np.float64], dtype: Any, name: str, rest: str) -> dict[str, NDArray[Any]]:
-    """Merged rows in their type and what rounding takes from them, by the names of a state."""
+    """Merged rows in their type and the rounded-off part, by the names of a state."""
     if dtype == np.float64:
         return {name: wide}
     return dict(zip((name, rest), split_rows(wide, dtype), strict=True))
 
 
 def _on_arrays(state: AttentionState) -> AttentionState:
-    """The state with arrays of NumPy or of xarray in the place of another library's."""
+    """The state with NumPy or xarray arrays in place of another library's."""
     if home_of(state.output) is None:
         return state
     names = [each.name for each in fields(state) if each.name != "layout"]

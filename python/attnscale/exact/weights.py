@@ -11,8 +11,7 @@ import numpy as np
 from .._base.checks import positive_int
 from .._base.hints import hinted
 from .._call.call import Call
-from .._call.options import takes
-from .._call.types import RowOptions
+from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
 
 if TYPE_CHECKING:
@@ -28,18 +27,14 @@ _TILE = 128
 
 
 @hinted
-@takes(RowOptions)
+@takes(AttentionEntropyOptions)
 def attention_weights(
-    query: ArrayLike,
-    key: ArrayLike,
-    *,
-    max_bytes: int = 2**32,
-    **options: Unpack[RowOptions],
+    query: ArrayLike, key: ArrayLike, *, max_bytes: int = 2**32, **options: Unpack[AttentionEntropyOptions]
 ) -> NDArray[np.floating[Any]]:
     """The weight of every key for every query: the matrix that :func:`attention` never writes out.
 
-    For pictures, for tests and for short texts: its memory is n_queries * n_keys a head, 4 MiB for 1024
-    tokens and 4 GiB for 32768. :func:`attention_statistics` has what can be said of a row without it.
+    For pictures, tests and short texts: the memory is n_queries * n_keys a head, 4 MiB for 1024 tokens and
+    4 GiB for 32768. :func:`attention_statistics` gives statistics of the rows without the matrix.
 
     Parameters
     ----------
@@ -58,18 +53,15 @@ def attention_weights(
 
     Raises
     ------
-    TypeError, ValueError
-        As :func:`attention`.
     MemoryError
         If the matrix would take more than ``max_bytes``, with the number of bytes that it would take.
 
     Notes
     -----
-    The exact kernel applied to values that are unit vectors: row j of the output is weight j. With a
-    softmax the keys go by tiles whose parts are put together by their log-sum-exp, as
-    :func:`merge_states` does, so that the work is that of attention with a head_dim of 128 for the values.
-    Other normalizers (Sparsemax, Entmax, TopK, Sigmoid, ReLU, ...) take all unit vectors at once: the work
-    is n_queries * n_keys^2 a head.
+    The exact kernel applied to unit vectors as values: row j of the output is weight j. With a softmax the
+    keys are processed in tiles merged by their log-sum-exp, as in :func:`merge_states`, so the work is that
+    of attention with a head_dim of 128 for the values. Other normalizers (Sparsemax, Entmax, TopK, Sigmoid,
+    ReLU, ...) take all unit vectors at once: the work is n_queries * n_keys^2 a head.
 
     Examples
     --------
@@ -96,7 +88,7 @@ def attention_weights(
 
 
 def _room(call: Call, most: int) -> NDArray[Any]:
-    """The array for the weights, if it may be that large."""
+    """An array for the weights, if its size is allowed."""
     shape = (*call.row_shape, call.inputs.key.shape[-2])
     dtype = np.dtype(np.float64 if call.inputs.dtype == np.float64 else np.float32)
     size = math.prod(shape) * dtype.itemsize
@@ -113,7 +105,7 @@ def _room(call: Call, most: int) -> NDArray[Any]:
 
 
 def _by_tiles(call: Call, sink: Any, weights: NDArray[Any]) -> None:
-    """Fill `weights` with a softmax, tile by tile of keys; `sink` is the score of one more outcome."""
+    """Fill `weights` with a softmax, tile by tile of keys; `sink` is the score of another outcome."""
     n_keys = weights.shape[-1]
     starts = range(0, n_keys, _TILE)
     lse = np.empty((len(starts), *weights.shape[:-1]))
@@ -126,13 +118,13 @@ def _by_tiles(call: Call, sink: Any, weights: NDArray[Any]) -> None:
         (total[...],) = _tile_core(call, a, b).attend(
             value, weights[..., a:b], ("lse",), call.scale, None, True
         )
-    with np.errstate(all="ignore"):  # a part that is further below than the type reaches has no weight
+    with np.errstate(all="ignore"):  # a part that underflows against the whole has no weight
         for a, share in zip(starts, _shares(lse, sink), strict=True):
             weights[..., a : a + _TILE] *= share[..., None].astype(weights.dtype)
 
 
 def _tile_core(call: Call, a: int, b: int) -> CoreCall:
-    """The call, of which a query sees the keys a ... b - 1 at most; the kernel passes over all others."""
+    """The call with keys a ... b - 1 visible at most; the kernel skips the others."""
     n_queries = call.row_shape[-1]
     begin = np.full(n_queries, a) if call.intervals.begin is None else np.maximum(call.intervals.begin, a)
     end = np.full(n_queries, b) if call.intervals.end is None else np.minimum(call.intervals.end, b)

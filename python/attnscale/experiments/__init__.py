@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Studies that train: small models, seeds, error bars, and what would refute the claim. Needs torch.
+"""Studies that train small models: seeds, error bars, and criteria of refutation. Needs torch.
 
-A :class:`Study` is a class in a file of its own, which ``attnscale train FILE.py`` runs. Those of this
-repository, with the results of their runs, are in its folder ``notebooks/studies``.
+A :class:`Study` is a class in its own file, which ``attnscale train FILE.py`` runs. The studies of this
+repository and the results of their runs are in its folder ``notebooks/studies``.
 """
 
 try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The repository around the working directory, for what a clone has and an installed package has not."""
+"""Files that a clone of the repository has and an installed package lacks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _STUDIES = Path("notebooks", "studies")
 
 
 def studies_folder() -> Path:
-    """The folder of the studies in the clone that the working directory is in.
+    """The folder of the studies in the clone around the working directory.
 
     Raises
     ------
     ValueError
-        If it is in none.
+        If the working directory is in no clone.
 
     Examples
     --------

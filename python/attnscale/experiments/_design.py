@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a study declares: which models are trained one by one, what is measured of each, what refutes it."""
+"""Design of a study: the models to train, their measurements, and what refutes its claims."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ._verdict import Criterion
 if TYPE_CHECKING:
     from ._training import Training
 
-#: Axes of the grid of models that are trained separately: names, and the labels along each.
+#: Axes of the grid of separately trained models: names, and the labels along each.
 Cells = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One array that is measured of each model.
+    """An array measured for each model.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Variable:
     unit : str
         "nat" or "" (a plain number).
     meaning : str
-        What the array holds, in words.
+        Meaning of the array, in words.
     """
 
     coords: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class Variable:
 
 
 def training_loss(ends: tuple[int, ...]) -> Variable:
-    """The variable of the mean losses of a training's parts, which end before these steps."""
+    """The variable for the mean losses of a training's parts, which end before these steps."""
     return Variable({"step": ends}, "nat", "loss of the training, mean since the step before")
 
 
 @dataclass(frozen=True)
 class Design(ABC):
-    """What a study declares, as a frozen dataclass; :class:`Study` has the words for its users."""
+    """Declarations of a study, as a frozen dataclass; :class:`Study` is the class for users."""
 
     name: ClassVar[str]
     claim: ClassVar[str] = ""
@@ -62,7 +62,7 @@ class Design(ABC):
 
     @abstractmethod
     def cells(self) -> Cells:
-        """Axes of the models that are trained one by one: names, and the labels along each."""
+        """Axes of the separately trained models: names, and the labels along each."""
 
     @abstractmethod
     def variables(self) -> Mapping[str, Variable]:
@@ -72,27 +72,27 @@ class Design(ABC):
     def measure(self, cell: dict[str, Any], seed: int, training: Training) -> Mapping[str, Any]:
         """Train and evaluate the model of one cell and seed.
 
-        The arrays that it returns, by name, depend on the study, these arguments and nothing else.
+        The returned arrays, by name, depend only on the study and these arguments.
         """
 
     @abstractmethod
     def criterion(self) -> Criterion:
-        """What would refute the claim, as differences that the claim predicts.
+        """Differences that the claims predict, and that can refute them.
 
-        It is data, so that it can be registered before a run and evaluated after it.
+        Data, so that it can be registered before a run and evaluated after it.
         """
 
     @classmethod
     def reduced(cls) -> Self:
-        """The study of the small cell that tests run again, in some seconds; its results are no evidence."""
+        """The study of the small cell that tests run, in seconds; its results are no evidence."""
         raise ValueError(f"{cls.__name__} has no reduced run")
 
     def parameters(self) -> dict[str, Any]:
-        """The fields and their values, in types that JSON has."""
+        """The fields and their values, as JSON types."""
         return dict(json.loads(json.dumps({each.name: getattr(self, each.name) for each in fields(self)})))
 
     def is_reduced(self) -> bool:
-        """Whether these are the parameters of :meth:`reduced`, on any device."""
+        """Whether the parameters are those of :meth:`reduced`, on any device."""
         if type(self).reduced.__func__ is Design.reduced.__func__:  # type: ignore[attr-defined]
             return False
         small, own = type(self).reduced().parameters(), self.parameters()

@@ -25,10 +25,10 @@ _Study = TypeVar("_Study", bound=Design)
 
 
 def registration_of(study: Design, seeds: list[int]) -> dict[str, Any]:
-    """All that is fixed before a run, in types that JSON has.
+    """All that is fixed before a run, as JSON types.
 
-    Design and criterion are there in full. The code that the study imports from the files beside it is there
-    as its SHA-256, and this package, which trains and judges, as its version.
+    Design and criterion are included in full; code that the study imports from its own folder as a SHA-256;
+    this package, which trains and judges, as its version.
     """
     fixed = {
         "experiment": study.name,
@@ -44,7 +44,7 @@ def registration_of(study: Design, seeds: list[int]) -> dict[str, Any]:
 
 
 def write_registration(path: str | os.PathLike[str], study: Design, seeds: list[int]) -> str:
-    """Write a registration with the commit of the study's file, its hash, and the time, which has none."""
+    """Write a registration with the commit of the study's file, its hash, and the (unhashed) time."""
     content = registration_of(study, seeds)
     content = {**content, "commit": _commit(Path(inspect.getfile(type(study))).parent)}
     found = digest(content)
@@ -54,9 +54,9 @@ def write_registration(path: str | os.PathLike[str], study: Design, seeds: list[
 
 
 def registered_design(path: str | os.PathLike[str], kind: type[_Study]) -> tuple[_Study, list[int]]:
-    """The study and the seeds that a file registers, as far as the class has such fields.
+    """The study and the seeds registered in a file, in the fields that the class has.
 
-    Whether they are what was written is for :func:`registered_hash` to say, which the run asks.
+    The run itself checks the registration, by :func:`registered_hash`.
     """
     stored = read_json(path, _KIND)
     if stored.get("experiment") != kind.name:
@@ -68,21 +68,18 @@ def registered_design(path: str | os.PathLike[str], kind: type[_Study]) -> tuple
 
 
 def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> str:
-    """The hash of the registration in a file, which must be that of `content`.
+    """The hash of the registration in a file, checked against `content`.
 
     Raises
     ------
     ValueError
-        The file was changed after it was written, or registers another run; the first difference is named.
+        If the file was changed after it was written, or registers another run; the first difference is named.
     """
     stored = read_json(path, _KIND)
     written, _ = stored.pop("sha256", None), stored.pop("created", None)
     if digest(stored) != written:
-        raise refusal(
-            ValueError,
-            "registration",
-            f"must be as it was written, got {str(path)!r}, which has another hash",
-        )
+        rule = f"must be as it was written, got {str(path)!r}, which has another hash"
+        raise refusal(ValueError, "registration", rule)
     for name, wanted in content.items():
         if stored.get(name) != wanted:
             raise refusal(
@@ -95,7 +92,7 @@ def registered_hash(path: str | os.PathLike[str], content: dict[str, Any]) -> st
 
 
 def _repeat(stored: dict[str, Any]) -> str:
-    """From where a registered run can be repeated."""
+    """The commit from which a registered run can be repeated, in words."""
     if commit := stored.get("commit"):
         return f"its run can be repeated from commit {commit}"
     return (
@@ -111,7 +108,7 @@ def _difference(seen: Any, wanted: Any) -> str:
 
 
 def _code(path: Path) -> str:
-    """SHA-256 of the files that a study imports from its own folder and those below, and of its own file."""
+    """SHA-256 of a study's file and the files that it imports from its folder and below."""
     folder, total = path.parent, hashlib.sha256()
     waiting, known = [path], {path}
     while waiting:
@@ -126,7 +123,7 @@ def _code(path: Path) -> str:
 
 
 def _imported(path: Path, folder: Path) -> set[Path]:
-    """The files in `folder` that the statements of a file import, wherever in it they stand."""
+    """The files in `folder` imported by any statement of a file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         for names, base in _bases(node, path, folder):
@@ -137,7 +134,7 @@ def _imported(path: Path, folder: Path) -> set[Path]:
 
 
 def _bases(node: ast.AST, path: Path, folder: Path) -> list[tuple[list[str], Path]]:
-    """The modules that a statement may import: parts of the name, and the folder that it starts from."""
+    """The modules that a statement may import: parts of the name, and the starting folder."""
     if isinstance(node, ast.Import):
         return [(each.name.split("."), folder) for each in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -150,7 +147,7 @@ def _bases(node: ast.AST, path: Path, folder: Path) -> list[tuple[list[str], Pat
 
 
 def _commit(folder: Path) -> str:
-    """The commit of the repository that a folder is in, with "+" if files differ from it; empty for none."""
+    """The commit of a folder's repository, with "+" if files differ from it; empty without one."""
     git = ["git", "-C", str(folder)]
     try:
         said = [

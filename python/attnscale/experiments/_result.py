@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of a study: arrays over its cells and seeds, and what is needed to repeat them."""
+"""Result of a study: arrays over its cells and seeds, and all that is needed to repeat them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS = 6  # significant digits of a stored number: seeds already differ in th
 
 
 class Estimate(NamedTuple):
-    """Mean over the seeds and its standard error (NaN with one seed), and how many seeds there are."""
+    """Mean over the seeds, its standard error (NaN with one seed), and the number of seeds."""
 
     value: NDArray[np.float64]
     standard_error: NDArray[np.float64]
@@ -37,35 +37,34 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Table):
-    """The measurements of each trained model, by cell and seed.
+    """Measurements of each trained model, by cell and seed.
 
     Attributes
     ----------
     experiment, claim : str
         Name of the study, and id of the claim.
     question, refuted_if : str
-        What is asked, and what would refute the claim, in words, as they stood in the code when the models
-        were trained.
+        The question, and what would refute the claim, in words, as in the code when the models were trained.
     axes : dict of str to tuple
         Labels along the axes of the cells, then along "seed".
     variables : dict of str to Variable
-        Axes, unit and meaning of what was measured; the first is the main one.
+        Axes, unit and meaning of the measured arrays; the first is the main one.
     arrays : dict of str to ndarray
-        Measurements along ``axes``, then the variable's own axes; NaN for a model that is not there.
+        Measurements along ``axes``, then the variable's own axes; NaN for missing models.
     parameters : dict
-        The study's fields: all that defines it but the seeds.
+        The study's fields: its definition except the seeds.
     facts : dict
         Facts of the data: sizes, hashes, splits.
     provenance : list of dict
-        Versions and machines, each combination once, with the number of models that have it.
+        Versions and machines, each distinct combination with its number of models.
     interrupted : bool
         Whether Ctrl-C came before all models were trained.
     criterion : Criterion or None
-        What :meth:`verdict` evaluates; None in a file that is older than criteria that are evaluated.
+        The criterion of :meth:`verdict`; None in files older than evaluated criteria.
     registration : str
-        Hash of the registration that the models were trained under; empty for an exploratory run.
+        Hash of the registration of the training; empty for an exploratory run.
     reduced : bool
-        Whether it is the small cell that tests run, so that no verdict is evidence.
+        Whether it is the small cell that tests run, whose verdicts are no evidence.
     """
 
     experiment: str
@@ -113,7 +112,7 @@ class TrainingResult(Table):
         return Column(axes, value, self.variables[name].unit, error, seeds)
 
     def select(self, name: str, **labels: Any) -> NDArray[np.float64]:
-        """The array of a variable where its axes have these labels; an axis that is not named stays.
+        """Array of a variable where its axes have these labels; other axes stay.
 
         Examples
         --------
@@ -124,25 +123,22 @@ class TrainingResult(Table):
         return np.asarray(self.arrays[name][places(name, self._coords(name), labels)])
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
-        """One dictionary for every point: labels, mean over the seeds, its standard error, seeds.
-
-        The points are those of one variable, the main one by default.
-        """
+        """A dictionary for every point of a variable: labels, mean over the seeds, its error, seeds."""
         return self._rows_of({self.names()[0] if name is None else name: "standard_error"})
 
     def verdict(self) -> Verdict:
-        """What the measurements say of each claim: shown, refuted or undecided, with intervals.
+        """Verdict on each claim: shown, refuted or undecided, with intervals.
 
         Raises
         ------
         ValueError
-            If the result has no criterion, because it is loaded from a file that is older than these:
-            :meth:`Study.completed` gives it that of today.
+            If the result has no criterion, because its file is older than criteria: :meth:`Study.completed`
+            adds the present one.
         """
         if self.criterion is None:
             raise ValueError(
                 "criterion must be in the result for a verdict, got None: the file is older than criteria; "
-                "attnscale train NAME --judge FILE evaluates it by that of today"
+                "attnscale train NAME --judge FILE evaluates it by the present one"
             )
         return judge(
             self.criterion,
@@ -179,12 +175,7 @@ class TrainingResult(Table):
         return cls(axes=axes, variables=variables, arrays=arrays, **stored)
 
     def plot(
-        self,
-        name: str | None = None,
-        *,
-        x: str | None = None,
-        ax: Axes | Figure | None = None,
-        **labels: Any,
+        self, name: str | None = None, *, x: str | None = None, ax: Axes | Figure | None = None, **labels: Any
     ) -> Axes:
         """Mean over the seeds with error bars: a line for each point of the other axes.
 
@@ -195,8 +186,8 @@ class TrainingResult(Table):
         x : str, optional
             The axis along the abscissa; by default the variable's last own axis, else the last of the cells.
         ax : matplotlib Axes or Figure, optional
-            Where to draw; a new figure by default. A figure has a panel for some of the axes where one panel
-            would have more than eight lines, and the first panel is returned.
+            Where to draw; a new figure by default. A figure gets several panels if one would have more than
+            eight lines; the first panel is returned.
         labels
             Draw only the points whose axes have these labels.
         """
@@ -205,7 +196,7 @@ class TrainingResult(Table):
         return axes
 
     def _finished(self) -> NDArray[np.int64]:
-        """How many finite numbers the arrays have of each model."""
+        """Number of finite entries in the arrays of each model."""
         lead = len(self.axes)
         counts = [np.isfinite(each).reshape(*each.shape[:lead], -1).sum(-1) for each in self.arrays.values()]
         return np.asarray(sum(counts))
@@ -247,5 +238,5 @@ def _tuples(stored: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """All numbers in one list; None (null in JSON, read as NaN) stands for what is not finite."""
+    """All numbers in one list; None (null in JSON, read as NaN) for NaN and infinity."""
     return [float(f"{each:.{_DIGITS}g}") if np.isfinite(each) else None for each in values.ravel().tolist()]

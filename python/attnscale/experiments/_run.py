@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the units of a study, cells times seeds, that the store does not have, in any process."""
+"""Runs of the units of a study, cells times seeds, that the store lacks, in any process."""
 
 from __future__ import annotations
 
@@ -47,32 +47,19 @@ PROVENANCE, FACTS = "_provenance", "_facts"
 
 @dataclass(frozen=True)
 class UnitTask:
-    """All that a process needs to run a unit; a call with the case of the grid runs it.
-
-    Attributes
-    ----------
-    study : Design
-    store : Path or None
-        Directory of the store.
-    num_threads : int
-        Threads of PyTorch and of this package.
-    checkpoint_seconds : float
-    watch, announce : callable or None
-        Called with lines of progress, and once with how long a training takes; None in another process.
-    models : int
-        The number of units that are to be run.
-    """
+    """All that a process needs to run a unit; it is called with the case of the grid."""
 
     study: Design
-    store: Path | None
-    num_threads: int
+    store: Path | None  # directory of the store
+    num_threads: int  # threads of PyTorch and of this package
     checkpoint_seconds: float
+    #: Called with lines of progress, and once with the duration of a training; None in other processes.
     watch: Callable[[str], object] | None = None
     announce: Callable[[str], object] | None = None
-    models: int = 1
+    models: int = 1  # number of units to run
 
     def __call__(self, case: Case) -> Fields | Failure | Busy:
-        """The arrays of a unit; a failure in words if an exception was raised."""
+        """The arrays of a unit; after an exception, a failure in words."""
         try:
             with _threads(self.num_threads), self._claimed(case) as free:
                 if not free:
@@ -101,7 +88,7 @@ class UnitTask:
         return fields
 
     def _checked(self, found: Mapping[str, Any]) -> Fields:
-        """The measured arrays, whose names and shapes must be those that the study declares."""
+        """The measured arrays, with the names and shapes that the study declares."""
         variables = self.study.variables()
         if found.keys() != variables.keys():
             raise ValueError(f"measure must return {sorted(variables)}, got {sorted(found)}")
@@ -124,7 +111,7 @@ class UnitTask:
         return None if self.store is None else Store(self.store, "train").read(case)
 
     def _watch_of(self, case: Case) -> Callable[[int], Watch] | None:
-        """What each training of the unit, of so many steps, tells of its progress."""
+        """The progress reporter of a training of the unit, by its number of steps."""
         show, announce = self.watch, self.announce
         if show is None or announce is None:
             return None
@@ -140,7 +127,7 @@ class UnitTask:
 
     @contextmanager
     def _claimed(self, case: Case) -> Iterator[bool]:
-        """Whether this process may run the unit, as no other one runs it; a process that dies lets go."""
+        """Whether this process may run the unit because no other does; a dead process releases its claim."""
         if self.store is None:
             yield True
             return
@@ -169,33 +156,32 @@ class RunOptions(TypedDict, total=False):
     Attributes
     ----------
     store : path, optional
-        Directory that keeps each model's measurements as soon as they are there, and the state of its
-        training as it goes. Several processes, also of several machines, may share it: each model is
-        trained by one of them.
+        Directory that keeps each finished model's measurements, and the state of trainings. Several
+        processes, also on several machines, may share it: each model is trained by one of them.
     only : str or sequence of str, optional
-        Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, those that
-        any entry names. The result has all models that the store has.
+        Models to train: "variant=dot,seed=0" for those with these labels; a sequence for several selections.
+        The result has all models of the store.
     part : str or pair of int, optional
-        "k/N" or (k, N): train only the k-th of N parts of these models, counted from 1, into a store that
-        the parts share. The part that ends last, and the same call without it, have the whole result.
+        "k/N" or (k, N): train only the k-th of N parts of these models, counted from 1, into a store that the
+        parts share. The part that ends last, and the same call without `part`, have the whole result.
     registration : path, optional
-        File of :meth:`Study.register`, which must be of this design, these seeds and this code. The result
-        carries its hash, and its verdicts count as registered. A store that was begun without it is refused.
+        File of :meth:`Study.register`, for this design, these seeds and this code. The result carries its
+        hash, and its verdicts count as registered. A store begun without it is refused.
     n_jobs : int, default 1
-        Number of processes, by joblib; -1 is one for each core.
+        Number of joblib processes; -1 is one for each core.
     num_threads : int, default 1
-        Threads of each process. The last bits of PyTorch's sums, and so of results, depend on the number.
+        Threads of each process. The last bits of PyTorch's sums, and so of results, depend on it.
     checkpoint_seconds : float, default 30
-        Time between two states that the store keeps of a training.
+        Seconds between stored states of a training.
     progress : bool or callable, default True
         True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
         ``progress(finished, total)`` after each model.
     watch : callable, optional
-        ``watch(line)`` is told the progress of a training, as text, several times a second; with one process
+        ``watch(line)`` receives the progress of a training, as text, several times a second; with one process
         only.
     announce : callable, optional
-        Called once with a line of text, as soon as the first training shows that all models take more than
-        a minute: how long that training takes, and how many models there are; with one process only.
+        Called once with a line of text, if the first training shows that all models take more than a minute:
+        the duration of that training, and the number of models; with one process only.
     """
 
     store: str | os.PathLike[str] | None
@@ -225,7 +211,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
-    """Train and measure the units that are wanted and not stored, as :meth:`Study.run` says."""
+    """Train and measure the wanted units that the store lacks, for :meth:`Study.run`."""
     check_options(study.name, options, _DEFAULTS, ("seeds",))
     chosen = {**_DEFAULTS, **options}
     axes, cases = units(study, seeds)
@@ -248,7 +234,7 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
     task = UnitTask(study, directory, threads, pause, watch, announce, len(left))
     if left:
-        device_named(getattr(study, "device", "cpu"))  # only to train: what a GPU found can be read anywhere
+        device_named(getattr(study, "device", "cpu"))  # only to train: results from a GPU are read anywhere
     done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
@@ -269,7 +255,7 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
 
 
 def units(study: Design, seeds: Any) -> tuple[Axes, list[Case]]:
-    """The axes of the study, "seed" the last of them, and all their points."""
+    """The axes of the study, the last of them "seed", and all their points."""
     axes: Axes = {name: list(labels) for name, labels in study.cells().items()}
     axes["seed"] = read_seeds(seeds)
     return axes, make_cases(axes, describe_axes(axes))
@@ -297,7 +283,7 @@ def _at_least_one(seeds: int) -> int:
 
 
 def choose(cases: list[Case], only: Any) -> list[Case]:
-    """The units that `only` names; None names all of them."""
+    """The units that `only` selects; None selects all."""
     if only is None:
         return cases
     patterns = [_read_pattern(cases[0], each) for each in ([only] if isinstance(only, str) else only)]
@@ -328,10 +314,10 @@ def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
 
 
 def _open(store: Store, study: Design, registration: str) -> None:
-    """Check that the store is of this study and registration, or mark a new store as theirs."""
+    """Check that the store belongs to this study and registration, or mark a new store."""
     fields = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
     if fields.get("dtype") == "float32":
-        del fields["dtype"]  # stores of float32 are older than the field
+        del fields["dtype"]  # stores of float32 may be older than the field
     identity = {
         "experiment": study.name,
         "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},
@@ -346,11 +332,11 @@ def _where(store: Store | None) -> str:
 
 
 def _silence(line: str) -> None:
-    """Take a line of progress and show it to nobody."""
+    """Ignore a line of progress."""
 
 
 def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
-    """A function that tells `announce` the first line that it is given, and no other."""
+    """A function that passes only its first line to `announce`."""
     told: list[str] = []
 
     def tell(line: str) -> None:
@@ -362,13 +348,9 @@ def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
 
 
 def _result(
-    study: Design,
-    axes: Axes,
-    finished: Mapping[Case, Fields],
-    *,
-    interrupted: bool,
+    study: Design, axes: Axes, finished: Mapping[Case, Fields], *, interrupted: bool
 ) -> TrainingResult:
-    """The result with the arrays of all finished units; NaN where a unit is not finished."""
+    """The result with the arrays of all finished units; NaN elsewhere."""
     criterion = study.criterion()
     lead = tuple(map(len, axes.values()))
     variables = dict(study.variables())
@@ -398,7 +380,7 @@ def _result(
 
 
 def _count(records: dict[str, dict[str, Any]], record: dict[str, Any]) -> None:
-    """Count a unit's record with the records that are equal but for the time."""
+    """Count a unit's record with records that differ only in the time."""
     seconds, created = record.pop("seconds"), record.pop("created")
     kept = records.setdefault(json.dumps(record), {**record, "models": 0, "seconds": 0.0, "created": created})
     kept["models"] += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A study: what it declares, what can be done with it, and where it is found."""
+"""Study: its declarations, its actions, and how it is found."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ._run import RunOptions, read_seeds, run
 
 @dataclass(frozen=True)
 class Study(Design):
-    """An experiment that trains models: what is asked, what would refute it, and how one model is trained.
+    """An experiment that trains models: its question, its criterion, and the training of one model.
 
-    A study is a subclass that is a frozen dataclass, in a file of its own. Its fields are numbers, text and
+    A study is a subclass that is a frozen dataclass, in its own file. Its fields are numbers, text and
     tuples: all that defines the experiment but the seeds. Their defaults are the full run. ``attnscale train
-    FILE.py`` runs it, as :meth:`run` does. A field ``device`` is where models are trained ("cpu" without it),
+    FILE.py`` runs it, as :meth:`run` does. A field ``device`` is the device of training ("cpu" without it),
     and a field ``dtype`` the type of the products in training ("float32" without it).
 
     Attributes
@@ -37,9 +37,9 @@ class Study(Design):
     name : str
         Name of the class, in small letters with underscores: "length_generalization".
     claim : str
-        Id of the claim, as tables of claims have it; empty for none.
+        Id of the claim in tables of claims; empty without one.
     question : str
-        What is asked, in a sentence.
+        The question, in a sentence.
 
     Examples
     --------
@@ -80,12 +80,12 @@ class Study(Design):
             raise TypeError(f"{cls.__name__} must have a question, as text, got none")
 
     def run(self, seeds: Any = 5, **options: Unpack[RunOptions]) -> TrainingResult:
-        """Train and measure the models that are wanted and not stored; the result has all that are there.
+        """Train and measure the wanted models that the store lacks; the result has all models present.
 
         Parameters
         ----------
         seeds : int or sequence of int, default 5
-            How many models of each cell, or their seeds.
+            Number of models of each cell, or their seeds.
         **options
             See :class:`RunOptions`.
 
@@ -98,15 +98,15 @@ class Study(Design):
         TypeError, ValueError
             If an argument is wrong, or the store holds another study.
         SweepError
-            After all other models are finished, if some raised; its ``partial`` is the result of the others.
+            After all other models are finished, if some raised; ``partial`` is the result of the others.
         SweepInterrupted
-            At Ctrl-C where no model is finished (a KeyboardInterrupt); otherwise the result is
+            On Ctrl-C before any model is finished (a KeyboardInterrupt); otherwise the result is
             ``interrupted``.
         """
         return run(self, seeds, options)
 
     def register(self, path: str | os.PathLike[str], *, seeds: Any = 5) -> str:
-        """Write down design, seeds and criterion of a run before it, with their hash.
+        """Write design, seeds and criterion of a run to a file before it, with their hash.
 
         Parameters
         ----------
@@ -117,34 +117,34 @@ class Study(Design):
         Returns
         -------
         str
-            The SHA-256, which a result of a run with ``registration=path`` carries. It proves when it was
-            written only where it is published, or committed, before the run.
+            The SHA-256, which a run with ``registration=path`` puts into its result. It proves the time of
+            writing only if it is published or committed before the run.
         """
         return write_registration(path, self, read_seeds(seeds))
 
     @staticmethod
     def cluster(name: str) -> str:
-        """The cluster of texts that a held-out file is of, such as a package or a book: here the file itself.
+        """The cluster of a held-out file, such as a package or a book: here the file itself.
 
-        Texts of one cluster are not independent, so that errors are those of drawing whole clusters. A result
-        that has the file of each text, but not its cluster, gets that from the names of the files.
+        Texts of one cluster are not independent, so errors come from drawing whole clusters. A result with
+        the file of each text but not its cluster derives the cluster from the file's name.
         """
         return name
 
     @classmethod
     def stored(cls, run: str = "full") -> TrainingResult:
-        """The result of a run that is kept in the folder ``runs`` beside the study's file.
+        """The result of a run in the folder ``runs`` beside the study's file.
 
         Parameters
         ----------
         run : str, default "full"
-            Which run: "full" is the file NAME.json, "reduced" that of the small cell, NAME-reduced.json; a
-            study may have others.
+            "full" is the file NAME.json, "reduced" that of the small cell, NAME-reduced.json; a study may
+            have others.
 
         Raises
         ------
         ValueError
-            If no such run is there.
+            If there is no such run.
         """
         folder = Path(inspect.getfile(cls)).parent / "runs"
         files = {"full": folder / f"{cls.name}.json"}
@@ -158,7 +158,7 @@ class Study(Design):
 
     @classmethod
     def completed(cls, result: TrainingResult) -> TrainingResult:
-        """The result with what old files lack: its criterion, and whether it is of the reduced run.
+        """The result with the fields that old files lack: its criterion, and whether it is reduced.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Study(Design):
         result = replace(result, criterion=criterion, reduced=result.reduced or study.is_reduced())
         try:
             names = result.facts["source"]["held_out"]["names"]
-        except (KeyError, TypeError):  # no texts, or a run that is older than these names
+        except (KeyError, TypeError):  # no texts, or a run older than these names
             return result
         if "text_file" not in result.arrays or "text_cluster" in result.arrays:
             return result
@@ -193,11 +193,11 @@ class Study(Design):
         )
 
 
-# ---- in a file, or by its name among those of a clone of the repository --------------------------
+# ---- a study in a file, or by its name in a clone of the repository ------------------------------
 
 
 def names() -> tuple[str, ...]:
-    """The names of the studies in ``notebooks/studies`` of the clone that the working directory is in.
+    """Names of the studies in ``notebooks/studies`` of the clone around the working directory.
 
     Raises
     ------
@@ -213,14 +213,14 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
     Parameters
     ----------
     study : str or path
-        A file, ``FILE.py``, or ``FILE.py:Class`` where it has several studies; or one of :func:`names`. A
-        file in a package, a folder with ``__init__.py``, is imported as a module of it. The folder that it is
-        imported from stays in ``sys.path``, as other processes need it.
+        A file, ``FILE.py``, or ``FILE.py:Class`` if it has several studies; or one of :func:`names`. A file
+        in a package (a folder with ``__init__.py``) is imported as its module. The folder of the import stays
+        in ``sys.path``, since other processes need it.
 
     Raises
     ------
     ValueError
-        If there is no such file or name, or no such study in it.
+        If there is no such file or name, or no such study in the file.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
     if wanted or file.endswith(".py"):
         path = Path(file if not wanted else f"{file}.py")
         if not path.is_file():
-            raise ValueError(f"study must be a file, got {str(path)!r}, which there is not")
+            raise ValueError(f"study must be a file, got {str(path)!r}, which does not exist")
     else:
         path = studies_folder() / f"{choose('study', file, names())}.py"
     module = _module(path.resolve())
@@ -250,7 +250,7 @@ def find(study: str | os.PathLike[str]) -> type[Study]:
 
 
 def _module(path: Path) -> ModuleType:
-    """The module of a file, imported under the name that its package gives it."""
+    """The module of a file, imported under its name in its package."""
     parts, root = [path.stem], path.parent
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)

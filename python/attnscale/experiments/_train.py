@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The training loop of all experiments: AdamW with a schedule, from the first step or a checkpoint."""
+"""Training loop of all experiments: AdamW with a schedule, from the first step or a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from .._base.checks import choose
 
-_LOOK = 50  # steps between two looks at whether the loss is finite: a look waits for the device
+_LOOK = 50  # steps between checks that the loss is finite: a check waits for the device
 
 
 def ends_of_parts(steps: int, most: int) -> tuple[int, ...]:
-    """The steps before which the parts of a training end: at most `most` parts, as even as they can be.
+    """The ends of the parts of a training, as steps: at most `most` parts, as even as possible.
 
     Examples
     --------
@@ -35,13 +35,13 @@ class History(NamedTuple):
     Attributes
     ----------
     loss, gradient_norm : ndarray of float64, shape (steps,)
-        Loss and norm of each step, the norm before clipping; NaN from the first loss that is not finite on.
+        Loss and norm of each step, the norm before clipping; NaN from the first non-finite loss onwards.
     observed_steps : ndarray of int64
         Steps before which ``observe`` was called.
     observed : dict of str to ndarray
-        What ``observe`` returned before these steps.
+        Results of ``observe`` before these steps.
     diverged : bool
-        Whether a loss was not finite; the training ended soon after.
+        Whether a loss was not finite; the training then ended.
     """
 
     loss: NDArray[np.float64]
@@ -51,14 +51,14 @@ class History(NamedTuple):
     diverged: bool
 
     def mean_losses(self, most: int) -> NDArray[np.float64]:
-        """The mean loss of each part of the training, as of :func:`ends_of_parts`."""
+        """The mean loss of each part of the training; see :func:`ends_of_parts`."""
         parts = np.split(self.loss, ends_of_parts(len(self.loss), most)[:-1])
         return np.array([part.mean() for part in parts])
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate's factor: up to 1 over ``warmup`` steps, then as ``kind`` says.
+    """The factor of the learning rate: up to 1 over ``warmup`` steps, then according to ``kind``.
 
     Examples
     --------
@@ -87,21 +87,10 @@ class Schedule:
 class Loop:
     """The state of one training, step by step.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    loss : callable
-        ``loss(step)``: the loss of that step's batch, a tensor with a gradient.
-    groups : iterable
-        Parameters as AdamW takes them, or groups of parameters with learning rates of their own.
-    schedule : Schedule
-    clip : float or None
-        Largest norm of the gradient; None clips nothing.
-    observe : callable or None
-        ``observe(step)`` returns numbers by name, before every ``observe_every`` steps and after the last.
-    observe_every : int
-    adam : dict
-        ``lr``, ``weight_decay``, ``betas`` of AdamW.
+    ``loss(step)`` is the loss of a step's batch, a tensor with a gradient. `groups` are parameters for AdamW,
+    perhaps with their own learning rates, `adam` its other options. `clip` is the largest norm of the
+    gradient, or None. ``observe(step)`` returns numbers by name, before every `observe_every` steps and after
+    the last.
     """
 
     def __init__(
@@ -121,7 +110,7 @@ class Loop:
         self.optimizer = torch.optim.AdamW(list(groups), **adam)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         device = next(iter(self.optimizer.param_groups[0]["params"])).device
-        # Kept on the device, because reading a number waits for the device.
+        # On the device, because reading a number waits for it.
         self.losses = torch.full((schedule.steps,), math.nan, dtype=torch.float64, device=device)
         self.norms = self.losses.clone()
         self.seen: list[dict[str, float]] = []
@@ -130,7 +119,7 @@ class Loop:
 
     @property
     def done(self) -> bool:
-        """Whether the training is over: all steps are done, or it diverged."""
+        """Whether the training is over: all steps done, or diverged."""
         return self.diverged or self.step >= self.schedule.steps
 
     def advance(self) -> None:
@@ -174,7 +163,7 @@ class Loop:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a state, from which the training goes on."""
+        """Load a state, from which the training continues."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.losses.copy_(state["losses"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tools that a measurement trains its model with: seeds, device, checkpoints, the common loop."""
+"""Tools with which a measurement trains its model: seeds, device, checkpoints, the common loop."""
 
 from __future__ import annotations
 
@@ -24,20 +24,13 @@ from .._grid.progress import Watch
 from ..torch._base.device import dtype_named
 from ._train import History, Loop, Schedule
 
-# ---- files that a store keeps: the state of each training, and data that all need ----------------
+# ---- files in a store: the state of each training, and shared data ---------------------------------
 
 
 class Checkpoints:
-    """The states of the trainings of one unit, one file each; a file is replaced as a whole.
+    """States of the trainings of one unit, one file each; a file is replaced as a whole.
 
-    Parameters
-    ----------
-    directory : Path or None
-        Where the files lie; with None nothing is kept.
-    unit : str
-        Name of the unit, with which the names of its files begin.
-    seconds : float
-        Time after which the next state is due.
+    Without a `directory` nothing is kept. File names begin with `unit`. A state is due after `seconds`.
     """
 
     def __init__(self, directory: Path | None, unit: str = "", seconds: float = 30.0) -> None:
@@ -52,14 +45,14 @@ class Checkpoints:
         return self._directory is not None and time.monotonic() - self._last >= self._seconds
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The state of the training `name`; None if no state is kept."""
+        """The state of the training `name`; None if there is none."""
         if self._directory is None or not self._path(name).exists():
             return None
         state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
         return state
 
     def write(self, name: str, state: dict[str, Any]) -> None:
-        """Write the state of the training `name`; on return the state is on the disk."""
+        """Write the state of the training `name`; it is on disk on return."""
         if self._directory is None:
             return
         buffer = io.BytesIO()
@@ -69,13 +62,13 @@ class Checkpoints:
         self._last = time.monotonic()
 
     def clear(self) -> None:
-        """Delete the states of the unit, which are of no use when it is finished."""
+        """Delete the states of a finished unit."""
         if self._directory is not None and self._directory.exists():
             for path in self._directory.glob(f"{self._unit}-*"):
                 path.unlink()
 
     def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """Arrays that are the same for all units of the store: one unit makes them while others wait."""
+        """Arrays shared by all units of the store: one unit makes them while others wait."""
         if self._directory is None:
             return dict(make())
         path = self._directory / f"{name}.npz"
@@ -92,15 +85,15 @@ class Checkpoints:
         return self._directory / f"{self._unit}-{name}.pt"
 
 
-# ---- Ctrl-C between two steps, so that the state of the last one can be kept ---------------------
+# ---- Ctrl-C between two steps, so that the last state can be kept --------------------------------
 
 
 @contextmanager
 def ctrl_c_between_steps() -> Iterator[list[int]]:
-    """A list that Ctrl-C fills, instead of ending the step that runs; the block then ends at its next look.
+    """A list that Ctrl-C fills instead of ending the running step; the block ends at its next check.
 
-    After the block KeyboardInterrupt is raised, as ever. A second Ctrl-C raises at once. Where the signal is
-    not Python's own to handle, in another thread or with a handler of the caller's, nothing is changed.
+    KeyboardInterrupt is raised after the block. A second Ctrl-C raises at once. Nothing changes if the signal
+    is not Python's to handle: in another thread, or with a handler of the caller's.
     """
     asked: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
@@ -129,7 +122,7 @@ _BETWEEN_LINES = 0.2  # seconds between two lines of progress
 
 
 def seed_of(seed: int, purpose: str) -> int:
-    """A seed for PyTorch's generators for one purpose, derived from the unit's seed.
+    """A seed for PyTorch's generators for a purpose, derived from the unit's seed.
 
     Examples
     --------
@@ -141,25 +134,25 @@ def seed_of(seed: int, purpose: str) -> int:
 
 
 class Training:
-    """The tools of one unit, a cell and a seed, to train its models.
+    """Tools to train the models of one unit, a cell and a seed.
 
     Parameters
     ----------
     seed : int
-        Seed of the unit: all that is random comes from it.
+        Seed of the unit, from which all randomness derives.
     device : str, default "cpu"
         Device of models and batches.
     dtype : {"float32", "bfloat16"}
         Type of the products in training, by ``torch.autocast``; weights and sums stay in float32.
     checkpoints : Checkpoints, optional
-        Where states are kept; by default nowhere.
+        Storage of states; none by default.
     watch : callable, optional
-        ``watch(steps)`` gives each training of so many steps what it tells of its progress.
+        ``watch(steps)`` gives the progress reporter of a training of so many steps.
 
     Attributes
     ----------
     facts : dict
-        What :meth:`note` was told of the data and their splits.
+        Facts from :meth:`note` about the data and their splits.
 
     Examples
     --------
@@ -192,7 +185,7 @@ class Training:
         self._fits: set[str] = set()
 
     def generator(self, purpose: str) -> torch.Generator:
-        """The CPU generator of random numbers for a purpose: always the same object, kept by checkpoints."""
+        """The CPU generator for a purpose: always the same object, kept by checkpoints."""
         if purpose not in self._generators:
             found = torch.Generator()
             found.manual_seed(seed_of(self.seed, purpose))
@@ -201,13 +194,13 @@ class Training:
 
     @contextmanager
     def fork(self, purpose: str) -> Iterator[None]:
-        """Seed PyTorch's own generator, from which modules draw weights, for this purpose inside a block."""
+        """Seed PyTorch's own generator, from which modules draw weights, within a block."""
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(seed_of(self.seed, purpose))
             yield
 
     def note(self, **facts: Any) -> None:
-        """Add facts to the result, of types that JSON has: sizes, hashes and splits of the data."""
+        """Add facts to the result, as JSON types: sizes, hashes and splits of the data."""
         self.facts |= facts
 
     def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -231,38 +224,38 @@ class Training:
         observe_every: int = 100,
         name: str = "fit",
     ) -> History:
-        """Train a model by AdamW; after an interruption, from the last checkpoint, to the same bits.
+        """Train a model by AdamW; after an interruption, from the last checkpoint, with the same bits.
 
         Parameters
         ----------
         model : torch.nn.Module
             The model, on :attr:`device` already.
         loss : callable
-            ``loss(step)`` is the loss of that step's batch. Random numbers in it come from :meth:`generator`
-            or from the step.
+            ``loss(step)`` is the loss of that step's batch. Its random numbers come from :meth:`generator` or
+            the step.
         steps : int
         learning_rate, weight_decay, betas
             As for ``torch.optim.AdamW``.
         schedule : {"cosine", "linear", "constant"}
             The learning rate after the warm-up: down to 0, or constant.
         warmup : int
-            Steps in which the learning rate grows linearly.
+            Steps of linear growth of the learning rate.
         clip : float or None
-            Largest norm of the gradient; None clips nothing.
+            Largest norm of the gradient; None for no clipping.
         parameters : iterable, optional
-            What is trained, as AdamW takes it: groups may have learning rates of their own. By default all
+            Parameters to train, as for AdamW; groups may have their own learning rates. By default all
             parameters of the model.
         observe, observe_every
             ``observe(step)`` gives numbers by name, before every ``observe_every`` steps and after the last.
         name : str
-            Name of this training, where a unit has several.
+            Name of this training, if a unit has several.
 
         Returns
         -------
         History
         """
         if name in self._fits:
-            raise ValueError(f"name must be another one for each training of a unit, got {shown(name)} twice")
+            raise ValueError(f"name must differ for each training of a unit, got {shown(name)} twice")
         self._fits.add(name)
         groups = model.parameters() if parameters is None else parameters
         adam = {"lr": learning_rate, "weight_decay": weight_decay, "betas": betas}

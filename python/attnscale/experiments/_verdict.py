@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What would refute a claim, as data, and what a table says of it: intervals over the seeds, and verdicts."""
+"""Criteria of refutation as data, and their evaluation: intervals over the seeds, and verdicts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .._base.checks import choose
 from .._base.text import error_cell, number_cell, to_text
 from ..calibration.held_out import shares
 
-# ---- what is predicted: differences, each with a sign and a margin -------------------------------
+# ---- predictions: differences, each with a sign and a margin -------------------------------------
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of measurements of one seed, which a claim predicts to be above a margin.
+    """A weighted sum of measurements of one seed, predicted to be above a margin.
 
     Attributes
     ----------
     name : str
-        What is compared with what, in words.
+        Description of the comparison.
     variable : str
-        The variable of the result that is compared.
+        The compared variable of the result.
     terms : tuple of (float, dict)
-        A weight, and the labels that choose one number of each seed.
+        A weight, and the labels that select one number of each seed.
     least : float
-        The margin, in the variable's unit. Below 0 it is the loss that the claim allows.
+        The margin, in the variable's unit. A negative margin is the loss that the claim allows.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Contrast:
     least: float = 0.0
 
     def less(self, other: Contrast, name: str) -> Contrast:
-        """The contrast of this sum less another one of the same variable, with a margin of 0."""
+        """This sum minus another one of the same variable, with a margin of 0."""
         return Contrast(name, self.variable, (*self.terms, *((-weight, at) for weight, at in other.terms)))
 
 
@@ -52,18 +52,18 @@ def difference(
     *,
     least: float = 0.0,
 ) -> Contrast:
-    """The first of two places of a table less the second.
+    """The difference between two places of a table.
 
     Parameters
     ----------
     name, variable : str
-        As of :class:`Contrast`.
+        See :class:`Contrast`.
     between : dict of str to (label, label)
         The axes in which the places differ, with the labels of the first and of the second.
     place : dict
-        The labels that they share.
+        The shared labels.
     least : float, default 0
-        The margin, as of :class:`Contrast`.
+        The margin; see :class:`Contrast`.
 
     Returns
     -------
@@ -87,7 +87,7 @@ class Claim:
     text : str
     contrasts : tuple of Contrast
     needs : {"all", "any"}
-        Whether the claim says that all contrasts are above their margins, or that one or more are.
+        Whether the claim predicts all contrasts above their margins, or at least one.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Claim:
 
     @property
     def sentence(self) -> str:
-        """What would refute the claim, in words."""
+        """The refutation of the claim, in words."""
         margins = ", ".join(f"{each.name} ({each.variable}, {each.least:g})" for each in self.contrasts)
         if len(self.contrasts) == 1:
             (only,) = self.contrasts
@@ -110,7 +110,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Criterion:
-    """The claims of one experiment, and the rate of wrong verdicts that is accepted over all of them.
+    """The claims of one experiment, and the accepted rate of wrong verdicts over all of them.
 
     Attributes
     ----------
@@ -118,9 +118,9 @@ class Criterion:
     rate : float
         Largest probability that any interval of the experiment misses its true value.
     degrees : {"satterthwaite", "seeds"}
-        Degrees of freedom of the intervals. "satterthwaite": those of an error that comes from seeds and from
-        clusters of texts, see :func:`judge`. "seeds": the seeds less one, and files in place of clusters, as
-        in criteria that were written before the other way was there.
+        Degrees of freedom of the intervals. "satterthwaite": those of an error from seeds and clusters of
+        texts, see :func:`judge`. "seeds": the number of seeds minus one, with files in place of clusters, as
+        in older criteria.
     """
 
     claims: tuple[Claim, ...]
@@ -132,16 +132,16 @@ class Criterion:
 
     @property
     def contrasts(self) -> int:
-        """The number of contrasts of all claims, over which the rate is shared."""
+        """Number of contrasts of all claims, which share the rate."""
         return sum(len(each.contrasts) for each in self.claims)
 
     @property
     def sentence(self) -> str:
-        """What would refute each claim, in words."""
+        """The refutation of each claim, in words."""
         return "; or ".join(each.sentence for each in self.claims)
 
     def to_dict(self) -> dict[str, Any]:
-        """The criterion in types that JSON has; old ones, of "seeds", are written as they were."""
+        """The criterion as JSON types; old ones, of "seeds", keep their form."""
         found = asdict(self)
         if self.degrees == "seeds":
             del found["degrees"]
@@ -149,7 +149,7 @@ class Criterion:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The criterion that :meth:`to_dict` gave, also when JSON made lists of its tuples."""
+        """The criterion from :meth:`to_dict`, also if JSON turned its tuples into lists."""
         claims = tuple(
             Claim(each["text"], tuple(map(_contrast, each["contrasts"])), each["needs"])
             for each in stored["claims"]
@@ -171,14 +171,14 @@ _DRAWS = 2000
 def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
     """The standard error of the mean of `values`, by a bootstrap that draws seeds and files.
 
-    All seeds read the same texts, so that a text's own difficulty does not vanish in the mean over seeds.
-    A draw takes a sample of the seeds and, independently, one of the files with all their texts.
+    All seeds read the same texts, so a text's own difficulty does not vanish in the mean over seeds. A draw
+    samples the seeds and, independently, the files with all their texts.
 
     Parameters
     ----------
     values : array_like, shape (seeds, texts)
     files : array_like of int, shape (texts,)
-        Ids of the files, or of larger clusters such as books, that the texts are of.
+        Ids of the texts' files, or of larger clusters such as books.
 
     Returns
     -------
@@ -187,9 +187,9 @@ def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
 
     Notes
     -----
-    Of k seeds, or files, k - 1 are drawn with replacement, because k would make the error too small by
-    sqrt(1 - 1/k) (Rao and Wu 1988, JASA 83, 231). What a seed and a file have in common is counted twice, so
-    that the error is rather too large (Owen 2007, arXiv 0712.1111). The draws are the same at each call.
+    From k seeds, or files, k - 1 are drawn with replacement, because k would make the error too small by
+    sqrt(1 - 1/k) (Rao and Wu 1988, JASA 83, 231). Variation shared by a seed and a file counts twice, so the
+    error tends to be too large (Owen 2007, arXiv 0712.1111). The draws are the same at each call.
 
     Examples
     --------
@@ -231,12 +231,12 @@ def crossed_means(values: ArrayLike, files: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(means.reshape(_DRAWS, *values.shape[1:-1]))
 
 
-# ---- what a table says of it ---------------------------------------------------------------------
+# ---- evaluation of a table -----------------------------------------------------------------------
 
 
-#: The share of runs in which the smallest visible difference would be seen.
+#: Share of runs that would show the smallest visible difference.
 POWER = 0.8
-#: What a verdict says of a run of the small config.
+#: Words of a verdict.
 _NEEDED = {"all": "all must hold", "any": "one must hold"}
 _ABOUT_REDUCED = "; the reduced config, a test cell: no evidence for or against the claims"
 
@@ -246,7 +246,7 @@ class Measured(Protocol):
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """The measurements by the name of their variable."""
+        """The measurements by variable."""
 
     def select(self, name: str, **labels: Any) -> NDArray[np.float64]:
         """The measurements at these labels."""
@@ -254,34 +254,34 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """One contrast, judged.
+    """One judged contrast.
 
     Attributes
     ----------
     name : str
     least : float
-        The margin that the claim predicts the difference to be above.
+        The margin that the claim predicts the difference to exceed.
     value, error : float
-        Mean over the seeds and its standard error; NaN where it cannot be computed.
+        Mean over the seeds and its standard error; NaN if they cannot be computed.
     low, high : float
-        Interval that holds at once with those of all other contrasts.
+        Interval that holds simultaneously with those of all other contrasts.
     p : float
-        Of "equal to the margin", two-sided, times the number of contrasts.
+        Two-sided p value of equality with the margin, times the number of contrasts.
     visible : float
-        The smallest difference above the margin that 80 of 100 such runs would have shown, at this error.
+        The smallest difference above the margin that 80 of 100 such runs would show, at this error.
     seeds : int
-        Number of seeds that have the measurement.
+        Number of seeds with the measurement.
     degrees : float
         Degrees of freedom of the interval.
     by_cluster : tuple of (float, float, float) or None
         Low end, high end and degrees of freedom of the interval with errors by cluster, beside a criterion
-        that has the seeds' degrees; None where it is the criterion's own.
+        with the seeds' degrees; None if it is the criterion's own.
     outcome : {"shown", "refuted", "undecided"}
         Shown if the interval is above the margin, refuted if it is below.
     note : str
-        Why nothing can be said; empty otherwise.
+        The reason why nothing can be said, or empty.
     variable, unit : str
-        What the numbers are of, and their unit: "nat" or "" (a plain number).
+        Variable and unit of the numbers: "nat" or "" (a plain number).
     """
 
     name: str
@@ -318,7 +318,7 @@ class JudgedClaim:
 
     @property
     def outcome(self) -> str:
-        """Shown, refuted or undecided, from the findings and from how many of them the claim needs."""
+        """Shown, refuted or undecided, from the findings and the number that the claim needs."""
         found = [each.outcome for each in self.findings]
         every, some = ("shown", "refuted") if self.needs == "all" else ("refuted", "shown")
         if some in found:
@@ -335,12 +335,11 @@ class Verdict:
     experiment : str
     claims : tuple of JudgedClaim
     rate : float
-        Largest probability that any interval misses its true value, where means are normal.
+        Largest probability that any interval misses its true value, if means are normal.
     registration : str
-        Hash of what was registered before the run; empty for a run that is exploratory.
+        Hash of the registration before the run; empty for an exploratory run.
     reduced : bool
-        Whether the config was the small one that tests run: no evidence for or against a claim, whatever
-        the outcome.
+        Whether the config was the small one that tests run: no evidence for or against a claim.
     """
 
     experiment: str
@@ -351,7 +350,7 @@ class Verdict:
 
     @property
     def exploratory(self) -> bool:
-        """Whether the run had no registration, so that its verdicts are to be confirmed by another run."""
+        """Whether the run was not registered, so that another run has to confirm its verdicts."""
         return not self.registration
 
     @property
@@ -393,12 +392,11 @@ def judge(
 ) -> Verdict:
     """Judge the claims of a criterion by a table of measurements.
 
-    Each contrast is computed for each seed, which makes it paired. Its interval is the mean ± t times the
-    standard error, where t is the quantile at the criterion's rate shared
-    equally among all contrasts (Bonferroni). Where the table has the variable of each text, the standard
-    error is a bootstrap over seeds and clusters of texts, see :func:`crossed_error`: those that the variable
-    ``text_cluster`` numbers, or else the files of ``text_file``. The degrees of freedom are then those of
-    Satterthwaite (1946, Biometrics Bulletin 2, 110),
+    Each contrast is computed for each seed, hence paired. Its interval is the mean ± t times the standard
+    error, where t is the quantile at the criterion's rate shared equally among all contrasts (Bonferroni). If
+    the table has the variable of each text, the standard error is a bootstrap over seeds and clusters of
+    texts, see :func:`crossed_error`: the clusters of the variable ``text_cluster``, or else the files of
+    ``text_file``. The degrees of freedom are then those of Satterthwaite (1946, Biometrics Bulletin 2, 110),
 
         df = (v_s + v_c)^2 / (v_s^2 / (S - 1) + v_c^2 / (K - 1)),
 
@@ -410,13 +408,13 @@ def judge(
     criterion : Criterion
     table : TrainingResult
     experiment, registration, reduced
-        Taken into the verdict, see :class:`Verdict`.
+        Copied into the verdict, see :class:`Verdict`.
 
     Returns
     -------
     Verdict
-        A contrast that was not measured, or not for all seeds, or for one seed, or without any spread over
-        the seeds, is undecided and has a note.
+        A contrast that was not measured, or not for all seeds, or for one seed, or without spread over the
+        seeds, is undecided and has a note.
 
     Examples
     --------
@@ -437,14 +435,14 @@ def judge(
 
 
 def _find(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
-    """The finding for one contrast, with what it is of; a table need not say its variables' units."""
+    """The finding for one contrast, with its variable; a table need not know its variables' units."""
     variable = getattr(table, "variables", {}).get(contrast.variable)
     unit = "" if variable is None else variable.unit
     return replace(_judged(contrast, table, criterion), variable=contrast.variable, unit=unit)
 
 
 def _judged(contrast: Contrast, table: Measured, criterion: Criterion) -> Finding:
-    """The numbers and the outcome of one contrast, at its share of the criterion's rate."""
+    """The numbers and the outcome of a contrast, at its share of the criterion's rate."""
     name, least = contrast.name, contrast.least
     try:
         by_seed = _combined(contrast, contrast.variable, table)
@@ -467,8 +465,8 @@ def _judged(contrast: Contrast, table: Measured, criterion: Criterion) -> Findin
 
 
 def _tested(found: Finding, error: float, free: float, criterion: Criterion) -> Finding:
-    """The finding for a mean with its standard error and its degrees of freedom."""
-    from scipy import stats  # at first use, as everywhere: it takes long to import
+    """The finding for a mean with its standard error and degrees of freedom."""
+    from scipy import stats  # at first use, since the import is slow
 
     if not error > 0:
         note = "no spread over the seeds, as at a floor or a ceiling: nothing can be told"
@@ -485,7 +483,7 @@ def _tested(found: Finding, error: float, free: float, criterion: Criterion) -> 
 
 
 def _reach(quantile: float, free: float) -> float:
-    """The true difference, in standard errors, that is above the quantile of t in 80 of 100 runs."""
+    """The true difference, in standard errors, that exceeds the quantile of t in 80 of 100 runs."""
     from scipy import optimize, stats
 
     def missed(distance: float) -> float:
@@ -495,7 +493,7 @@ def _reach(quantile: float, free: float) -> float:
 
 
 def _combined(contrast: Contrast, variable: str, table: Measured) -> NDArray[np.float64]:
-    """The weighted sum of the terms, along the seeds and what other axes the labels leave."""
+    """The weighted sum of the terms, along the seeds and the axes that the labels leave."""
     parts = [weight * table.select(variable, **labels) for weight, labels in contrast.terms]
     return np.asarray(sum(parts), np.float64)
 
@@ -503,7 +501,7 @@ def _combined(contrast: Contrast, variable: str, table: Measured) -> NDArray[np.
 def _texts(
     contrast: Contrast, table: Measured, degrees: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The contrast of each seed and text, and the texts' clusters, or files; None where it has no texts."""
+    """The contrast of each seed and text, and the texts' clusters or files; None without texts."""
     by_text = f"{contrast.variable}_by_text"
     if by_text not in table.arrays:
         return None
@@ -517,7 +515,7 @@ def _texts(
 def _error(
     by_seed: NDArray[np.float64], texts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
 ) -> tuple[float, float]:
-    """The standard error of the mean, and its degrees of freedom, as :func:`judge` says."""
+    """The standard error of the mean, and its degrees of freedom; see :func:`judge`."""
     seeds = len(by_seed)
     if texts is None:
         return float(by_seed.std(ddof=1) / math.sqrt(seeds)), seeds - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on arrays of JAX, on the CPU, under ``jit``, ``vmap`` and ``grad``. Needs jax.
+"""Attention on JAX arrays, on the CPU, under ``jit``, ``vmap`` and ``grad``. Needs jax.
 
 >>> import attnscale as at, jax
 >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 20, 8))  # each (heads, n, head_dim)

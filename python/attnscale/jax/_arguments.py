@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call of attention as arrays and a form: checked by shapes and types, before it is compiled."""
+"""Conversion of a call of attention to arrays and a form, checked by shapes and types before compilation."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sink:
-    """A softmax beside a sink with logits to learn: see :class:`attnscale.normalizers.Sink`.
+    """A softmax with a sink whose logits can be learned: see :class:`attnscale.normalizers.Sink`.
 
-    A pytree, so that it may be a part of a model's parameters.
+    A pytree, so that it can be one of a model's parameters.
 
     Parameters
     ----------
     logits : jax.Array, shape (), (heads,) or (..., heads, n_queries)
-        The score of the sink, for all heads, one a head or one a row. May be traced and differentiated.
+        The score of the sink, for all heads, per head or per row. May be traced and differentiated.
 
     Examples
     --------
@@ -62,29 +62,29 @@ jax.tree_util.register_dataclass(Sink, ["logits"], [])
 
 
 def is_traced(x: Any) -> bool:
-    """Whether an option is an array without numbers that Python can read."""
+    """Whether an option is a traced array, without numbers that Python can read."""
     return isinstance(x, jax.core.Tracer)
 
 
 def stand_in(x: Any, filler: float = 0) -> NDArray[Any]:
-    """An array of NumPy of the shape and type of `x`, which takes no memory."""
+    """A NumPy array of the shape and type of `x`, which takes no memory."""
     return np.broadcast_to(np.full((), filler, x.dtype), x.shape)
 
 
 def known(name: str, x: Any, filler: float = 0) -> Any:
-    """An option as the rules of arrays take it: with its numbers, or in place of those that are traced."""
+    """An option for the array functions: its numbers, or a stand-in if it is traced."""
     if is_traced(x):
         return stand_in(x, filler)
     return as_array(name, x) if isinstance(x, jax.Array) else x
 
 
 class TracedCall(Call):
-    """A call of stand-ins, which has what shapes alone say, and refuses to count what is not known."""
+    """A call of stand-ins, which knows shapes only and refuses to count keys that depend on numbers."""
 
     __slots__ = ("asking", "of_core", "traced")
 
-    traced: tuple[str, ...]  # options whose numbers are not known
-    asking: str  # what counts keys just now
+    traced: tuple[str, ...]  # options with unknown numbers
+    asking: str  # law or normalizer that counts keys now
     of_core: bool  # whether the core counts them again when the program runs
 
     def visible_keys(self) -> NDArray[np.int64]:
@@ -130,7 +130,7 @@ _ALIGNMENTS, _OFFSET = (None, "top_left", "bottom_right"), 3
 _OPEN = 2**63 - 1
 
 
-class ArrayOptions(TypedDict, total=False):
+class JaxOptions(TypedDict, total=False):
     """Options of :func:`attnscale.jax.attention`."""
 
     scale: float | jax.Array | str | Law | None
@@ -150,14 +150,10 @@ class ArrayOptions(TypedDict, total=False):
     num_threads: int | None
 
 
-def read_call(
+def read_traced_call(
     query: Any, key: Any, value: Any, statistics: Any, options: Mapping[str, Any], *, leave_out: bool = False
 ) -> tuple[Form, _Arrays]:
-    """The form of a call and its arrays by name, all with as many leading axes as the longest of query, key
-    and value.
-
-    ``leave_out``: statistics that rows of the normalizer do not have are left out, and no error.
-    """
+    """Form and arrays of a call, with equal leading axes; `leave_out` drops what the normalizer lacks."""
     given = {**DEFAULTS, **options}
     normalizer, scale = given["normalizer"], given["scale"]
     found = _read_normalizer(normalizer)
@@ -175,7 +171,7 @@ def read_call(
     masks = {name: given[name] for name in ("attn_mask", "key_lengths", "document_ids")}
     stand_ins = {name: known(name, x, 0.5) for name, x in masks.items()} | tables.known
     if is_traced(lengths := masks["key_lengths"]) and lengths.dtype.kind in "iu" and key.ndim > 1:
-        # All keys, as far as the type counts: tables of the distance have an entry for each that may be seen.
+        # All keys, in the type's key axis: tables of the distance have an entry for each that may be visible.
         n_keys = arrays["key"].shape[-3 if given["layout"] == "bshd" and key.ndim > 2 else -2]
         stand_ins["key_lengths"] = stand_in(lengths, min(n_keys, np.iinfo(lengths.dtype).max))
     law = read_law(scale)
@@ -225,7 +221,6 @@ def _form(
 
 
 def _read(name: str, array: Any) -> Any:
-    """An array of JAX on the CPU."""
     if isinstance(array, np.ndarray) and array.dtype.kind not in "OSU":
         return jnp.asarray(array)
     if not isinstance(array, jax.Array):
@@ -248,7 +243,7 @@ def _read_normalizer(normalizer: Any) -> Normalizer | None:
 
 
 class _Tables:
-    """The tables of the distance: functions are called once, with the distances of the call."""
+    """Tables of the distance; functions are called once, with the distances of the call."""
 
     def __init__(self, distance_scale: Any, distance_bias: Any) -> None:
         self.given = {"distance_scale": distance_scale, "distance_bias": distance_bias}
@@ -256,7 +251,6 @@ class _Tables:
 
     @property
     def known(self) -> _Arrays:
-        """What the rules of arrays take."""
         return {name: self._known(name, table) for name, table in self.given.items()}
 
     def _known(self, name: str, table: Any) -> Any:
@@ -270,20 +264,20 @@ class _Tables:
         return look_up
 
     def traced(self, name: str) -> Any:
-        """A table, or what a function returned, whose numbers are not known; None: there is none."""
+        """A traced table, or a function's traced result; None if there is none."""
         found = self.returned.get(name, self.given[name])
         return found if is_traced(found) else None
 
 
 def _look_up(table: Any, steps: Any) -> Any:
-    """The table at the distances of each batch entry, which key lengths move."""
+    """The table at the distances of each batch entry, which key lengths shift."""
     lead = np.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     table = jnp.broadcast_to(table, (*lead, table.shape[-1]))
     return jnp.take_along_axis(table, np.broadcast_to(steps, (*lead, steps.shape[-1])), -1)
 
 
 def _mask(mask: Any) -> Any:
-    """Numbers of a mask in the type that JAX gives them, float32 without its 64 bits: it says what hides."""
+    """A mask in JAX's type for its numbers, float32 without 64 bits, which decides what hides."""
     if mask is None or isinstance(mask, jax.Array):
         return mask
     array = as_array("attn_mask", mask)
@@ -301,14 +295,12 @@ class _Placed:
         self.n_leading = len(call.inputs.leading)
 
     def inputs(self, arrays: _Arrays, qk_norm: Any) -> _Arrays:
-        """Query, key and value, in the caller's layout."""
         if qk_norm is not None:
             wide = np.float64 if self.call.inputs.dtype == np.float64 else np.float32
             arrays = arrays | {name: with_length(arrays[name], qk_norm, wide) for name in ("query", "key")}
         return {name: self._in_layout(x) for name, x in arrays.items()}
 
     def masks(self, masks: _Arrays) -> _Arrays:
-        """attn_mask, key_lengths and document_ids."""
         found: _Arrays = {}
         if (mask := masks["attn_mask"]) is not None:
             found["attn_mask"] = self._axes(mask if is_traced(mask) else jnp.asarray(mask), 2)
@@ -318,7 +310,7 @@ class _Placed:
         return found
 
     def _integers(self, name: str, given: Any, n_inner: int) -> Any:
-        """Integers of each entry of the batch, with an axis of heads; those of a key_lengths are a row."""
+        """Integers per batch entry, with an axis of heads; key_lengths become a row."""
         x = given if is_traced(given) else read_integers(name, known(name, given))
         x = x if n_inner or not x.ndim else x[..., None]
         x = x[..., None, :] if x.ndim > 1 else x
@@ -327,7 +319,7 @@ class _Placed:
         return self._bits(x, np.int64)
 
     def scale(self, scale: Any) -> _Arrays:
-        """Scales of rows; one number for all is a part of the form."""
+        """Scales of rows; empty if one number for all is part of the form."""
         if isinstance(self.call.scale, float):
             return {}
         if not isinstance(scale, jax.Array):
@@ -336,7 +328,6 @@ class _Placed:
         return {"scale": self._axes(scale, 1).astype(wide)}
 
     def numbers(self, rule: Rule, normalizer: Any) -> _Arrays:
-        """The numbers of a normalizer."""
         if isinstance(normalizer, Sink):
             logits = jnp.asarray(normalizer.logits)
             logits = logits[:, None] if logits.ndim == 1 and len(self.call.row_shape) > 1 else logits
@@ -346,7 +337,7 @@ class _Placed:
         return {name: self._bits(x) for name, x in given.items() if x is not None}
 
     def tables(self, tables: _Tables) -> _Arrays:
-        """Numbers for each distance between a query and a key, in the type of the arithmetic."""
+        """Values for each distance between a query and a key, in the type of the arithmetic."""
         self._check_distances()
         form, found = self.call.form, {}
         for name in ("distance_scale", "distance_bias"):
@@ -362,7 +353,7 @@ class _Placed:
         return found
 
     def _check_distances(self) -> None:
-        """Distances are numbers of the form: they may not start from key lengths that are not known."""
+        """Refuse unknown key lengths where distances start from them: distances are part of the form."""
         tables, causal = self.call.form[1:], self.call.options["causal"]
         moved = isinstance(causal, str) and causal == "bottom_right"
         if moved and "key_lengths" in self.call.traced and any(each is not None for each in tables):
@@ -372,7 +363,7 @@ class _Placed:
             )
 
     def _of_distances(self, name: str, table: Any, *, is_returned: bool) -> Any:
-        """A traced table at each distance, with what a law of the distance adds to it."""
+        """A traced table at each distance, plus the bias of a law of the distance."""
         call, law = self.call, self.call.law
         distances = call.intervals.distances()
         if not is_returned:
@@ -387,7 +378,7 @@ class _Placed:
     # ---- axes ----
 
     def _axes(self, x: Any, inner: int) -> Any:
-        """The array with all leading axes, those that it lacks of length 1."""
+        """The array with all leading axes; missing ones have length 1."""
         n = self.n_leading + inner
         while x.ndim > n:
             x = x[0]
@@ -399,6 +390,6 @@ class _Placed:
         return self._axes(x, 2)
 
     def _bits(self, numbers: Any, dtype: Any = np.float64) -> Any:
-        """Rows of 64 bits a number as pairs of uint32, which JAX takes whatever its types."""
+        """Rows of 64-bit numbers as pairs of uint32, which JAX takes whatever its types."""
         rows = self._axes(np.asarray(numbers, dtype), 1)
         return np.ascontiguousarray(rows).view(np.uint32)

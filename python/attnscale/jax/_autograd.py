@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of a checked call and its backward pass, and rows brought to a length."""
+"""Attention of a checked call and its backward pass, and rows scaled to a length."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from jax.custom_derivatives import SymbolicZero
 from .._base.statistics import COUNTS, DIFFERENTIABLE, KEPT
 from ._ffi import call_core
 
-#: Arrays of a call that have a gradient, if they are numbers at all.
-_LEARNABLE = (*("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"), "sink")
-_ALWAYS = ("query", "key")  # of which the core computes the gradients in any case
+#: Arrays of a call that may have a gradient.
+_LEARNABLE = ("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias", "sink")
+_ALWAYS = ("query", "key")  # the core always computes their gradients
 
 _Arrays = dict[str, Any]
 
 
 class Form(NamedTuple):
-    """The part of a call that is no array: what is compiled into a program."""
+    """The part of a call besides arrays, which is compiled into a program."""
 
     swapped: bool  # whether query, key, value and output are (..., n, heads, dim)
-    dtype: np.dtype[Any]  # of the output
+    dtype: np.dtype[Any]  # type of the output
     rows: tuple[int, ...]  # (..., heads, n_queries)
-    output: tuple[int, ...] | None  # its shape in the caller's layout; None: there is no value
+    output: tuple[int, ...] | None  # shape in the caller's layout; None: there is no value
     statistics: tuple[str, ...]
-    scale: float  # where there is neither an array of scales nor a law
-    law: str  # of the scale, as the core spells it; "": none
+    scale: float  # used without an array of scales and without a law
+    law: str  # law of the scale in the core's spelling; "": none
     causal: int  # causal_alignment of the core
     causal_offset: int
-    left: int  # of the window
+    left: int  # keys of the window
     right: int
     softcap: float
-    normalizer: str  # as the core names it
+    normalizer: str  # name in the core
     alpha: float
     k: int
     eps: float
@@ -46,12 +46,10 @@ class Form(NamedTuple):
 
     @property
     def arithmetic(self) -> np.dtype[Any]:
-        """The type of the arithmetic and of statistics."""
         return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the core reads besides arrays."""
         not_read = ("dtype", "rows", "output", "statistics", "shown")
         options = {name: x for name, x in self._asdict().items() if name not in not_read}
         return options | {"wide": self.dtype == np.float64}
@@ -67,10 +65,7 @@ class Form(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(form: Form, arrays: _Arrays) -> _Arrays:
-    """The statistics of a call and, if there is a value, its "output", by their names.
-
-    Arrays have the same number of leading axes, and are those of xla_call.cpp.
-    """
+    """Statistics and "output" of a call, by name; arrays have the same number of leading axes."""
     counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
     results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
     if form.output is not None:
@@ -80,21 +75,20 @@ def _attend(form: Form, arrays: _Arrays) -> _Arrays:
 
 @lru_cache
 def _marks(wanted: tuple[bool, ...]) -> np.ndarray[Any, Any]:
-    """An array without entries whose shape says of which of _LEARNABLE the gradient is asked for.
+    """An empty array whose shape tells which gradients of _LEARNABLE are wanted.
 
-    A program that is traced once keeps one tree of residuals, that of the last forward pass which was traced
-    in it, while passes of other differentiated arguments are kept beside it, and used again. What differs
-    between them may therefore be no part of the tree; the shape of a residual belongs to its own pass.
+    A program that is traced once keeps one tree of residuals, that of the last forward pass traced in it,
+    while passes with other differentiated arguments are kept beside it and used again. The tree must
+    therefore be the same for all of them; the shape of a residual belongs to its own pass.
     """
     return np.empty((0, *map(int, wanted)), np.float32)
 
 
 def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, Any]]:
-    """The results, and what the backward pass reads."""
     wanted = tuple(name in arrays and arrays[name].perturbed for name in _LEARNABLE)
     values = {name: each.value for name, each in arrays.items()}
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
-    # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
+    # A separate call, so that a second derivative reaches the backward pass, which refuses it.
     found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
     kept = {name: found[name] for name in (*KEPT, "output") if name in found}
     return {name: x for name, x in found.items() if name not in also}, (values, kept, _marks(wanted))
@@ -104,7 +98,6 @@ def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays,
 
 
 def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, Any], grads: _Arrays) -> tuple[_Arrays]:
-    """The gradients of the arrays."""
     arrays, kept, marks = saved
     wanted = tuple(name for name, is_wanted in zip(_LEARNABLE, marks.shape[1:], strict=True) if is_wanted)
     given = {
@@ -113,7 +106,7 @@ def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, Any], grads: _Arrays) 
         if name not in COUNTS and not isinstance(grad, SymbolicZero)
     }
     _check_cotangents(form, given)
-    # The tree that comes back is that of every pass, too.
+    # The returned tree must also be the same for every pass.
     none = {name: SymbolicZero(jax.typeof(x)) if name in _LEARNABLE else None for name, x in arrays.items()}
     if not given or not wanted:
         return (none,)
@@ -124,7 +117,7 @@ def _check_cotangents(form: Form, given: _Arrays) -> None:
     rows = [name for name in given if name != "output"]
     for name in rows:
         if name not in DIFFERENTIABLE:
-            raise ValueError(f"{name} has no gradient, and one was asked for; jax.lax.stop_gradient drops it")
+            raise ValueError(f"{name} has no gradient, but one was requested; jax.lax.stop_gradient drops it")
     if rows and form.normalizer != "softmax":
         raise ValueError(
             f"rows of {form.shown} have the gradient of the output alone here, got that of {rows[0]}"
@@ -135,7 +128,7 @@ def _check_cotangents(form: Form, given: _Arrays) -> None:
 def _gradients(
     form: Form, wanted: tuple[str, ...], arrays: _Arrays, kept: _Arrays, grads: _Arrays
 ) -> _Arrays:
-    """The gradients of the wanted arrays, each of the shape and type of its array."""
+    """Gradients of the wanted arrays, each with the shape and type of its array."""
     has_output = "output" in grads
     given = dict(arrays)
     if not has_output:
@@ -157,7 +150,7 @@ def _gradients(
 
 def _refuse_second_derivative(*_: Any) -> Any:
     raise RuntimeError(
-        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "attention of attnscale has first derivatives only, and cannot be differentiated twice "
         "(jax.grad of a gradient, jax.hessian)"
     )
 
@@ -165,7 +158,7 @@ def _refuse_second_derivative(*_: Any) -> Any:
 _gradients.defvjp(_refuse_second_derivative, _refuse_second_derivative)
 _attend.defvjp(_save, _pull_back, symbolic_zeros=True)
 
-#: Compiled for each form, also outside of a program of the caller.
+#: Compiled for each form, also outside of the caller's programs.
 attend = jax.jit(_attend, static_argnums=0, inline=True)
 
 
@@ -181,8 +174,8 @@ def _length(rows: Any, qk_norm: str) -> float:
 
 
 def _split(rows: Any) -> tuple[Any, Any]:
-    """Rows of length 1, and the lengths that they had."""
-    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    """Rows scaled to length 1, and their lengths."""
+    # Dividing by the largest entry first keeps squares from overflowing or vanishing.
     largest = jnp.abs(rows).max(axis=-1, keepdims=True, initial=0)
     rows = rows / jnp.where(largest == 0, 1, largest)
     norm = jnp.sqrt((rows * rows).sum(-1, keepdims=True))
@@ -194,7 +187,7 @@ def _save_length(rows: Any, qk_norm: str, dtype: Any) -> tuple[Any, Any]:
 
 
 def _pull_back_length(qk_norm: str, dtype: Any, rows: Any, gradient: Any) -> tuple[Any]:
-    """0 for rows of zeros, and where the gradient is 0: rows that nothing sees may hold a NaN."""
+    """0 for rows of zeros, and where the gradient is 0, since invisible rows may hold a NaN."""
     directions, lengths = _split(rows.astype(dtype))
     along = (directions * gradient).sum(-1, keepdims=True)
     factor = jnp.where(lengths == 0, 0, _length(rows, qk_norm) / jnp.where(lengths == 0, 1, lengths))

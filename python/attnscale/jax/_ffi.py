@@ -23,22 +23,10 @@ def call_core(
     results: Mapping[str, tuple[tuple[int, ...], Any]],
     **options: Any,
 ) -> dict[str, Any]:
-    """Call a foreign function of the core.
+    """Call a foreign function of the core, a name of ``_core.xla_handlers()``; returns the results by name.
 
-    Parameters
-    ----------
-    name : str
-        A name of ``_core.xla_handlers()``.
-    arguments : dict of arrays
-        "query" is among them. All have as many leading axes; one more is put in front of all by ``jax.vmap``.
-    results : dict of (shape, dtype)
-    **options
-        Numbers and texts that the handler reads.
-
-    Returns
-    -------
-    dict of arrays
-        The results by their names.
+    "query" is among the arguments. All have the same number of leading axes; ``jax.vmap`` adds one in front.
+    `results` has the shape and type of each result, `options` are numbers and texts that the handler reads.
     """
     types: Any = [jax.ShapeDtypeStruct(*each) for each in results.values()]
     call: Any = jax.ffi.ffi_call(f"attnscale_{name}", types, vmap_method="expand_dims")
@@ -49,7 +37,7 @@ def call_core(
 
 
 def _attribute(value: Any) -> Any:
-    """An option in a type whose width does not depend on the settings of JAX."""
+    """An option in a type that does not depend on the settings of JAX."""
     if isinstance(value, str):
         return value
     return np.float64(value) if isinstance(value, float) else np.int64(value)
@@ -59,7 +47,7 @@ def _attribute(value: Any) -> Any:
 
 
 def check_on_cpu(name: str, array: Any) -> None:
-    """Refuse an array on another device; one that is traced is refused where it is compiled."""
+    """Refuse an array on another device; traced ones are refused at compilation."""
     if isinstance(array, jax.core.Tracer):
         return
     for device in array.devices():
@@ -73,12 +61,12 @@ def check_on_cpu(name: str, array: Any) -> None:
 def _refuse_platform(context: Any, _: Any) -> Any:
     platforms = ", ".join(context.module_context.platforms)
     raise ValueError(
-        f"attnscale.jax runs on the CPU, and was to be compiled for {platforms}; "
+        f"attnscale.jax runs on the CPU and cannot be compiled for {platforms}; "
         "jax.jit under jax.default_device(jax.devices('cpu')[0]) compiles for the CPU"
     )
 
 
-#: Gives its argument back, and is compiled for the CPU only.
+#: Identity that compiles only for the CPU.
 _on_cpu: Any = jax.extend.core.Primitive("attnscale_on_cpu")
 _on_cpu.def_impl(lambda x: x)
 _on_cpu.def_abstract_eval(lambda x: x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on arrays of JAX."""
+"""Attention on JAX arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .._base.statistics import AttentionStatistics
 from .._call.options import check_known, takes
-from ._arguments import ArrayOptions, read_call
+from ._arguments import JaxOptions, read_traced_call
 from ._autograd import attend
 
 if TYPE_CHECKING:
@@ -17,23 +17,21 @@ if TYPE_CHECKING:
 _USUAL = ("lse", "entropy")
 
 
-@takes(ArrayOptions)
-def attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[ArrayOptions]
-) -> jax.Array:
-    """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
+@takes(JaxOptions)
+def attention(query: jax.Array, key: jax.Array, value: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
+    """:func:`attnscale.attention` on JAX arrays on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
     Parameters
     ----------
     query, key, value : jax.Array
-        Arrays with shapes and types as for :func:`attnscale.attention`. Arrays of NumPy are taken as
-        ``jnp.asarray`` takes them: float64 needs ``jax_enable_x64``.
+        Arrays with shapes and types as for :func:`attnscale.attention`. NumPy arrays are converted by
+        ``jnp.asarray``: float64 needs ``jax_enable_x64``.
     scale, attn_mask, distance_scale, distance_bias : jax.Array, optional
         May be traced and differentiated, as may the logits of a :class:`Sink`.
     key_lengths, document_ids : jax.Array, optional
         May be traced; their numbers are checked when the program runs.
     is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attnscale.attention`; layout is "bhsd" or "bshd". They are parts of the program.
+        As for :func:`attnscale.attention`; layout is "bhsd" or "bshd". They are compiled into the program.
 
     Returns
     -------
@@ -42,20 +40,20 @@ def attention(
     Raises
     ------
     TypeError, ValueError
-        As :func:`attnscale.attention`, where the call is traced. ValueError also for arrays on another
-        device, for a program that is compiled for one, and for laws and normalizers that count keys or
-        measure scores that are not known then.
+        As :func:`attnscale.attention`, while the call is traced. ValueError also for arrays on another
+        device, for compilation for one, and for laws and normalizers that count keys or measure scores that
+        are not known then.
     jax.errors.JaxRuntimeError
-        When the program runs: for a scale or table that is not finite, for key_lengths out of range, for
-        a document that is not one run, and for a lack of memory.
+        When the program runs: for a scale or table that is not finite, key_lengths out of range, a document
+        that is not one run, or lack of memory.
     RuntimeError
         If a second derivative is taken.
 
     Notes
     -----
     The kernels are those of :func:`attnscale.attention` and :func:`attnscale.attention_gradients`, as foreign
-    functions of XLA; no array of n_queries * n_keys is made. ``jax.vmap`` puts one more axis in front of the
-    batch. ``qk_norm`` is in operations of JAX.
+    functions of XLA; no array of n_queries * n_keys is made. ``jax.vmap`` adds one axis before the batch.
+    ``qk_norm`` is computed by JAX.
 
     Examples
     --------
@@ -68,20 +66,20 @@ def attention(
     check_known(attention, options)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    output: jax.Array = attend(*read_call(query, key, value, (), options))["output"]
+    output: jax.Array = attend(*read_traced_call(query, key, value, (), options))["output"]
     return output
 
 
-@takes(ArrayOptions)
+@takes(JaxOptions)
 def attention_statistics(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array | None = None,
     *,
     statistics: Sequence[str] = _USUAL,
-    **options: Unpack[ArrayOptions],
+    **options: Unpack[JaxOptions],
 ) -> AttentionStatistics:
-    """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
+    """:func:`attnscale.attention_statistics` on JAX arrays: output and statistics, all in one pass.
 
     Parameters
     ----------
@@ -96,13 +94,13 @@ def attention_statistics(
     Returns
     -------
     AttentionStatistics
-        A named tuple of arrays; None stands for what was not asked for. n_visible, argmax and support are
+        A named tuple of arrays; fields that were not requested are None. n_visible, argmax and support are
         int64 with ``jax_enable_x64``, else int32.
 
     Raises
     ------
-    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
-        As :func:`attention`; ValueError also for the gradient of a statistic that has none.
+    ValueError
+        If the gradient of a statistic without one is taken; other errors as :func:`attention`.
 
     Examples
     --------
@@ -118,13 +116,13 @@ def attention_statistics(
     -0.5107 -0.5107
     """
     check_known(attention_statistics, options)
-    call = read_call(query, key, value, statistics, options, leave_out=statistics is _USUAL)
+    call = read_traced_call(query, key, value, statistics, options, leave_out=statistics is _USUAL)
     return AttentionStatistics(**attend(*call))
 
 
-@takes(ArrayOptions)
-def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayOptions]) -> jax.Array:
-    """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
+@takes(JaxOptions)
+def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[JaxOptions]) -> jax.Array:
+    """:func:`attnscale.attention_entropy` on JAX arrays: the entropy of every row of weights, in nats.
 
     Parameters
     ----------
@@ -136,11 +134,6 @@ def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayO
     jax.Array, shape (..., heads, n_queries)
         float64 for float64 input, else float32; differentiable.
 
-    Raises
-    ------
-    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
-        As :func:`attention_statistics`.
-
     Examples
     --------
     >>> import attnscale as at, jax
@@ -149,5 +142,5 @@ def attention_entropy(query: jax.Array, key: jax.Array, **options: Unpack[ArrayO
     5.7 of at most ln 512 = 6.2 nats
     """
     check_known(attention_entropy, options)
-    entropy: jax.Array = attend(*read_call(query, key, None, ("entropy",), options))["entropy"]
+    entropy: jax.Array = attend(*read_traced_call(query, key, None, ("entropy",), options))["entropy"]
     return entropy

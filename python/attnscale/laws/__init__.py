@@ -8,7 +8,7 @@
 True
 """
 
-# The order of these imports is that of names().
+# This order of imports is that of names().
 # isort: off
 from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a scale law is, what it says of itself, and laws that the core evaluates."""
+"""Base class of scale laws, their facts in words, and laws that the core evaluates."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
 
 def description(law: Any) -> list[str]:
-    """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
+    """The lines of an explanation below its title, for a law or for a class without parameters."""
     form: dict[str, Any] = {"width": 98, "break_long_words": False, "break_on_hyphens": False}
     indented = (
         textwrap.wrap(text, initial_indent=f"  {title:7}  ", subsequent_indent=" " * 11, **form)
@@ -37,7 +36,7 @@ def description(law: Any) -> list[str]:
 
 
 def facts(law: Any) -> list[tuple[str, str]]:
-    """What is known of a law: titles and texts."""
+    """Facts about a law: titles and texts."""
     found = [
         ("scale", law.formula),
         ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
@@ -57,23 +56,23 @@ USE_DATA = "pass its data, or what compressed() leaves"
 
 
 class Law(Spelled, ABC):
-    """A named rule that gives the scale of q . k from n, head_dim and its own parameters.
+    """A named rule for the scale of q . k as a function of n, head_dim and its own parameters.
 
     Laws are frozen dataclasses: equal parameters make equal laws, and the repr evaluates.
 
     Attributes
     ----------
     name : str
-        The name under which :func:`get` knows the law.
+        Name of the law in :func:`get`.
     n_means : str
-        What n counts, one of :data:`MEANINGS_OF_N`. This is part of the law's identity: laws
-        differ in nothing but n as often as in the formula.
+        Meaning of n, one of :data:`MEANINGS_OF_N`. It is part of the law's identity: laws differ in n alone
+        as often as in the formula.
     length_parameter : str or None
-        The parameter that is the length, in tokens, from which the law counts: that of the training, or
-        the one at which the scale is the standard one.
+        The parameter that is the length, in tokens, from which the law counts: the training length, or the
+        length at which the scale is the standard one.
     channels : {"all", "rotated", "latent"}
-        The channels of q and k that the law multiplies: all, those that rotary positions turn, or
-        those that a latent of low rank feeds.
+        The channels of q and k that the law multiplies: all, those that rotary positions turn, or those fed
+        by a latent of low rank.
     layers : str
         The layers of a model that use the law, in words.
     config_keys : tuple of str
@@ -95,10 +94,10 @@ class Law(Spelled, ABC):
 
     @property
     def meaning(self) -> Meaning:
-        """What ``n_means`` names, as an object.
+        """The meaning named by ``n_means``, as an object.
 
-        The meaning has a ``description``, the ``least`` n, n less i of a causal query at position i
-        (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
+        It has a ``description``, the ``least`` n, n minus i of a causal query at position i (``at_position``;
+        None where n is not a count), and tells whether the law ``measures_the_row``.
         """
         return meaning_of(self.n_means)
 
@@ -124,7 +123,7 @@ class Law(Spelled, ABC):
         return Scaled(self, amplitude)
 
     __rmul__ = __mul__
-    __array_ufunc__ = None  # the product of an array and a law is the law's to compute
+    __array_ufunc__ = None  # so that an array times a law calls the law
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -138,18 +137,18 @@ class Law(Spelled, ABC):
         Parameters
         ----------
         n : array_like
-            What the law counts (see ``n_means``): at least 1, or 0 for the laws whose n starts there.
+            The number that the law counts (see ``n_means``): at least 1, or 0 for laws whose n starts there.
         head_dim : int
             At least 1.
         position : array_like, optional
-            0-based positions of the queries. A law whose n is a query position (plus 1, plus 2) takes
-            n from here if it is given; other laws ignore it.
+            0-based positions of the queries. A law whose n is a query position (plus 1, plus 2) takes n from
+            here if given; other laws ignore it.
 
         Returns
         -------
         float or ndarray of float64
-            A float for a scalar n, else of the shape of n. With one parameter a head, of shape
-            (heads, 1) broadcast against n.
+            A float for a scalar n, else of the shape of n. With one parameter a head, of shape (heads, 1)
+            broadcast against n.
         """
         return _plain(self._beta(self._checked_n(n, head_dim, position), head_dim))
 
@@ -162,7 +161,7 @@ class Law(Spelled, ABC):
     def derivatives(
         self, n: ArrayLike, head_dim: int, *, position: ArrayLike | None = None
     ) -> dict[str, float | NDArray[np.float64]]:
-        """Derivatives of :meth:`scale` by the law's parameters: what a model needs to learn them.
+        """Derivatives of :meth:`scale` by the law's parameters, for learning them.
 
         Parameters
         ----------
@@ -172,8 +171,8 @@ class Law(Spelled, ABC):
         Returns
         -------
         dict of str to float or ndarray
-            A derivative by the name of each parameter, of the shape of ``scale(n, head_dim)``; with one
-            parameter a head, of the scale of that head by its own. Empty: the law has nothing to learn.
+            A derivative for each parameter, by name, of the shape of ``scale(n, head_dim)``; with one
+            parameter a head, of the scale of that head by its own. Empty if the law has nothing to learn.
 
         Examples
         --------
@@ -186,11 +185,11 @@ class Law(Spelled, ABC):
         return {name: _plain(each / math.sqrt(head_dim)) for name, each in of_beta.items()}
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
-        """Derivatives of beta by each parameter of the law, by its name."""
+        """Derivatives of beta by each parameter of the law, by name."""
         return {}
 
     def parameter(self, name: str) -> Any:
-        """The value of a parameter that a derivative is by: a number, or a tuple of one a head."""
+        """The value of a parameter that has a derivative: a number, or a tuple of one a head."""
         return getattr(self, name)
 
     def n_of_position(self, position: ArrayLike) -> NDArray[np.float64]:
@@ -204,7 +203,7 @@ class Law(Spelled, ABC):
         Raises
         ------
         ValueError
-            If n is no count: a distance, or something measured on the row's scores.
+            If n is not a count: a distance, or a measure of the row's scores.
         """
         meaning = self.meaning
         if meaning.at_position is None:
@@ -222,8 +221,8 @@ class Law(Spelled, ABC):
     def multiplier_at(self, n_keys: ArrayLike, head_dim: int) -> float | NDArray[np.float64]:
         """Beta of the last of `n_keys` causal queries, which sees as many keys.
 
-        Whatever the law counts is taken at that query. A law whose n is no count has no such beta: the
-        number of keys never stands for its n.
+        The law's n is that of this query. If n is not a count there is no such beta: the number of keys is
+        not used in its place.
 
         Parameters
         ----------
@@ -240,7 +239,7 @@ class Law(Spelled, ABC):
         Raises
         ------
         ValueError
-            If n is a distance or measured on the row's scores.
+            If n is a distance or a measure of the row's scores.
 
         Examples
         --------
@@ -257,22 +256,22 @@ class Law(Spelled, ABC):
         return _plain(np.broadcast_to(beta, n.shape) if beta.ndim < n.ndim else beta)
 
     def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
-        """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
+        """Multiplier of each channel of the query, besides 1/sqrt(head_dim).
 
         Parameters
         ----------
         head_dim : int
             At least 1.
         acted_on : int, slice or array_like
-            The channels that the law acts on: how many from the first one, or an index of NumPy.
+            The channels that the law acts on: their number from the first, or a NumPy index.
         n : float, default 1
             As for :meth:`multiplier`.
 
         Returns
         -------
         ndarray of float64, shape (head_dim,)
-            The multiplier on those channels, 1 on the others. ``attention(query * factors, key, value)``
-            is attention under the law.
+            The multiplier on those channels, 1 on the others. ``attention(query * factors, key, value)`` is
+            attention under the law.
 
         Examples
         --------
@@ -285,7 +284,7 @@ class Law(Spelled, ABC):
         return factors
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and parameters, of types that JSON has; :func:`from_dict` is the way back.
+        """Name and parameters as JSON types; :func:`from_dict` reads them.
 
         Examples
         --------
@@ -297,7 +296,7 @@ class Law(Spelled, ABC):
         return {"name": self.name, "parameters": {name: _listed(each) for name, each in parameters.items()}}
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as one line of JSON; :func:`from_json` is the way back."""
+        """:meth:`to_dict` as one line of JSON; :func:`from_json` reads it."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def explain(self) -> str:
@@ -323,7 +322,7 @@ class Law(Spelled, ABC):
             raise refusal(TypeError, "n", f"must be numbers, got {shown(n)}") from None
         if not (counts >= meaning.least).all():
             raise refusal(ValueError, "n", f"must be at least {meaning.least}, got {counts.min()}")
-        # What is measured may be infinite: the gaps of a row whose top scores tie.
+        # Measured numbers may be infinite: the gaps of a row whose top scores tie.
         if meaning.at_position is not None and not np.isfinite(counts).all():
             raise refusal(ValueError, "n", f"must be finite, got {counts.max()}")
         return counts
@@ -331,14 +330,14 @@ class Law(Spelled, ABC):
 
 @dataclass(frozen=True)
 class Scaled(Law):
-    """A number, or one a head, times a law; ``2 * law`` and the spelling ``"2 * NAME"`` make it.
+    """A number, or one a head, times a law; written ``2 * law`` or ``"2 * NAME"``.
 
     Parameters
     ----------
     law : Law
-        Any that gives the keys of a row one scale.
+        A law that gives all keys of a row the same scale.
     amplitude : float or sequence of float
-        What multiplies it: one number, or one a head.
+        The factor: one number, or one a head.
 
     Examples
     --------
@@ -359,7 +358,7 @@ class Scaled(Law):
             raise ValueError(f"law {self.law.name!r} adds to the score as well: a number times it is no law")
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # of the instance here, of the class for others
+    def name(self) -> str:  # type: ignore[override]  # of the instance here, of the class elsewhere
         """The spelling of the whole product."""
         return self.spelling
 
@@ -369,12 +368,12 @@ class Scaled(Law):
 
     @property
     def n_means(self) -> NMeans:  # type: ignore[override]
-        """What n means to the law that is multiplied."""
+        """The meaning of n in the multiplied law."""
         return self.law.n_means
 
     @property
     def channels(self) -> Channels:  # type: ignore[override]
-        """The channels of the law that is multiplied."""
+        """The channels of the multiplied law."""
         return self.law.channels
 
     @property
@@ -384,20 +383,20 @@ class Scaled(Law):
 
     @property
     def source(self) -> str:  # type: ignore[override]
-        """The source of the law, and whoever measured the amplitude."""
+        """The source of the law and of the amplitude."""
         return f"{self.law.source}; the amplitude: whoever measured it"
 
     used_by = "the heads that it was fitted to"
 
     def to_dict(self) -> dict[str, Any]:
-        """The spelling of the product as a name; the way back is :func:`from_dict`."""
+        """The spelling of the product as a name, for :func:`from_dict`."""
         return {"name": self.name, "parameters": {}}
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._beta(n, head_dim)
 
     def parameter(self, name: str) -> Any:
-        """The value of the amplitude, or of a parameter of the law that is multiplied."""
+        """The value of the amplitude, or of a parameter of the multiplied law."""
         return self.amplitude if name == "amplitude" else self.law.parameter(name)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
@@ -427,11 +426,11 @@ def _listed(value: Any) -> Any:
 
 
 class ClosedForm(Law):
-    """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
+    """A law of cpp/include/attnscale/scale_law.hpp, with the same names of law and parameters."""
 
     @cached_property
     def _in_core(self) -> str | None:
-        """The spelling that the core reads; None: a parameter is one number a head."""
+        """The core's spelling; None if a parameter is one number a head."""
         return None if any(isinstance(each, tuple) for each in self._numbers()) else self.spelling
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -441,7 +440,7 @@ class ClosedForm(Law):
         return law_values(self.name, self._numbers(), n, head_dim, True)
 
     def _numbers(self) -> tuple[Any, ...]:
-        """The parameters as the core takes them: a number, None or a tuple of one number a head for each."""
+        """The parameters in the core's form: for each a number, None or a tuple of one number a head."""
         return tuple([getattr(self, name) for name in _parameters(self.name)])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws that do not look at the length: constants, and those of the model's shape."""
+"""Laws independent of the length: constants, and functions of the model's shape."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class PerHead(Law):
 @built_in
 @dataclass(frozen=True)
 class MuP(ClosedForm):
-    """1 / head_dim: the scale that maximal update parametrisation asks for.
+    """1 / head_dim: the scale of maximal update parametrisation.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class DisentangledScale(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class LatentScale(ClosedForm):
-    """sqrt(hidden / rank) / sqrt(head_dim) on the channels that a latent of that rank feeds.
+    """sqrt(hidden / rank) / sqrt(head_dim) on the channels fed by a latent of that rank.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class LatentScale(ClosedForm):
     rank : float
         Width of the latent; > 0.
     channels : {"latent", "all"}, default "latent"
-        "all" says that the latent feeds every channel of the head.
+        "all": the latent feeds every channel of the head.
 
     Examples
     --------

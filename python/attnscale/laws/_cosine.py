@@ -32,13 +32,13 @@ _LENGTH = (
 @built_in
 @dataclass(frozen=True)
 class QKNormScale(ClosedForm):
-    """log2(L^2 - L) / head_dim: where QKNorm starts the number that it learns.
+    """log2(L^2 - L) / head_dim: the initial value of the learned scale of QKNorm.
 
     Parameters
     ----------
     train_length : float
-        L, the 97.5th percentile of the lengths in training; at least 2. What was learned from there is
-        ``g / head_dim``: a :class:`Constant`, or with one number a head a :class:`PerHead`.
+        L, the 97.5th percentile of the training lengths; at least 2. The learned scale is ``g / head_dim``: a
+        :class:`Constant`, or with one number a head a :class:`PerHead`.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class SwinV2(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class LSSA(ClosedForm):
-    """ln(head_dim) ln(n) / head_dim: the scale inside of softplus attention.
+    """ln(head_dim) ln(n) / head_dim: the scale in softplus attention.
 
     Examples
     --------

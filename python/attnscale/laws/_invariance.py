@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws that keep what a row had at n0 keys: entropy, variance, the number of keys, one key in sight."""
+"""Laws that preserve a property of n0 keys: entropy, variance, number of keys, weight of one key."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class InfoScale(ClosedForm):
 
     Notes
     -----
-    sqrt(1 - n^(-2/d)) is about the largest cosine of one query with n random keys. Of the authors' two
-    programs one takes d = head_dim and one d = heads * head_dim; this is the first.
+    sqrt(1 - n^(-2/d)) is roughly the largest cosine of a query with n random keys. One of the authors' two
+    programs takes d = head_dim, the other d = heads * head_dim; this is the first.
 
     Examples
     --------
@@ -79,12 +79,12 @@ class Annealed(ClosedForm):
     n0 : float, default 512
         The length at which the scale is the standard one; >= 1.
     least : float, default 0
-        The multiplier is never below this; >= 0. Rows shorter than n0 / sqrt(e) cannot have the entropy
-        of n0 keys: at 0 they come as near as they can, with equal weights.
+        Lower bound of the multiplier; >= 0. Rows shorter than n0 / sqrt(e) cannot have the entropy of n0
+        keys: with the bound 0 they get equal weights, the nearest possible.
     variance : float or sequence of float, default 1
         Variance of a row's scores at the standard scale, one for all heads or one a head
-        (:func:`attnscale.theory.score_cumulants`); greater than 0. A sharp head has a larger one, and needs
-        less.
+        (:func:`attnscale.theory.score_cumulants`); greater than 0. A sharp head has a larger variance, and
+        needs a smaller multiplier.
 
     Examples
     --------
@@ -130,17 +130,17 @@ class Annealed(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class EntropyInvariant(Law):
-    """The scale that keeps the expected entropy of a row of n random keys what it is at n0 keys.
+    """The scale that gives a row of n random keys the expected entropy of n0 keys.
 
     Parameters
     ----------
     n0 : float, default 512
         The length at which the scale is the standard one; >= 2.
     model : {"sphere", "gaussian"}, default "sphere"
-        What the keys are: uniform on a sphere, or such that their scores are independent and normal.
+        Distribution of the keys: uniform on a sphere, or such that scores are independent and normal.
     least : float, default 0
-        The multiplier is never below this; >= 0. Rows that are too short to have the entropy of n0 keys
-        come as near as they can at 0, with equal weights.
+        Lower bound of the multiplier; >= 0. Rows too short for the entropy of n0 keys come nearest at 0, with
+        equal weights.
 
     Notes
     -----
@@ -215,10 +215,10 @@ class SparsityInvariant(ClosedForm):
     n0 : float, default 512
         The length at which the scale is the standard one; more than 2 keys.
     keys : float, default 1
-        The rank among the scores whose typical value is divided out: 1 for sparsemax, 3 for
-        entmax-1.5; greater than 0.
+        Rank of the score whose typical value is divided out: 1 for sparsemax, 3 for entmax-1.5; greater
+        than 0.
     least : float, default 0
-        The multiplier is never below this; >= 0. At 2 keys or fewer the quantile is 0 and less.
+        Lower bound of the multiplier; >= 0. At 2 keys or fewer the quantile is at most 0.
 
     Examples
     --------
@@ -260,8 +260,8 @@ class VarianceInvariant(ClosedForm):
     n0 : float, default 512
         The length at which the scale is the standard one; >= 1.
     least : float, default 0
-        The multiplier is never below this; >= 0. Rows shorter than n0 / e have a larger variance even with
-        equal weights, which they get at 0.
+        Lower bound of the multiplier; >= 0. Rows shorter than n0 / e have a larger variance even with equal
+        weights, which they get at 0.
 
     Examples
     --------
@@ -300,17 +300,17 @@ class Retrieval(ClosedForm):
     Parameters
     ----------
     gap : float
-        a: how far the score of the key to find lies above the mean of the others, in their standard
-        deviations at the standard scale; greater than 0.
+        a: distance of the sought key's score above the mean of the others, in their standard deviations at
+        the standard scale; greater than 0.
     weight : float, default 0.5
-        The weight that the key is to have, in (0, 1).
+        Weight of the sought key, in (0, 1).
     least : float, default 0
-        The multiplier is never below this; >= 0.
+        Lower bound of the multiplier; >= 0.
 
     Notes
     -----
     No scale finds the key among more than exp(a^2 / 2) others (:func:`attnscale.theory.retrieval_length`).
-    From there on the multiplier is a, at which the key's weight is largest in the model.
+    Beyond them the multiplier is a, which maximizes the key's weight in the model.
 
     Examples
     --------
@@ -358,16 +358,15 @@ class ScaleInvariant(ClosedForm):
     Parameters
     ----------
     tau : float, default 10
-        Distance, in tokens, from which on the law departs from the standard scale; > 0.
+        Distance, in tokens, beyond which the law departs from the standard scale; > 0.
 
     Notes
     -----
-    a_t = sqrt(1 + 2 ln(1 + t/tau)) and m_t = -2 ln(1 + t/tau). The paper writes a_t^2 =
-    2 [ln(t/tau + 1) - ln(alpha) + beta/alpha] and m_t = -a_t^2 + beta/alpha with alpha = beta = e^(1/2),
-    which is the same.
+    a_t = sqrt(1 + 2 ln(1 + t/tau)) and m_t = -2 ln(1 + t/tau). The paper writes a_t^2 = 2 [ln(t/tau + 1) -
+    ln(alpha) + beta/alpha] and m_t = -a_t^2 + beta/alpha with alpha = beta = e^(1/2), which is the same.
 
-    The factor differs from key to key of one row: attention takes the tables :meth:`factor` and
-    :meth:`bias` over the distance between query and key, on either side.
+    The factor differs between the keys of a row: attention takes the tables :meth:`factor` and :meth:`bias`
+    over the distance between query and key, on either side.
 
     Examples
     --------
@@ -392,7 +391,7 @@ class ScaleInvariant(ClosedForm):
         return np.asarray(self._beta(_distances(distance), 1), np.float64)
 
     def bias(self, distance: ArrayLike) -> NDArray[np.float64]:
-        """m_t: what is added to the score at each distance, of the shape of `distance`."""
+        """m_t: the term added to the score at each distance, of the shape of `distance`."""
         return np.asarray(-2 * np.log1p(_distances(distance) / self.tau), np.float64)
 
 

@@ -29,7 +29,7 @@ class LogN(ClosedForm):
     base : float, default 512
         The length at which the scale is the standard one; > 1.
     floor : float, default 1
-        Shorter rows count as this long; >= 1. bert4keras takes 16.
+        Shorter rows count as this long; >= 1. bert4keras uses 16.
 
     Examples
     --------
@@ -285,7 +285,7 @@ class SSMax(ClosedForm):
     b : float or sequence of float, default 0
         Offset, one for all heads or one a head.
     floor : float, default 1
-        Shorter rows count as this long; >= 1. axolotl takes 2.
+        Shorter rows count as this long; >= 1. axolotl uses 2.
 
     Examples
     --------
@@ -323,7 +323,7 @@ class ASEntmax(ClosedForm):
     Parameters
     ----------
     delta, beta, gamma : float or sequence of float
-        One for all heads, or one a head. The authors fix delta = 1 and compute the others from the query.
+        One for all heads, or one a head. The authors set delta = 1 and compute the others from the query.
 
     Examples
     --------

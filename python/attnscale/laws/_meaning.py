@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The meanings that laws give their n."""
+"""Meanings of n in laws."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from .._base.rows import CallRows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 NMeans = Literal[
     "visible keys",
@@ -24,58 +26,21 @@ NMeans = Literal[
 ]
 
 
-class CallRows(Protocol):
-    """What a call knows of its rows; every array broadcasts to (..., heads, n_queries)."""
-
-    def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see."""
-
-    def row_sizes(self) -> NDArray[Any]:
-        """Keys up to the last one that causal, window and key_lengths let the query see."""
-
-    def positions(self) -> NDArray[Any]:
-        """Index within its document of the key that each query is aligned with."""
-
-    def row_entropies(self) -> NDArray[Any]:
-        """Entropy of each row at the standard scale, in nats."""
-
-    def row_gaps(self) -> NDArray[Any]:
-        """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
-
-    def row_spreads(self) -> NDArray[Any]:
-        """Standard deviation of the scores that each row sees, at the standard scale."""
-
-
 @dataclass(frozen=True)
 class Meaning(ABC):
-    """One meaning of n: what attention counts for each query.
+    """A meaning of n: the number that attention counts for each query."""
 
-    Attributes
-    ----------
-    name : str
-        What ``n_means`` of a law says.
-    description : str
-        How attention finds it.
-    least : int
-        The smallest n.
-    at_position : int or None
-        n of a causal query at position i that sees the keys 0 ... i, less i; None where it is no count.
-    is_used, is_row_size, is_position, is_distance, measures_the_row : bool
-        Whether the scale depends on n at all; whether n is where the keys that the query may see end;
-        whether n follows from the query's position alone; whether each key of a row has an n of its own;
-        whether n takes a first pass over the row's scores.
-    """
-
-    name: NMeans
-    description: str
-    least: int = 1
+    name: NMeans  # the value of a law's ``n_means``
+    description: str  # the definition of n in attention
+    least: int = 1  # the smallest n
+    #: n minus i for a causal query at position i that sees the keys 0 ... i; None if n is not a count.
     at_position: int | None = 1
 
-    is_used: ClassVar[bool] = True
-    is_row_size: ClassVar[bool] = False
-    is_position: ClassVar[bool] = False
-    is_distance: ClassVar[bool] = False
-    measures_the_row: ClassVar[bool] = False
+    is_used: ClassVar[bool] = True  # whether the scale depends on n
+    is_row_size: ClassVar[bool] = False  # whether n is the end of the visible keys
+    is_position: ClassVar[bool] = False  # whether n follows from the query's position alone
+    is_distance: ClassVar[bool] = False  # whether each key of a row has its own n
+    measures_the_row: ClassVar[bool] = False  # whether n needs a first pass over the row's scores
 
     @abstractmethod
     def of(self, call: CallRows) -> Any:
@@ -168,10 +133,10 @@ _MEANINGS: tuple[Meaning, ...] = (
 )
 _BY_NAME = {meaning.name: meaning for meaning in _MEANINGS}
 
-#: The meanings that a law may give its n, and how attention() finds it for each query.
+#: Meanings of n in laws, and how attention() finds it for each query.
 MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meaning in _MEANINGS}
 
 
 def meaning_of(name: str) -> Meaning:
-    """The meaning that ``n_means`` names."""
+    """The meaning named by ``n_means``."""
     return _BY_NAME[cast(NMeans, name)]

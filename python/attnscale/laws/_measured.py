@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws that look at the row's own scores, in a first pass at the standard scale."""
+"""Laws that depend on the row's own scores, from a first pass at the standard scale."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CriticalScale(ClosedForm):
     Lambda = sup over t > 0 of ln N(t) / t. Far below it a row attends to everything, far above it to its
     top key. The supremum is reached at a gap: Lambda = max over k >= 2 of ln(k) / Delta_(k), sorted.
 
-    A row of one key has Lambda = 0. Two keys that tie for the top make it infinite, and the row NaN.
+    A row of one key has Lambda = 0. If two keys tie for the top, it is infinite, and the row NaN.
 
     Do not average Lambda: for independent continuous scores its mean is infinite, since it is at least
     ln 2 / Delta, Delta the smallest gap, and Delta has a positive density at 0. Take its median. N(t) counts
@@ -103,7 +103,7 @@ class CriticalScale(ClosedForm):
         Parameters
         ----------
         scores : array_like, shape (..., n)
-            -inf: the key is hidden.
+            -inf for hidden keys.
 
         Returns
         -------
@@ -130,9 +130,9 @@ class NormSoftmax(ClosedForm):
     Parameters
     ----------
     gamma : float, default 1
-        The standard deviation that every row gets.
+        The standard deviation of every row under the law.
     least : float, default 1e-6
-        A smaller spread counts as this one; > 0. Rows whose keys all tie have the spread 0.
+        Lower bound of the spread; > 0. Rows whose keys all tie have the spread 0.
 
     Examples
     --------
@@ -165,7 +165,7 @@ class NormSoftmax(ClosedForm):
         Parameters
         ----------
         scores : array_like, shape (..., n)
-            -inf: the key is hidden.
+            -inf for hidden keys.
 
         Returns
         -------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of the parameters of laws. Laws are frozen: a check puts the converted value in place."""
+"""Checks of laws' parameters. Laws are frozen: a check stores the converted value."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def several(law: Any, name: str) -> None:
 
 
 def acting_channels(law: Any, kind: str) -> None:
-    """Check `channels` of a law that acts on channels of one kind, or on "all" where all are of that kind."""
+    """Check `channels` of a law that acts on one kind of channels, or on "all" if all are of that kind."""
     choose("channels", law.channels, (kind, "all"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws by name, laws of the user's own, and laws with other values of what a model can learn."""
+"""Laws by name, user-defined laws, and laws with new values of learned parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from .._base.checks import choose, shown
-from .._base.spelling import as_literal, check_parameters, read_call, spell
+from .._base.spelling import as_literal, check_parameters, parse_spelling, spell
 from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N, NMeans
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LawType = TypeVar("_LawType", bound=type[Law])
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: What :func:`get` calls the length from which a law counts, whatever the law calls it.
+#: Name in :func:`get` of the length from which a law counts, for every law.
 _LENGTH = "train_length"
 
 _classes: dict[str, type[Law]] = {}
@@ -70,17 +70,17 @@ class FunctionLaw(Law):
         return f"get({self.name!r}{arguments})"
 
     def _spell(self) -> str:
-        """Name and parameters that are no defaults; the way back needs the registered function."""
+        """Name and parameters other than defaults; reading it needs the registered function."""
         usual, given = _parameters_of_function(self.function)[0], dict(self.parameters)
         same = {name for name, value in usual.items() if as_literal(value) == as_literal(given[name])}
         return spell(self.name, {name: value for name, value in self.parameters if name not in same})
 
     def with_defaults(self) -> FunctionLaw:
-        """A law of the same function that has only the parameters with a default, each at its default."""
+        """A law of the same function with only its default parameters."""
         return replace(self, parameters=tuple(_parameters_of_function(self.function)[0].items()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and parameters; the way back needs the function registered under this name."""
+        """Name and parameters; reading them needs the function registered under this name."""
         return {"name": self.name, "parameters": dict(self.parameters)}
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -93,7 +93,7 @@ class FunctionLaw(Law):
         return array
 
     def _check_finite(self, scales: NDArray[Any], n: NDArray[np.float64]) -> None:
-        """Refuse a scale that is not finite at a finite n; an n measured on the row may be infinite."""
+        """Refuse an infinite or NaN scale at a finite n; an n measured on the row may be infinite."""
         bad = np.isfinite(n) & ~np.isfinite(scales)
         if bad.any():
             seen, at = float(scales[bad][0]), as_literal(n[bad][0])
@@ -107,7 +107,7 @@ class FunctionLaw(Law):
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`get` and ``scale=`` take: those of the package, then those of registered functions.
+    """Names for :func:`get` and ``scale=``: those of the package, then registered functions.
 
     Examples
     --------
@@ -118,29 +118,29 @@ def names() -> tuple[str, ...]:
 
 
 def class_of(name: str) -> type[Law] | None:
-    """The package's class of that name; None for a registered function or an unknown name."""
+    """The package's class with that name; None for a registered function or an unknown name."""
     return _classes.get(name)
 
 
 def get(law: str | float | Law, **parameters: Any) -> Law:
-    """The law that a spelling stands for: the one grammar of ``scale=``, ``law=`` and ``laws=``.
+    """The law of a spelling: the common grammar of ``scale=``, ``law=`` and ``laws=``.
 
     Parameters
     ----------
     law : str, float or Law
-        One of :func:`names`; a name with parameters, ``"ssmax(s=0.43)"``; a number, which is the
-        multiplier of q . k itself and may be written as text; a number, or a list with one a head, times
-        a law, ``"1.2 * log_n"``. A law is returned as it is.
+        One of :func:`names`; a name with parameters, ``"ssmax(s=0.43)"``; a number, also as text, which is
+        the multiplier of q . k itself; a number, or a list with one a head, times a law, ``"1.2 * log_n"``. A
+        law is returned unchanged.
     **parameters
-        Parameters of that law, if ``law`` is a name without them. ``train_length`` is known to every law
-        that counts from a length (``length_parameter``), whatever the law's own name for the length is.
+        Parameters of that law, if ``law`` is a name without them. Every law that counts from a length
+        (``length_parameter``) accepts ``train_length``, also if its own name for the length differs.
 
     Raises
     ------
     ValueError
         If there is no such law, or a parameter is out of range.
     TypeError
-        If the law has no such parameter, needs one that is not given, or is nothing of the above.
+        If the law has no such parameter or lacks a required one, or ``law`` is of another kind.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
 
 @lru_cache(maxsize=256)
 def _of_package(spelling: str) -> Law:
-    """The law of a spelling, read once: reading may take longer than a call, and laws do not change."""
+    """The law of a spelling, cached: reading may take longer than a call, and laws do not change."""
     return _read(spelling, {})
 
 
@@ -180,7 +180,7 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
         amplitude, rest = _read_product(law)
         return amplitude * get(rest)
     if "(" in law:
-        law, parameters = read_call(law, "a law")
+        law, parameters = parse_spelling(law, "a law")
     if not law.replace("-", "_").isidentifier():
         raise ValueError(f"a law must be a number, as 0.125, or a name, as 'log_n', got {shown(law)}")
     choose("the name of a law", law, names())
@@ -196,12 +196,12 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
 
 
 def with_length(law: str | float | Law, length: float) -> Law:
-    """The law of :func:`get`, where a spelling that leaves the law's training length open gets this one."""
+    """The law of :func:`get`; a training length left open by a spelling is `length`."""
     if isinstance(law, str) and _is_product(law):
         amplitude, rest = _read_product(law)
         return amplitude * with_length(rest, length)
     if isinstance(law, str) and _as_number(law) is None:
-        name, own = read_call(law, "a law") if "(" in law else (law, {})
+        name, own = parse_spelling(law, "a law") if "(" in law else (law, {})
         known = class_of(name)
         if (
             known is not None
@@ -238,7 +238,7 @@ def from_dict(stored: Mapping[str, Any]) -> Law:
     Raises
     ------
     TypeError, ValueError
-        If ``stored`` is no such mapping; and what :func:`get` raises for the law.
+        If ``stored`` is not such a mapping, or :func:`get` refuses the law.
 
     Examples
     --------
@@ -261,7 +261,7 @@ def from_json(text: str) -> Law:
     Raises
     ------
     TypeError, ValueError
-        If the text is not JSON; and what :func:`from_dict` raises for its content.
+        If the text is not JSON, or :func:`from_dict` refuses its content.
 
     Examples
     --------
@@ -276,23 +276,22 @@ def from_json(text: str) -> Law:
 
 
 def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Function], _Function]:
-    """Make a function a law that ``scale=`` knows by name.
+    """Register a function as a law for ``scale=``.
 
     Parameters
     ----------
     name : str
-        The law's name: a Python identifier, as a spelling has it. A name of this package is refused; a
-        registered one is replaced.
+        The law's name: a Python identifier, for spellings. A name of this package is refused; a registered
+        one is replaced.
     n_means : str, default "visible keys"
-        What n counts: one of :data:`MEANINGS_OF_N`.
+        Meaning of n: one of :data:`MEANINGS_OF_N`.
 
     Returns
     -------
     callable
-        A decorator that returns its function unchanged. The function is called as
-        ``function(n, head_dim, *, <parameters>)`` with an array n (float64, at least 1) and returns
-        the scale: finite numbers, of either sign. NaN or infinity at a finite n is a ValueError that
-        names the law and the n.
+        A decorator that returns its function unchanged. The function is called as ``function(n, head_dim, *,
+        <parameters>)`` with an array n (float64, at least 1) and returns the scale: finite numbers of either
+        sign. NaN or infinity at a finite n is a ValueError that names the law and the n.
 
     Examples
     --------
@@ -325,7 +324,7 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
 
 
 def _as_number(law: Any) -> float | None:
-    """The number that `law` is or spells; None if it is none."""
+    """The number that `law` is or spells; None if there is none."""
     if isinstance(law, (bool, np.bool_)) or not isinstance(law, (str, int, float, np.integer, np.floating)):
         return None
     try:
@@ -335,12 +334,12 @@ def _as_number(law: Any) -> float | None:
 
 
 def _is_product(text: str) -> bool:
-    """Whether there is a "*" that is not inside of the parameters."""
+    """Whether there is a "*" outside of the parameters."""
     return "*" in text.partition("(")[0]
 
 
 def _read_product(text: str) -> tuple[float | list[float], str]:
-    """The number, or the numbers of the heads, and the law of "NUMBER * LAW"."""
+    """The number, or the heads' numbers, and the law of "NUMBER * LAW"."""
     import ast
 
     amplitude, _, rest = text.partition("*")
@@ -367,7 +366,7 @@ def _parameters_of_class(law: type[Law]) -> tuple[list[str], list[str]]:
 
 
 def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any], list[str]]:
-    """(defaults, required): the keyword-only parameters of a function that is registered as a law."""
+    """(defaults, required): the keyword-only parameters of a function registered as a law."""
     parameters = list(inspect.signature(function).parameters.values())
     keyword = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
     if len(parameters) - len(keyword) != 2:
@@ -383,19 +382,19 @@ def _check_parameters(name: str, given: dict[str, Any], known: list[str], requir
     check_parameters(f"law {name!r}", f"'{name}({{}}=...)'", given, known, required)
 
 
-#: A length, a factor and a power that every law takes.
+#: A value that every law accepts as length, factor or power.
 _PLACEHOLDER = 2.0
-#: An n at which no law's derivative is infinite.
+#: An n at which every law's derivatives are finite.
 _N = 3.0
 
 
 def learnable(law: Law) -> tuple[str, ...]:
-    """Names of the parameters that :meth:`Law.derivatives` knows."""
+    """Names of the parameters in :meth:`Law.derivatives`."""
     return tuple(law.derivatives(_N, 1))
 
 
 def open_law(law: str | float | Law, parameters: tuple[str, ...]) -> Law:
-    """The law of :func:`get`, in which `parameters` may be missing: they get any value, to be replaced."""
+    """The law of :func:`get` with placeholders for missing `parameters`."""
     if not (isinstance(law, str) and law in names()):
         return get(law)
     return _open_of_package(law, parameters) if law in _classes else _opened(law, parameters)
@@ -405,12 +404,12 @@ def _opened(law: str, parameters: tuple[str, ...]) -> Law:
     return get(law, **dict.fromkeys(parameters, _PLACEHOLDER))
 
 
-#: Read once, as with :func:`_of_package`: every call with a learned law opens it.
+#: Cached, as :func:`_of_package`: every call with a learned law opens it.
 _open_of_package = lru_cache(maxsize=256)(_opened)
 
 
 def check_learnable(law: Law, parameters: Iterable[str]) -> None:
-    """Refuse a parameter that the law has no gradient of."""
+    """Refuse a parameter without a gradient in the law."""
     known = learnable(law)
     for name in parameters:
         if name not in known:
@@ -431,7 +430,7 @@ def takes_one_a_head(law: Law, name: str) -> bool:
 
 
 def with_values(law: Law, values: Mapping[str, float | tuple[float, ...]]) -> Law:
-    """The law with these values in place of its own, after the law's own checks."""
+    """The law with these values in place of its own, checked by the law."""
     if not isinstance(law, Scaled):
         return cast(Law, replace(cast(Any, law), **values))
     inner = {name: value for name, value in values.items() if name != "amplitude"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Factors that extended rotary positions bring along: constants of the model at every length."""
+"""Factors of extended rotary positions: constants of the model at every length."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ class YaRN(ClosedForm):
     Parameters
     ----------
     factor : float
-        s: by how much the context is extended; > 0. Up to 1 there is no extension and m = 1.
+        s: extension factor of the context; > 0. Up to 1 there is no extension and m = 1.
     attention_factor : float, optional
-        m itself, where the configuration gives it; >= 0.
+        m itself, if the configuration gives it; >= 0.
     mscale, mscale_all_dim : float, optional
         If both are given and not 0, m = g(s, mscale) / g(s, mscale_all_dim) with g(s, a) = 0.1 a ln s + 1.
         One of them alone has no effect, as in transformers.
     slope : float, default 0.1
         The 0.1 of g. One of the authors' files has 0.07.
     channels : {"rotated", "all"}, default "rotated"
-        "all" says that every channel of the head is rotated, so that a scale of the row can hold it.
+        "all": every channel of the head is rotated, so a scale of the row can express the law.
 
     Notes
     -----
-    The law multiplies cos and sin by m, so q and k both carry it and a score m^2 on the rotated channels:
-    m^2 q_r . k_r + q_p . k_p. s is a constant of the configuration: position 0 is multiplied too.
+    The law multiplies cos and sin by m, so q and k both carry it, and a score carries m^2 on the rotated
+    channels: m^2 q_r . k_r + q_p . k_p. s is a constant of the configuration, so position 0 is multiplied
+    too.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class YaRN(ClosedForm):
 
     @property
     def attention_scaling(self) -> float:
-        """m: what cos and sin are multiplied by."""
+        """m: the factor of cos and sin."""
         return math.sqrt(self.multiplier(1, 1))
 
 
@@ -92,7 +93,7 @@ class MLAYaRN(ClosedForm):
     Parameters
     ----------
     factor : float
-        s: by how much the context is extended; > 0. Up to 1 the law is 1.
+        s: extension factor of the context; > 0. Up to 1 the law is 1.
     mscale_all_dim : float
         a; >= 0. The 16B model of DeepSeek V2 has 0.707, DeepSeek V3 has 1.
 
@@ -130,11 +131,11 @@ class LongRoPE(ClosedForm):
     train_length : float
         L (``original_max_position_embeddings``), in tokens; > 1.
     factor : float
-        s: by how much the context is extended; > 0. Up to 1 the law is 1.
+        s: extension factor of the context; > 0. Up to 1 the law is 1.
     attention_factor : float, optional
-        The root of the multiplier, where the configuration gives it; >= 0.
+        The root of the multiplier, if the configuration gives it; >= 0.
     channels : {"rotated", "all"}, default "rotated"
-        "all" says that every channel of the head is rotated, so that a scale of the row can hold it.
+        "all": every channel of the head is rotated, so a scale of the row can express the law.
 
     Examples
     --------

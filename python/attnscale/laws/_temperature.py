@@ -107,7 +107,7 @@ class BeamTemperature(ClosedForm):
     ----------
     exponent : float, default 0.1
     length : float, default 2048
-        The length by which positions are divided, in tokens; > 0.
+        The divisor of positions, in tokens; > 0.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class InklingTemperature(ClosedForm):
     floor : float, default 128000
         ``log_scaling_n_floor``, in tokens; > 0.
     over_head_dim : bool, default False
-        True: divide by head_dim instead of its root, as the first of the two families does.
+        Divide by head_dim instead of its root, as in the first of the two families.
 
     Examples
     --------
@@ -181,13 +181,13 @@ class InklingTemperature(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class SelectiveTemperature(ClosedForm):
-    """(1 + strength ln(i + 1)) / sqrt(head_dim): what selective self-attention has for the position.
+    """(1 + strength ln(i + 1)) / sqrt(head_dim): the position factor of selective self-attention.
 
     Parameters
     ----------
     strength : float or sequence of float
-        What multiplies the logarithm, one number for all heads or one a head. The authors learn it as
-        exp(-exp(x)), which lies between 0 and 1.
+        Factor of the logarithm, one for all heads or one a head. The authors learn it as exp(-exp(x)),
+        between 0 and 1.
 
     Examples
     --------
@@ -226,8 +226,8 @@ class NoPETemperature(ClosedForm):
     Parameters
     ----------
     slope : float or sequence of float
-        Growth of the best scale with the logarithm of the position, one number for all heads or one a
-        head. It is fitted to a model.
+        Growth of the best scale with the logarithm of the position, one for all heads or one a head; fitted
+        to a model.
     train_length : float, default 2048
         L, in tokens; > 0.
 

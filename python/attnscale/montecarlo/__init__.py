@@ -2,8 +2,8 @@
 """Monte Carlo experiments on attention, and the random numbers behind them.
 
 Every experiment returns an :class:`ExperimentResult`: estimates with standard errors, for one value of
-each parameter or a sequence of them. The same integer as ``rng=`` gives the same numbers on every
-machine, whatever the number of threads or the pieces of work are.
+each parameter or a sequence of them. An integer as ``rng=`` gives the same numbers on every machine,
+regardless of the number of threads and of how the work is divided.
 
 >>> import attnscale as at
 >>> result = at.montecarlo.entropy_vs_length([512, 4096], samples=2000, rng=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of random numbers from the generator of the experiments."""
+"""Arrays of random numbers from the experiments' generator."""
 
 from __future__ import annotations
 
@@ -33,35 +33,29 @@ def normal(
 ) -> NDArray[Any]:
     """Independent normal numbers.
 
-    Element i of the array, in C order, is a function of the seed and of i alone: it does not depend
-    on the number of threads, on the SIMD level, or on the length of the array.
+    Element i of the array, in C order, depends on the seed and i alone: not on the number of threads, the
+    SIMD level or the length of the array.
 
     Parameters
     ----------
     shape : int or sequence of int, optional
-        By default that of ``out``.
+        That of ``out`` by default.
     mean, std : float
         ``std`` at least 0.
     dtype : float64 or float32, optional
-        By default that of ``out``, or float64.
+        That of ``out`` by default, or float64.
     rng : None, int, SeedSequence, BitGenerator or Generator, optional
-        As in SPEC 7: the same integer gives the same numbers; a Generator moves on.
+        As in SPEC 7: the same integer gives the same numbers; a Generator advances.
     num_threads : int, optional
-        At least 1; by default that of :func:`attnscale.get_num_threads`.
+        At least 1; :func:`attnscale.get_num_threads` by default.
     out : ndarray of float64 or float32, optional
-        A writable array in C order to put the numbers into, as with NumPy's generators. Its shape and
-        type are those of ``shape`` and ``dtype`` where these are given. The numbers are the same as
-        without it; only the time that new memory takes is saved.
+        A writable array in C order for the numbers, as in NumPy's generators; ``shape`` and ``dtype``, if
+        given, must match. The numbers are the same as without it; only the allocation is saved.
 
     Returns
     -------
     ndarray of ``dtype``
         ``out`` itself if it is given.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Examples
     --------
@@ -86,23 +80,18 @@ def uniform(
     num_threads: int | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Independent numbers, uniform from ``low`` to ``high``.
+    """Independent uniform numbers from ``low`` to ``high``.
 
     Parameters
     ----------
     shape, dtype, rng, num_threads, out
         As for :func:`normal`.
     low, high : float
-        ``low <= high``; ``high`` itself does not occur, but for rounding.
+        ``low <= high``; ``high`` itself occurs only by rounding.
 
     Returns
     -------
     ndarray of ``dtype``
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Examples
     --------
@@ -129,10 +118,10 @@ def truncated_normal(
     num_threads: int | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Independent normal numbers, given that they lie between two bounds.
+    """Independent normal numbers, conditioned to lie between two bounds.
 
-    The result is not rescaled: cut at 2 standard deviations, as in BERT's initialisation, its
-    variance is 0.773741 std^2.
+    The result is not rescaled: cut at 2 standard deviations, as in BERT's initialisation, its variance is
+    0.773741 std^2.
 
     Parameters
     ----------
@@ -146,11 +135,6 @@ def truncated_normal(
     Returns
     -------
     ndarray of ``dtype``
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Examples
     --------
@@ -189,11 +173,6 @@ def laplace(
     -------
     ndarray of ``dtype``
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
-
     Examples
     --------
     >>> import attnscale as at
@@ -218,7 +197,7 @@ def sphere(
     Parameters
     ----------
     shape : sequence of int, optional
-        The last axis holds the coordinates. By default that of ``out``.
+        The last axis holds the coordinates. That of ``out`` by default.
     radius : float
         Norm of every point.
     dtype, rng, num_threads, out
@@ -227,11 +206,6 @@ def sphere(
     Returns
     -------
     ndarray of ``dtype``
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Examples
     --------
@@ -266,7 +240,7 @@ def _fill(
 
 
 def _as_rows(array: NDArray[Any], *columns: int) -> NDArray[Any]:
-    """A view of an array in C order, also of a subclass that would keep its axes."""
+    """A view of an array in C order, also for a subclass that would keep its axes."""
     return np.asarray(array).reshape(-1, *columns)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What sharp weights cost where all keys are equally good: the error of an average."""
+"""Cost of sharp weights where all keys are equally good: the error of an average."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def averaging_error(
 ) -> ExperimentResult:
     """Variance of attention's estimate of a mean from n independent values of variance 1.
 
-    The values know nothing of the keys (sphere model), so the best weights are equal and the best
-    variance is 1/n. Weights p give sum p^2 of the row: a law that sharpens pays for it here.
+    The values are independent of the keys (sphere model), so equal weights are best, with variance 1/n.
+    Weights p give sum p^2 of the row: the cost of a law that sharpens.
 
     Parameters
     ----------
@@ -64,13 +64,7 @@ def averaging_error(
     -------
     ExperimentResult
         Estimates of ``error_variance``, the mean of (sum_j p_j v_j)^2 with standard normal v; with
-        ``concentration``, the mean of sum p^2, which it equals in expectation and which is known
-        more precisely.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        ``concentration``, the mean of sum p^2, which has the same expectation and a smaller error.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dot products of random vectors: the largest cosine of many, and the variance that sets the scale."""
+"""Dot products of random vectors: the largest cosine, and the variance behind the scale."""
 
 from __future__ import annotations
 
@@ -66,14 +66,9 @@ def max_cosine(
     ExperimentResult
         Estimates of ``max_cosine``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
-
     See Also
     --------
-    attnscale.theory.expected_max_cosine : the mean, from the order statistic.
+    attnscale.theory.expected_max_cosine : the exact mean, from the order statistic.
 
     Examples
     --------
@@ -101,12 +96,12 @@ def _cosine_rows(n: int, head_dim: int, threads: int) -> RowSource:
 
 
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
-# The number of pairs whose sums of powers come as one row.
+# Number of pairs whose sums of powers form a row.
 _BLOCK = mc_pairs_of_row
 
 
 def _exact_moments(grid: Grid) -> dict[str, Any]:
-    """Expectations for independent components; for a model's own vectors there are none."""
+    """Expectations for independent components; a model's own vectors have none."""
     from .. import theory
 
     if "query" in grid.parameters:
@@ -166,22 +161,22 @@ def dot_product_variance(
     rng: RNG | None = None,
     **options: Unpack[RunOptions],
 ) -> ExperimentResult:
-    """Variance of q . k over random pairs, of independent components or of a model's own vectors.
+    """Variance of q . k over random pairs, of independent components or a model's own vectors.
 
     Parameters
     ----------
     head_dim : int or sequence of int, optional
         Components of q and k; 16, 64 and 256 by default, unless query and key are given.
     distribution : {"normal", "uniform", "truncated_normal", "laplace"} or sequence of them
-        The distribution of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as
-        in BERT's initialisation: its own variance is 0.773741 std^2.
+        Distribution of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as in
+        BERT's initialisation: its own variance is 0.773741 std^2.
     mean : float or pair of float
         Mean of the components; a pair is (of q, of k).
     std : float
         Standard deviation of the components, before the cut of a truncated normal; from 1e-12 to 1e12. Means
-        are at most 1e12, and 1e6 times that, in size.
+        are at most 1e12, and 1e6 times the standard deviation, in size.
     query, key : array_like, shape (..., heads, n, head_dim) or (n, head_dim), optional
-        Instead of a distribution: pairs are a random query and a random key of the same head.
+        In place of a distribution: pairs of a random query and a random key of the same head.
     samples : int, optional
         Pairs, rounded up to a multiple of 64; 102400 by default.
     rng, **options
@@ -194,18 +189,13 @@ def dot_product_variance(
         q . k / sqrt(head_dim)), ``mean`` and ``kurtosis`` (fourth central moment over squared
         variance, 3 for a normal). For arrays of several heads the axis is ``head``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
-
     Notes
     -----
-    For independent components Var(q . k) = d (v_q v_k + v_q m_k^2 + v_k m_q^2). With N samples the
-    standard error of the variance is sqrt((mu_4 - mu_2^2 (N - 3) / (N - 1)) / N); that of the
-    kurtosis follows from the covariance of the four power sums (delta method). The sums are of powers
-    about 0, so that what lies far from 0 leaves them no digits: the kurtosis and the errors are NaN beyond
-    a mean of 1e3 standard deviations of q . k, the variance beyond 1e5.
+    For independent components Var(q . k) = d (v_q v_k + v_q m_k^2 + v_k m_q^2). With N samples the standard
+    error of the variance is sqrt((mu_4 - mu_2^2 (N - 3) / (N - 1)) / N); that of the kurtosis follows from
+    the covariance of the four power sums (delta method). The sums are of powers about 0, which lose digits
+    far from 0: the kurtosis and the errors are NaN beyond a mean of 1e3 standard deviations of q . k, the
+    variance beyond 1e5.
 
     See Also
     --------
@@ -272,7 +262,7 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Prepared:
 
 
 def _case(head_dim: int, number: int, rows: RowSource) -> Draws:
-    """A case with the values and standard errors that follow from the mean powers of blocks."""
+    """A case whose values and standard errors follow from the mean powers of blocks."""
     estimate = partial(mc_dot_product_moments, head_dim=head_dim)
     return Draws((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
 

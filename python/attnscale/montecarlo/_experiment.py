@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An experiment: what is declared of it, and its cases, which give rows of numbers."""
+"""Declaration of an experiment, and its cases, which give rows of numbers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Quantity(NamedTuple):
     """A quantity that an experiment estimates."""
 
     unit: str = ""  # "nat", or "" for a plain number
-    label: str = ""  # what an axis of a figure calls it; its name where this is empty
+    label: str = ""  # on an axis of a figure; the quantity's name by default
 
 
 class Grid(NamedTuple):
-    """The points at which an experiment was done."""
+    """The points of an experiment."""
 
     axes: Mapping[str, tuple[Any, ...]]  # labels along each axis of the result
     parameters: Mapping[str, Any]
-    betas: Any  # beta of the laws, of the shape of the result; None where there are none
+    betas: Any  # beta of the laws, of the shape of the result; None without laws
 
     def along(self, name: str) -> Any:
         """A parameter, shaped to broadcast along its axis."""
@@ -42,68 +42,39 @@ class Grid(NamedTuple):
 
 @dataclass(eq=False)
 class Declaration:
-    """What is known of an experiment before it is run.
+    """Facts about an experiment that are known before it runs."""
 
-    Attributes
-    ----------
-    subject : str
-        What it is about, in a line.
-    quantities : dict of str to Quantity
-        What it estimates; the first is the one that a target error is for.
-    samples : int
-        How many it draws unless told otherwise, for each point of its outer axes.
-    along : tuple of str
-        Parameters that a figure has along x, the first that varies.
-    exact : callable or None
-        From a :class:`Grid` to the expectations of those quantities that the theory has.
-    known : str
-        Where `exact` has a value, in words.
-    defaults : dict of str to str
-        In words, the values of parameters whose default in the signature is None.
-    choices : dict of str to tuple of str
-        What parameters that are words may be.
-    arrays : tuple of str
-        Parameters that take a model's own queries and keys.
-    shares : tuple of str
-        Quantities that every row has or has not, 0 or 1; their mean is a share.
-    bounded : tuple of str
-        Quantities that are from 0 to 1 in every row.
-    block : int
-        Samples in a row.
-    name : str
-        The name of the experiment's function in :mod:`attnscale.montecarlo`.
-    function : callable
-        That function, which users call.
-    """
-
-    subject: str
-    quantities: Mapping[str, Quantity]
-    samples: int
+    subject: str  # a description in one line
+    quantities: Mapping[str, Quantity]  # estimated quantities; a target error applies to the first
+    samples: int  # default number of samples for each point of the outer axes
+    #: Parameters for the x axis of a figure; the first that varies is used.
     along: tuple[str, ...] = ("n", "head_dim")
+    #: Function of a :class:`Grid` that gives the theoretical expectations of quantities.
     exact: Callable[[Grid], dict[str, Any]] | None = None
-    known: str = ""
+    known: str = ""  # quantities with a value in `exact`, in words
+    #: Descriptions of defaults that the signature gives as None.
     defaults: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    arrays: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()
-    bounded: tuple[str, ...] = ()
-    block: int = 1
-    name: str = field(init=False)
-    function: Callable[..., Any] = field(init=False)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # choices of text parameters
+    arrays: tuple[str, ...] = ()  # parameters that accept a model's own queries and keys
+    shares: tuple[str, ...] = ()  # quantities that are 0 or 1 in every row; their mean is a share
+    bounded: tuple[str, ...] = ()  # quantities between 0 and 1 in every row
+    block: int = 1  # samples in a row
+    name: str = field(init=False)  # name of the experiment's function in :mod:`attnscale.montecarlo`
+    function: Callable[..., Any] = field(init=False)  # that function
 
     def of(self, function: _Function) -> _Function:
-        """Decorate the function that this declares, and add the experiment to :data:`DECLARATIONS`."""
+        """Decorate the declared function, and add the experiment to :data:`DECLARATIONS`."""
         self.name, self.function = function.__name__, function
         DECLARATIONS[self.name] = self
         return function
 
 
-#: The experiments by name, in the order in which the package lists them.
+#: The experiments by name, in the package's order.
 DECLARATIONS: dict[str, Declaration] = {}
 
 
 def exact(experiment: str, grid: Grid) -> dict[str, NDArray[np.float64]]:
-    """Expectations of the experiment's quantities, of the shape of its axes; empty if none is known."""
+    """Expectations of the experiment's quantities, of the shape of its axes; empty if unknown."""
     declared = DECLARATIONS.get(experiment)
     found = declared.exact(grid) if declared is not None and declared.exact is not None else {}
     shape = tuple(map(len, grid.axes.values()))
@@ -113,7 +84,7 @@ def exact(experiment: str, grid: Grid) -> dict[str, NDArray[np.float64]]:
 class RowSource(Protocol):
     """Rows first ... first + count - 1 of the generator with a key, (count, *inner axes, columns), float64.
 
-    Each row depends on the key and its index alone.
+    Each row depends only on the key and its index.
     """
 
     def __call__(self, *, key: int, first: int, count: int) -> NDArray[np.float64]: ...
@@ -124,52 +95,32 @@ Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.f
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """One point of the outer axes.
+    """A point of the outer axes."""
 
-    Attributes
-    ----------
-    identity : tuple of int
-        Numbers by which the case has other random numbers than other cases.
-    rows : callable
-    cost : float
-        About how many operations a row takes: pieces of work are cut by it, results are not.
-    estimate : callable
-        From a tally to values and standard errors, (..., quantities), of quantities that are no means.
-    """
-
-    identity: tuple[int, ...]
+    identity: tuple[int, ...]  # numbers that give the case its own random numbers
     rows: RowSource
-    cost: float
+    cost: float  # approximate operations of a row, by which work is divided; results do not depend on it
+    #: Function of a tally that gives values and standard errors, (..., quantities), of quantities other than
+    #: means.
     estimate: Estimator | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment with its parameters, ready to run.
-
-    Attributes
-    ----------
-    declared : Declaration
-    outer, inner : tuples of Axis
-        Each point of the outer axes is a case; its rows have one entry for each of the inner ones.
-    cases : sequence of Draws
-        In the order of the outer axes, the last one running fastest.
-    about : dict
-        The parameters that are no axis, as JSON can hold them.
-    betas : ndarray or None
-        Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
-    """
+    """An experiment with its parameters, ready to run."""
 
     declared: Declaration
+    #: Each point of the outer axes is a case; its rows have an entry for each inner point.
     outer: tuple[Axis, ...]
-    cases: Sequence[Draws]
+    cases: Sequence[Draws]  # in the order of the outer axes, the last varying fastest
     inner: tuple[Axis, ...] = ()
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # parameters that are not axes, for JSON
+    #: Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     betas: NDArray[np.float64] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Everything that defines the experiment, as JSON can hold it."""
+        """All parameters that define the experiment, for JSON."""
         return {axis.name: axis.given for axis in (*self.outer, *self.inner)} | self.about
 
     def empty_tally(self) -> Tally:
@@ -186,5 +137,5 @@ class Prepared:
         return mc_means_and_shares(tally, shares, bounded)
 
     def identity(self, case: Draws) -> tuple[int, ...]:
-        """Numbers that belong to this case of this experiment and to no other."""
+        """Numbers that identify this case of this experiment."""
         return (crc32(self.declared.name.encode()), *case.identity)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What more keys do to a row: its entropy, and one key that matters among them."""
+"""Effect of more keys on a row: its entropy, and the weight of a key that matters."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def entropy_vs_length(
     Parameters
     ----------
     n : int or sequence of int, default (512, 4096, 32768)
-        Keys in a row, at least 1; also the n of the law. Of real heads at most the keys that they have.
+        Keys in a row, at least 1; also the n of the law. For real heads, at most their number of keys.
     law : str, Law, float or sequence of them
-        A law, its name, or a number, which is the multiplier of q . k.
+        A law, its name, or a number, the multiplier of q . k.
     head_dim : int or sequence of int, optional
         64 by default; that of the arrays for real heads.
     model : {"sphere", "gaussian", "correlated"} or (query, key)
-        Where the scores come from, before the law's factor beta:
+        Distribution of the scores, before the law's factor beta:
 
         - sphere: q . k / sqrt(d) of vectors of norm sqrt(d), keys uniform on their sphere;
         - gaussian: independent standard normal numbers;
         - correlated: normal q, keys sqrt(c) m + sqrt(1 - c) e_j with a normal m that they share;
         - arrays of shape (..., heads, n_tokens, head_dim): a random query against n of its head's
-          keys, drawn without replacement.
+        keys, drawn without replacement.
     correlation : float, optional
         The c of the correlated model, between 0 and 1; 0.5 by default.
     samples : int, optional
@@ -87,8 +87,7 @@ def entropy_vs_length(
     rng : None, int, SeedSequence, BitGenerator or Generator, optional
         As in SPEC 7.
     **options
-        target_error, max_samples, progress, on_interrupt, resume, num_threads: see
-        :class:`RunOptions`.
+        target_error, max_samples, progress, on_interrupt, resume, num_threads: see :class:`RunOptions`.
 
     Returns
     -------
@@ -97,14 +96,9 @@ def entropy_vs_length(
         ``mean_score`` and ``score_variance``. ``exact()`` is the theory of the first three for the
         sphere and the Gaussian model.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
-
     See Also
     --------
-    attnscale.theory.expected_entropy : what the mean tends to.
+    attnscale.theory.expected_entropy : the exact mean.
 
     Examples
     --------
@@ -141,11 +135,8 @@ def entropy_vs_length(
 def _dims(head_dim: Any, source: str | RealHeads) -> Axis:
     if isinstance(source, RealHeads):
         if head_dim not in (None, source.head_dim):
-            raise refusal(
-                ValueError,
-                "head_dim",
-                f"must be {source.head_dim}, that of the arrays, got {shown(head_dim)}",
-            )
+            rule = f"must be {source.head_dim}, that of the arrays, got {shown(head_dim)}"
+            raise refusal(ValueError, "head_dim", rule)
         return integer_axis("head_dim", source.head_dim)
     return integer_axis("head_dim", 64 if head_dim is None else head_dim, least=least_head_dim(source))
 
@@ -166,7 +157,7 @@ def _exact_weight(grid: Grid) -> Any:
 
 
 def _chance_of_the_top(grid: Grid) -> Any:
-    """The chance of no nearer key: F(cosine)^(n - 1), F the distribution function of a random cosine."""
+    """Probability that no key is nearer: F(cosine)^(n - 1), with F the distribution of a random cosine."""
     from scipy.special import betainc
 
     n, head_dim = grid.along("n"), grid.along("head_dim")
@@ -216,7 +207,7 @@ def needle_dilution(
     Parameters
     ----------
     n : int or sequence of int, default (512, 4096)
-        Keys in a row, the needle among them.
+        Keys in a row, including the needle.
     law, head_dim, samples, rng, **options
         As for :func:`entropy_vs_length`.
     cosine : float, default 0.5
@@ -225,17 +216,12 @@ def needle_dilution(
     Returns
     -------
     ExperimentResult
-        Estimates of ``needle_weight``, with ``needle_is_top`` (share of rows where no key has a
-        larger weight) and ``entropy`` (nats).
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        Estimates of ``needle_weight``, with ``needle_is_top`` (share of rows where no key has a larger
+        weight) and ``entropy`` (nats).
 
     See Also
     --------
-    attnscale.theory.needle_weight : what the mean weight tends to.
+    attnscale.theory.needle_weight : the exact mean weight.
 
     Examples
     --------
@@ -259,18 +245,18 @@ def head_dimension(
     rng: RNG | None = None,
     **options: Unpack[RunOptions],
 ) -> ExperimentResult:
-    """How often the right one of n keys has the largest weight, against the size of a head.
+    """Share of rows where the right one of n keys has the largest weight, against head_dim.
 
-    The right key has a given cosine to the query, the others are uniform on the sphere: retrieval
-    succeeds if none of them is nearer. Success depends on head_dim, n and the cosine, not on the scale;
-    the weight that the right key gets depends on the scale too.
+    The right key has a given cosine to the query, the others are uniform on the sphere: retrieval succeeds if
+    none of them is nearer. Success depends on head_dim, n and the cosine; the weight of the right key depends
+    on the scale as well.
 
     Parameters
     ----------
     head_dim : int or sequence of int, default (8, 32, 128)
         At least 2.
     n : int or sequence of int
-        Keys, the right one among them; 512 by default.
+        Keys, including the right one; 512 by default.
     cosine : float, default 0.5
         Cosine of the right key with the query, from -1 to 1.
     law, samples, rng, **options
@@ -280,11 +266,6 @@ def head_dimension(
     -------
     ExperimentResult
         Estimates of ``accuracy``, with ``needle_weight``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Notes
     -----

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters of an experiment: axes of values, checked and labelled, and what a machine can hold."""
+"""Parameters of an experiment: axes of values, checked and labelled, and limits of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._call.scale import check_one_scale_a_row
 if TYPE_CHECKING:
     from ..laws import Law
 
-#: One or several of what attnscale.laws.get takes; a number is the scale itself.
+#: One or several arguments of attnscale.laws.get; a number is the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -29,35 +29,24 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Values of one parameter.
-
-    Attributes
-    ----------
-    name : str
-    values : tuple
-        What the experiment computes with.
-    labels : tuple of int, float or str
-        What results are labelled with.
-    scalar : bool
-        A single value was given: results have no axis for it.
-    """
+    """Values of one parameter."""
 
     name: str
-    values: tuple[Any, ...]
-    labels: tuple[Any, ...]
-    scalar: bool
+    values: tuple[Any, ...]  # values to compute with
+    labels: tuple[Any, ...]  # labels of results
+    scalar: bool  # whether a single value was given: then results have no such axis
 
     def __len__(self) -> int:
         return len(self.values)
 
     @property
     def given(self) -> Any:
-        """The label or the list of labels, as the caller gave them."""
+        """The label or list of labels, as given."""
         return self.labels[0] if self.scalar else list(self.labels)
 
 
 def axis(name: str, given: Any, check: Callable[[str, Any], Any]) -> Axis:
-    """The axis of one value or a sequence of them, each passed through ``check(name, value)``."""
+    """An axis of one value or a sequence, each checked by ``check(name, value)``."""
     scalar = isinstance(given, (str, laws.Law)) or not isinstance(given, (Sequence, np.ndarray, range))
     if isinstance(given, np.ndarray) and given.ndim != 1:
         if given.ndim == 0:
@@ -71,7 +60,7 @@ def axis(name: str, given: Any, check: Callable[[str, Any], Any]) -> Axis:
 
 
 def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
-    """An axis of integers of at least `least`, and of at most 2^53."""
+    """An axis of integers from `least` to 2^53."""
 
     def check(name: str, value: Any) -> int:
         converted = positive_int(name, value)
@@ -97,10 +86,9 @@ def fraction(name: str, value: Any) -> float:
 
 
 def beta_of(law: Law, n: int, head_dim: int) -> float:
-    """The multiple of 1/sqrt(head_dim) that a law stands for at n.
+    """A law's multiple of 1/sqrt(head_dim) for the last of n queries.
 
-    The query is the last of n: the experiments have no masks, so visible keys, row size and position
-    + 1 are the same.
+    The experiments have no masks, so visible keys, row size and position + 1 are the same.
     """
     check_one_scale_a_row(law)
     beta = law.multiplier_at(n, head_dim)
@@ -109,11 +97,8 @@ def beta_of(law: Law, n: int, head_dim: int) -> float:
             ValueError, "law", f"must give one scale for each n, got {shown(law)} with one for each head"
         )
     if not math.isfinite(beta) or beta < 0:
-        raise refusal(
-            ValueError,
-            "law",
-            f"must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}",
-        )
+        rule = f"must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}"
+        raise refusal(ValueError, "law", rule)
     return beta
 
 
@@ -130,20 +115,20 @@ def _read_law(name: str, value: Any) -> Law:
 
 
 def distinct(laid: Axis) -> Axis:
-    """The axis, if no label stands twice."""
+    """The axis, if its labels are distinct."""
     if len(set(laid.labels)) < len(laid.labels):
         raise ValueError(f"{laid.name} must have distinct values, got {list(laid.labels)}")
     return laid
 
 
-#: Bytes for each key of a row that the core walks through: sums for each 2^18 of them.
+#: Bytes per key of a streamed row: the core keeps sums for each 2^18 keys.
 STREAMED = 128 / 2**18
 
 _MOST = 2**53
 
 
 def check_count(name: str, value: int) -> int:
-    """`value`, unless float64, in which laws and means are computed, has no place for it."""
+    """`value`, unless float64, used for laws and means, cannot hold it."""
     if value > _MOST:
         raise refusal(
             ValueError, name, f"must be at most 2^53, beyond which float64 skips integers, got {value}"
@@ -152,7 +137,7 @@ def check_count(name: str, value: int) -> int:
 
 
 def check_memory(name: str, value: int, size: float) -> None:
-    """Refuse a parameter that makes arrays of `size` bytes, if the machine has not as many."""
+    """Refuse a parameter whose arrays of `size` bytes exceed the machine's memory."""
     there = machine_memory()
     if size > there:
         raise refusal(
@@ -164,7 +149,7 @@ def check_memory(name: str, value: int, size: float) -> None:
 
 
 def describe_array(array: NDArray[Any]) -> str:
-    """Type, shape and the beginning of the SHA-256 of the contents.
+    """Type, shape and the start of the SHA-256 of the contents.
 
     Examples
     --------
@@ -176,7 +161,7 @@ def describe_array(array: NDArray[Any]) -> str:
 
 
 def machine_memory() -> float:
-    """Bytes of this machine's memory; infinite on a system that does not count them."""
+    """Bytes of this machine's memory; infinite if the system does not tell."""
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a random projection does to distances: Johnson and Lindenstrauss, measured."""
+"""Distortion of distances by a random projection: Johnson and Lindenstrauss, measured."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def jl_distortion(
     Parameters
     ----------
     points : array_like, shape (n, dim), optional
-        At least two. Their mean is taken off in double, they are brought to a size whose squares are in
-        range, and then rounded to float32: neither an offset nor the unit costs digits. Points that are
-        equal after that are refused; the ratio of a pair is off by about 2e-7 times how far its points are
-        from the mean over how far from each other.
+        At least two. They are centred in double, scaled so that their squares are in range, and rounded to
+        float32: neither an offset nor the unit costs digits. Points that are then equal are refused; the
+        relative error of a pair's ratio is about 2e-7 times its distance from the mean over the distance
+        between them.
     n, dim : int, optional
-        Instead of points: n points of dim independent normal coordinates, drawn anew for each sample; 100
-        and 1000 by default.
+        In place of points: n points of dim independent normal coordinates, redrawn for each sample; 100 and
+        1000 by default.
     k : int or sequence of int, default (50, 200, 800)
         Dimensions to project to, at least 1.
     kind : {"gaussian", "sign", "sparse"} or sequence of them
@@ -80,19 +80,13 @@ def jl_distortion(
     Returns
     -------
     ExperimentResult
-        Means over the projections: ``distortion`` (the largest relative change of a squared
-        distance), ``outside`` (share of pairs that change by more than eps), ``success`` (share of
-        projections that keep all pairs), ``mean_ratio`` and ``ratio_std`` of the squared distances
-        after and before.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        Means over the projections: ``distortion`` (the largest relative change of a squared distance),
+        ``outside`` (share of pairs that change by more than eps), ``success`` (share of projections that keep
+        all pairs), ``mean_ratio`` and ``ratio_std`` of the squared distances after and before.
 
     See Also
     --------
-    attnscale.theory.jl_min_dim : the k that suffices.
+    attnscale.theory.jl_min_dim : a sufficient k.
 
     Examples
     --------
@@ -129,7 +123,7 @@ def jl_distortion(
 def _source(
     points: Any, n: Any, dim: Any
 ) -> tuple[NDArray[np.float32] | None, tuple[int, int], dict[str, Any]]:
-    """The points, or None where they are normal; their shape; and the parameters that the result says."""
+    """The points, or None for normal ones; their shape; and the parameters in the result."""
     if points is None:
         n, dim = 100 if n is None else n, 1000 if dim is None else dim
         shape = (check_count("n", positive_int("n", n)), check_count("dim", positive_int("dim", dim)))
@@ -144,6 +138,6 @@ def _source(
         raise TypeError(f"points must be floating point, got {given.dtype}")
     if given.ndim != 2 or given.shape[0] < 2 or given.shape[1] < 1:
         raise ValueError(f"points must have shape (n, dim) with n of at least 2, got {given.shape}")
-    with np.errstate(over="ignore"):  # what is beyond float64 becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # values beyond float64 become infinite, and are refused
         wide = given.astype(np.float64)
     return mc_points(wide), given.shape, {"points": describe_array(given)}

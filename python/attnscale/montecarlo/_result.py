@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment returns, and the JSON file that keeps it."""
+"""Result of an experiment, and its JSON file."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _KIND = "attnscale mc"
+# Results that were pickled before this module moved have its class under the old name.
+sys.modules.setdefault("attnscale._provenance", sys.modules[Provenance.__module__])
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +37,9 @@ class Estimate:
     Attributes
     ----------
     value, standard_error : float or ndarray of float64
-        Numbers in the shape of the result's axes. NaN where there are no samples. The error of a mean is NaN
-        with one sample too; the error of a share (of rows that are saturated, found, kept) is never 0,
-        also where all rows agree: with no event in N rows it is about sqrt(2) / N.
+        Numbers in the shape of the result's axes. NaN without samples. The error of a mean is also NaN with
+        one sample; the error of a share (of rows that are saturated, found, kept) is never 0, even if all
+        rows agree: with no event in N rows it is about sqrt(2) / N.
     unit : str
         "nat" or "" (a plain number).
     """
@@ -48,32 +51,32 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExperimentResult(Table):
-    """Estimates with their standard errors, and what is needed to repeat or continue them.
+    """Estimates with standard errors, and all that is needed to repeat or continue them.
 
     Attributes
     ----------
     experiment : str
         Name of the function in :mod:`attnscale.montecarlo`.
     quantity : str
-        Which quantity ``value`` is: the first of ``estimates``.
+        Quantity of ``value``: the first of ``estimates``.
     value, standard_error : float or ndarray of float64
-        One axis for each parameter that was given as a sequence, in the order of ``axes``.
+        One axis for each parameter given as a sequence, in the order of ``axes``.
     estimates : dict of str to Estimate
         All quantities; ``result["name"]`` is short for ``result.estimates["name"]``.
     axes : dict of str to tuple
         Labels along each axis of ``value``.
     samples : int or ndarray of int64
-        How many were drawn, of the shape of ``value``.
+        Number of samples, of the shape of ``value``.
     parameters : dict
-        Everything that defines the experiment, sequences included, without the number of samples.
+        All that defines the experiment, sequences included, without the number of samples.
     interrupted : bool
-        Ctrl-C came before all samples were drawn; ``resume=`` continues.
+        Whether Ctrl-C came before all samples were drawn; ``resume=`` continues.
     target_error : float or None
-        The standard error that was asked for; None if a number of samples was.
+        Requested standard error; None if a number of samples was requested.
     provenance : Provenance
         Versions and seed.
     missing : int
-        How many cases have fewer samples than were asked for: after Ctrl-C, or while other parts draw.
+        Number of cases with fewer samples than requested: after Ctrl-C, or while other parts draw.
     """
 
     experiment: str
@@ -117,14 +120,14 @@ class ExperimentResult(Table):
         return tuple(self.estimates)
 
     def column(self, name: str | None = None) -> Column:
-        """One quantity with its error, its exact value where there is one, and the number of samples."""
+        """A quantity with its error, its exact value if there is one, and the number of samples."""
         name = name or self.quantity
         value, error, unit = (getattr(self[name], each) for each in ("value", "standard_error", "unit"))
         exact = self.exact().get(name)
         return Column(self.axes, np.asarray(value), unit, np.asarray(error), np.asarray(self.samples), exact)
 
     def select(self, name: str | None = None, **labels: Any) -> NDArray[np.float64]:
-        """The values of a quantity where its axes have these labels; an axis that is not named stays.
+        """Values of a quantity where its axes have these labels; other axes stay.
 
         Examples
         --------
@@ -137,9 +140,8 @@ class ExperimentResult(Table):
         return np.asarray(np.asarray(self[name].value)[places(name, self.axes, labels)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary for every point of the axes: labels, each quantity with its error, samples.
-
-        With a target error, each row also has ``target_reached``.
+        """One dictionary for every point of the axes: labels, each quantity with its error, samples; with a
+        target error, also ``target_reached``.
 
         Examples
         --------
@@ -155,7 +157,7 @@ class ExperimentResult(Table):
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as a JSON file from which :meth:`load` makes it again, bit for bit.
+        """Write the result as a JSON file that :meth:`load` reads back bit for bit.
 
         Examples
         --------
@@ -170,29 +172,29 @@ class ExperimentResult(Table):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ExperimentResult:
-        """The result that :meth:`save` wrote; a run with ``resume=`` goes on from it.
+        """The result that :meth:`save` wrote; ``resume=`` continues it.
 
         Raises
         ------
         ValueError
-            The file is not such a result.
+            If the file is not such a result.
         """
         stored = from_stored(read_json(path, _KIND))
         estimates = {name: Estimate(**each) for name, each in stored.pop("estimates").items()}
         return cls(estimates=estimates, **stored)
 
     def exact(self) -> dict[str, NDArray[np.float64]]:
-        """The expectations of :mod:`attnscale.theory`, for the quantities that have one.
+        """Expectations from :mod:`attnscale.theory`, for the quantities that have one.
 
         Returns
         -------
         dict of str to ndarray
-            Arrays of the shape of ``value``; empty if there is no theory for the experiment.
+            Arrays of the shape of ``value``; empty without a theory.
         """
         return exact(self.experiment, Grid(self.axes, self.parameters, self._betas))
 
     def plot(self, ax: Axes | None = None, *, unit: Unit = "nats") -> Axes:
-        """Draw the main quantity, with error bars and the exact curve where there is one.
+        """Draw the main quantity with error bars, and the exact curve if there is one.
 
         Parameters
         ----------
@@ -212,7 +214,7 @@ class ExperimentResult(Table):
         return {name: list(labels) for name, labels in self.axes.items()}
 
     def _dataset(self) -> dict[str, Labelled]:
-        """The variables of the Dataset: value, standard_error and exact are of the main quantity."""
+        """The variables of the Dataset: value, standard_error and exact belong to the main quantity."""
         named = {self.quantity: "value", f"{self.quantity}_standard_error": "standard_error"}
         found = {named.get(name, name): each for name, each in self._variables().items()}
         for name in self.estimates:
@@ -246,7 +248,7 @@ class ExperimentResult(Table):
 
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
-    """What a file keeps of the fields of an ExperimentResult."""
+    """The fields of an ExperimentResult in a file."""
     return {
         **fields,
         "estimates": {
@@ -295,7 +297,7 @@ def _tally(stored: dict[str, Any]) -> Tally:
 
 
 def _listed(values: Any) -> Any:
-    """Numbers as nested lists; what is not finite as null."""
+    """Numbers as nested lists; null for NaN and infinity."""
     array: NDArray[Any] = np.asarray(values)
     return np.where(np.isfinite(array), array.astype(object), np.array(None)).tolist()
 

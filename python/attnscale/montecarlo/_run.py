@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs experiments: how many samples, in what pieces, until Ctrl-C, and on from a result or a store."""
+"""Runs of experiments: number of samples, pieces of work, interruption, and continuation."""
 
 from __future__ import annotations
 
@@ -33,47 +33,46 @@ from ._parameters import check_count
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
 
-#: The most samples that a target error draws for a case, unless told otherwise.
+#: Default limit of samples that a target error draws for a case.
 MOST_SAMPLES = 1_000_000
 
-# Operations of a piece of work: a fraction of a second, which is what Ctrl-C can lose.
+# Operations of a piece of work: a fraction of a second, the most that Ctrl-C can lose.
 _PIECE = 4e8
 _MOST_ROWS = 1 << 15
 
 
 class RunOptions(TypedDict, total=False):
-    """Keyword options that every experiment takes besides ``samples`` and ``rng``.
+    """Keyword options of every experiment besides ``samples`` and ``rng``.
 
     Attributes
     ----------
     target_error : float, optional
-        Instead of ``samples``: draw until the standard error of the main quantity is at most this,
-        for every law. It is looked at after every 256 rows of a case.
+        In place of ``samples``: draw until the standard error of the main quantity is at most this, for every
+        law. It is checked after every 256 rows of a case.
     max_samples : int, default 1000000
-        The most that ``target_error`` draws for a case; the error may then be larger, and
-        ``target_reached`` of the result is False there.
+        Largest number that ``target_error`` draws for a case; where the error is then larger,
+        ``target_reached`` of the result is False.
     progress : bool or callable, default False
         True shows a bar where standard error is a terminal and tqdm is installed. A function is
         called with (samples done, total or None) at the start and after each piece of work.
     on_interrupt : {"return", "raise"}, default "return"
-        What Ctrl-C does: the result so far, with ``interrupted`` set, or
-        :class:`attnscale.SweepInterrupted`, a KeyboardInterrupt that has it as ``partial``.
+        Result of Ctrl-C: the partial result, with ``interrupted`` set, or
+        :class:`attnscale.SweepInterrupted`, a KeyboardInterrupt with the result as ``partial``.
     resume : ExperimentResult, optional
-        Go on from this result of the same experiment with the same parameters. The seed is its own,
-        and the numbers are those of a run that was never interrupted, bit for bit.
+        Continue this result of the same experiment with the same parameters, with its seed; the numbers are
+        those of an uninterrupted run, bit for bit.
     store : path, optional
-        Directory that keeps each case as it is finished, and where an interrupted one was. A run of the
-        same experiment with the same parameters goes on from what is there, with the seed of the store if
-        ``rng`` is None.
+        Directory that keeps each finished case, and the state of interrupted ones. A run of the same
+        experiment with the same parameters continues from it, with the store's seed if ``rng`` is None.
     part : str or pair of int, optional
         "k/N" or (k, N): draw only the k-th of N parts of the cases, counted from 1, into a store that the
-        parts share. The result has what the store has of all cases, NaN where that is nothing: the part
-        that ends last, and the same call without it, have the whole, bit for bit.
+        parts share. The result has all cases of the store, NaN elsewhere: the part that ends last, and the
+        same call without `part`, have all of them, bit for bit.
     num_threads : int, optional
-        At least 1; by default that of :func:`attnscale.get_num_threads`. Results do not depend on it.
+        At least 1; :func:`attnscale.get_num_threads` by default. Results do not depend on it.
     announce : callable, optional
-        Called with a line of text before a run that is expected to take more than a minute: how long,
-        and of how many samples. It is measured on a few rows, which are not those of the run.
+        Called with a line of text before a run of more than about a minute: its expected duration and number
+        of samples, measured on a few rows that are not those of the run.
     """
 
     target_error: float | None
@@ -97,35 +96,26 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Stopping:
-    """When to stop drawing rows of one case: at a fixed number, or at an error with a limit of rows."""
+    """The end of a case: a fixed number of rows, or an error with a limit of rows."""
 
     most_rows: int
     target_error: float | None
 
     def goal(self, experiment: Prepared, case: Draws, tally: Tally) -> int:
-        """The number of rows to draw up to before asking again; the case is done if it has as many."""
+        """Number of rows to draw before the next check; a case with that many is done."""
         errors = experiment.estimate(case, tally)[1][..., 0]
         return mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
 
 
 def num_threads_of(declared: Declaration, options: RunOptions) -> int:
-    """Threads for the core (0: its default), after a check that all options exist."""
+    """Threads for the core (0: its default), after a check of the options' names."""
     check_options(declared.name, options, _DEFAULTS, signature(declared.function).parameters)
     threads = options.get("num_threads")
     return 0 if threads is None else thread_count("num_threads", threads)
 
 
 def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
-    """Draw rows for every case until there are enough of them.
-
-    Parameters
-    ----------
-    experiment : Prepared
-    samples : int or None
-        Samples for each case; rounded up to whole rows. None is the experiment's own number.
-    rng : see :func:`seed_sequence`
-    options : RunOptions
-    """
+    """Draw rows for every case until there are `samples`, rounded up to whole rows; None is the default."""
     chosen: dict[str, Any] = {**_DEFAULTS, **options}
     stopping = _read_stopping(experiment, samples, chosen)
     choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))
@@ -139,7 +129,7 @@ def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> Ex
         there = {case: tally.to_fields() for case, tally in zip(cases, tallies, strict=True) if tally.rows}
         return _Run(experiment, stopping, seed, cases, there).draw(chosen)
     if chosen["resume"] is not None:
-        raise ValueError("store and resume exclude each other: a store goes on from what is in it")
+        raise ValueError("store and resume exclude each other: a store resumes from its own cases")
     store = Store(chosen["store"], "mc")
     cases = make_cases(axes, describe_axes(axes))
     wanted = cases if part is None else part.choose(cases)
@@ -151,7 +141,7 @@ def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> Ex
 def _claim(
     store: Store, experiment: Prepared, seed: np.random.SeedSequence, part: Part | None, *, any_seed: bool
 ) -> np.random.SeedSequence:
-    """Check that the store is of this experiment, and return the seed that counts."""
+    """Check that the store belongs to this experiment, and return the seed to use."""
     identity = {
         "attnscale": __version__,
         "experiment": experiment.declared.name,
@@ -163,10 +153,7 @@ def _claim(
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """An experiment with its seed, its cases in order, and the tallies that are there before it draws.
-
-    Only the cases that are `wanted` are drawn, all by default.
-    """
+    """An experiment with its seed, its ordered cases and the existing tallies; draws the `wanted` cases."""
 
     experiment: Prepared
     stopping: _Stopping
@@ -181,7 +168,7 @@ class _Run:
         return self.cases if self.part is None else self.part
 
     def draw(self, chosen: dict[str, Any]) -> ExperimentResult:
-        """Draw what is missing; the result, also of an interrupted run unless that is to be raised."""
+        """Draw the missing rows; returns the result, unless an interruption is to be raised."""
         if chosen["announce"] is not None:
             target, threads = self.stopping.target_error, chosen["num_threads"] or 0
             tallies = self._tallies(self.before, self.wanted)
@@ -210,7 +197,7 @@ class _Run:
         return result
 
     def _outcomes(self, cases: Sequence[Case]) -> Outcomes:
-        """The tally of each case after each piece of work; the store keeps the last."""
+        """The tally of each case after each piece of work; the store keeps the last one."""
         places = {case: place for place, case in enumerate(self.cases)}
         for case in cases:
             draws = self.experiment.cases[places[case]]
@@ -228,13 +215,13 @@ class _Run:
                 self.store.write(case, tally.to_fields())
 
     def _keep(self, finished: Mapping[Case, Fields]) -> None:
-        """Write to the store what an interrupted run has drawn and the store has not."""
+        """Write the results of an interrupted run that the store lacks."""
         for case, fields in finished.items():
             if self.store is not None and fields is not self.before.get(case):
                 self.store.write(case, fields)
 
     def _tallies(self, there: Mapping[Case, Fields], cases: Sequence[Case] | None = None) -> list[Tally]:
-        """The tallies of these cases, all by default; empty ones where nothing is there."""
+        """The tallies of these cases, all by default; empty ones where there are none."""
         empty = self.experiment.empty_tally()
         return [Tally.of(there[case]) if case in there else empty for case in cases or self.cases]
 
@@ -242,7 +229,7 @@ class _Run:
         return Tally.of(fields).rows * self.experiment.declared.block
 
     def _total(self) -> int | None:
-        """The number of samples of all cases; None where a target error decides."""
+        """Number of samples of all cases; None under a target error."""
         if self.stopping.target_error is not None:
             return None
         return self.stopping.most_rows * self.experiment.declared.block * len(self.wanted)
@@ -254,11 +241,8 @@ def _read_stopping(experiment: Prepared, samples: Any, chosen: dict[str, Any]) -
         count = experiment.declared.samples if samples is None else _read_count("samples", samples)
         return _Stopping(-(-count // block), None)
     if samples is not None:
-        raise refusal(
-            ValueError,
-            ("samples", "target_error"),
-            f"exclude each other, got {shown(samples)} and {target!r}",
-        )
+        rule = f"exclude each other, got {shown(samples)} and {target!r}"
+        raise refusal(ValueError, ("samples", "target_error"), rule)
     if number("target_error", target) <= 0:
         raise refusal(ValueError, "target_error", f"must be greater than 0, got {shown(target)}")
     most = _read_count("max_samples", chosen["max_samples"])
@@ -278,7 +262,7 @@ def _start(
     if not isinstance(before, ExperimentResult):
         raise TypeError(f"resume must be the result of an experiment, got {type(before).__name__}")
     if rng is not None:
-        raise ValueError(f"resume goes on with the seed of its result; rng must be None, got {shown(rng)}")
+        raise ValueError(f"resume uses the seed of its result; rng must be None, got {shown(rng)}")
     if before.experiment != name:
         raise ValueError(f"resume must be a result of {name}, got one of {before.experiment}")
     for name in {**experiment.parameters, **before.parameters}:
@@ -323,18 +307,18 @@ def _result(run: _Run, tallies: tuple[Tally, ...], *, interrupted: bool) -> Expe
     )
 
 
-#: A function that is told a line of text.
+#: A function of a line of text.
 Announce = Callable[[str], Any]
 
-# Operations a second, as `Draws.cost` counts them: fewer than any machine does, and about what a thread does.
+# Operations a second, in the unit of `Draws.cost`: fewer than any machine, and roughly those of a thread.
 _LEAST_RATE = 1e7
 _USUAL_RATE = 1e10
-# Operations of a trial, some milliseconds, and of a case's first rows, some seconds at most; their number.
+# Operations of a trial (milliseconds) and of a case's first rows (seconds at most), and number of these rows.
 _TRIAL, _PILOT, _PILOT_ROWS = 4e7, 4e9, 256
 
 
 def check_announce(announce: Any) -> Announce | None:
-    """`announce`, if it is None or can be called."""
+    """`announce`, checked: None or a function."""
     if announce is not None and not callable(announce):
         raise TypeError(f"announce must be None or a function of a text, got {shown(announce)}")
     checked: Announce | None = announce
@@ -344,10 +328,10 @@ def check_announce(announce: Any) -> Announce | None:
 def announcement(
     experiment: Prepared, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
 ) -> str:
-    """The expected time of a run and its samples, as text, if that is more than a minute; else nothing.
+    """The expected duration of a run and its samples, as text, if more than a minute; else empty.
 
-    The time is measured on the cheapest case's first rows, done once more, or taken as usual where one row
-    alone is long. For a target error, the spread of the first rows says how many are expected.
+    The speed is measured on the first rows of the cheapest case, or assumed if one row takes long. For a
+    target error, the spread of the first rows gives the expected number of rows.
     """
     left = [max(most_rows - tally.rows, 0) for tally in tallies]
     costs = [case.cost for case in experiment.cases]
@@ -372,18 +356,18 @@ def announcement(
 
 
 def _rate(case: Draws, threads: int) -> float:
-    """Operations a second, of a trial if a row is short enough for one."""
+    """Operations a second, from a trial if a row is short enough for one."""
     if case.cost > _TRIAL:
         return _USUAL_RATE * (threads or get_num_threads())
     count = max(int(min(_TRIAL / case.cost, 1024)), 1)
-    case.rows(key=0, first=0, count=1)  # the first call does some work that comes only once
+    case.rows(key=0, first=0, count=1)  # the first call does some one-time work
     start = perf_counter()
     case.rows(key=0, first=0, count=count)
     return count * case.cost / max(perf_counter() - start, 1e-6)
 
 
 def _rows_for(experiment: Prepared, target: float, rate: float) -> int | None:
-    """Rows for which the error is the target in the case with the largest spread that is tried."""
+    """Rows that the target error needs in the case with the largest spread among those tried."""
     found = []
     for case in experiment.cases:
         if _PILOT_ROWS * case.cost > min(_PILOT, rate):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Experiments on rows of attention over random keys, from the core or from real heads."""
+"""Experiments on rows of attention over random keys, in the core or from real heads."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def score_experiment(
 ) -> Prepared:
     """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
 
-    The scores of a model are ``beta q.k / sqrt(head_dim)``, and `about` are parameters that are no axis.
-    `looks` is the number of multiples of its scale at which the core looks at each row, for the cost.
+    The scores of a model are ``beta q.k / sqrt(head_dim)``; `about` are the parameters that are not axes, and
+    `looks` the number of scales at which the core evaluates each row, for the cost.
     """
     cases, every_beta = [], []
     for n, dim in product(lengths, dims):
@@ -62,18 +62,18 @@ def score_experiment(
     )
 
 
-#: The quantities that a row of real heads has.
+#: Quantities of a row of real heads.
 _COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
 MODELS = ("sphere", "gaussian", "correlated")
 
 
 def least_head_dim(model: Any) -> int:
-    """The least head_dim of a model: 2 for a sphere, because a sphere of one dimension is two points."""
+    """The least head_dim of a model: 2 for a sphere, because in one dimension it has only two points."""
     return 2 if model == "sphere" else 1
 
 
 def read_correlation(model: str, correlation: Any) -> float:
-    """The cosine that two keys of the correlated model have on average; 0 for other models."""
+    """The mean cosine of two keys of the correlated model; 0 for other models."""
     if model != "correlated":
         if correlation is not None:
             raise ValueError(f"correlation goes with model='correlated', got model={shown(model)}")
@@ -85,12 +85,10 @@ def read_correlation(model: str, correlation: Any) -> float:
 
 
 class RealHeads:
-    """Queries and keys of a model; a row is one query against n keys of its head, all at random.
+    """Queries and keys of a model; a row is a random query against n random keys of its head.
 
-    Parameters
-    ----------
-    query, key : ndarray, shape (heads, n_tokens, head_dim)
-        Arrays with as many heads each, or with fewer key heads that groups of query heads share.
+    Arrays (heads, n_tokens, head_dim), with equal numbers of heads, or key heads shared by groups of query
+    heads.
     """
 
     def __init__(self, query: NDArray[Any], key: NDArray[Any]) -> None:
@@ -99,11 +97,11 @@ class RealHeads:
         self.n_keys = int(key.shape[-2])
 
     def describe(self) -> list[str]:
-        """Texts that tell these arrays from others."""
+        """Texts that identify these arrays."""
         return [describe_array(self.query), describe_array(self.key)]
 
     def rows(self, n: int, betas: list[float], num_threads: int) -> RowSource:
-        """A source of rows of the columns _COLUMNS; the n keys of each are drawn without replacement."""
+        """A source of rows of the columns _COLUMNS; each row draws n keys without replacement."""
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None
 
@@ -125,7 +123,7 @@ class RealHeads:
         token = min(int(draw[1] * n_queries), n_queries - 1)
         chosen = np.sort(np.argpartition(draw[2:], n - 1)[:n])
         keys = self.key[head * len(self.key) // n_heads, chosen]
-        # The query stands once for each scale, as the heads of one call.
+        # The query is repeated for each scale, as the heads of one call.
         query = np.broadcast_to(self.query[head, token], (len(scales), 1, self.head_dim))
         keys = np.broadcast_to(keys, (len(scales), *keys.shape))
         rows = attention_statistics(
@@ -153,7 +151,7 @@ def read_heads(query: Any, key: Any) -> RealHeads:
 
 
 def read_model(model: Any) -> str | RealHeads:
-    """The model: one of MODELS, or the heads of a pair (query, key)."""
+    """The model, checked: one of MODELS, or the heads of a pair (query, key)."""
     if isinstance(model, tuple) and len(model) == 2:
         return read_heads(*model)
     if not isinstance(model, str):

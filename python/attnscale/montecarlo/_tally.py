@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums over rows that do not depend on how the rows came in pieces, and what they estimate."""
+"""Sums over rows that do not depend on how the work was divided, and estimates from them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,23 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Mean and covariance of rows of numbers, to which more rows can be added at any time.
+    """Mean and covariance of rows of numbers, to which more rows can be added.
 
-    The sums run strictly from the first row to the last, so that the same rows give the same bits
-    whatever the pieces were. They sum distances to the first row: no digits are lost where the
-    spread is small against the mean. The core computes; it reads these fields by name.
-
-    Attributes
-    ----------
-    rows : int
-        How many were added.
-    origin : ndarray of float64, shape (..., m)
-        The first row.
-    sums, products : ndarrays of shape (..., m) and (..., m, m)
-        Sums of the distance to the origin, and of the outer product of that distance with itself.
+    The sums run strictly from the first row to the last, so equal rows give equal bits for every division of
+    the work. They sum differences from the first row, which keeps digits where the spread is small against
+    the mean. The core computes; it reads these fields by name.
     """
 
-    rows: int
-    origin: _Array
+    rows: int  # number of added rows
+    origin: _Array  # shape (..., m). The first row
+    #: shape (..., m) and (..., m, m). Sums of the difference from the origin, and of its outer product with
+    #: itself.
     sums: _Array
     products: _Array
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Tally:
-        """A tally without rows; one row has this shape."""
+        """A tally without rows; a row has this shape."""
         zero = np.zeros(shape)
         return cls(0, zero, zero, np.zeros((*shape, shape[-1])))
 
@@ -50,12 +43,12 @@ class Tally:
 
     @classmethod
     def of(cls, fields: Fields) -> Tally:
-        """The tally whose :meth:`to_fields` gave these arrays."""
+        """The tally from :meth:`to_fields`."""
         rows, *arrays = (fields[each.name].values for each in dataclass_fields(cls))
         return cls(int(rows), *arrays)
 
     def to_fields(self) -> Fields:
-        """The arrays of the tally by name, as a store keeps them."""
+        """The tally's arrays by name, for a store."""
         return {each.name: Field(np.asarray(getattr(self, each.name))) for each in dataclass_fields(self)}
 
     @property

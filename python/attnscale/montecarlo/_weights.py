@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far weights concentrate: the rank of their matrix, saturated rows, keys that have a weight."""
+"""Concentration of weights: the rank of their matrix, saturated rows, keys with a weight."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def rank_and_sparsity(
 ) -> ExperimentResult:
     """Effective rank of an n x n matrix of weights, beside the effective keys of its rows.
 
-    Queries and keys are uniform on the sphere of radius sqrt(head_dim). The matrix is written out:
-    memory grows as n^2 and time as n^3.
+    Queries and keys are uniform on the sphere of radius sqrt(head_dim). The matrix is stored: memory grows as
+    n^2 and time as n^3.
 
     Parameters
     ----------
@@ -67,11 +67,6 @@ def rank_and_sparsity(
         Estimates of ``effective_rank``, exp of the entropy of the singular values divided by their sum (Roy
         and Vetterli 2007); with ``stable_rank``, the squares of all singular values over the largest square;
         ``effective_keys``, the mean of exp(H) over the rows; and ``concentration``, the mean of sum p^2.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Notes
     -----
@@ -97,7 +92,7 @@ def rank_and_sparsity(
 
 def _matrices(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
     def one(key: int, index: int) -> _Array:
-        # Each sample takes two streams: queries and keys.
+        # Each sample uses two streams: queries and keys.
         q, k = np.empty((2, n, head_dim))
         mc_sphere(q, np.sqrt(head_dim), key, 2 * index, 0, threads)
         mc_sphere(k, np.sqrt(head_dim), key, 2 * index + 1, 0, threads)
@@ -111,7 +106,7 @@ def _matrices(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
 
 
 def _describe(scores: _Array) -> _Array:
-    """The quantities of one matrix of scores, in their order."""
+    """The quantities of a matrix of scores, in order."""
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     singular = np.linalg.svd(p, compute_uv=False)
@@ -158,7 +153,7 @@ def softmax_saturation(
     law : str, float, Law or sequence of them, optional
         As for :func:`entropy_vs_length`; by default ``("standard", "unscaled")``: 1/sqrt(head_dim) and 1.
     scale : str, float, Law or sequence of them, optional
-        Another name of ``law``, which the axis of the result then has.
+        Alias of ``law``, which then names the axis of the result.
     samples, rng, **options
         As for :func:`entropy_vs_length`.
 
@@ -174,11 +169,6 @@ def softmax_saturation(
         - ``spectral_bound``: min(1/2, 2 m (1 - m)), m the largest weight; J's largest eigenvalue
           lies between half of it and it;
         - ``gradient_norm``: scale times ``jacobian_norm``, the same gradient at q . k.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
 
     Notes
     -----
@@ -262,14 +252,9 @@ def sparsity(
     ExperimentResult
         Estimates of ``support``, with ``entropy`` (nats), ``concentration`` (sum p^2) and ``max_weight``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of range.
-
     Notes
     -----
-    The rows go through :func:`attnscale.attention_statistics` as keys of one channel, in float64.
+    The rows are computed by :func:`attnscale.attention_statistics` as keys of one channel, in float64.
 
     Examples
     --------
@@ -326,7 +311,7 @@ def _rows(
 
 
 def _normalizer_axis(given: Any) -> Axis:
-    """An axis of normalizers that give each row a support and an entropy."""
+    """An axis of normalizers whose rows have a support and an entropy."""
     laid = axis("normalizer", given, _read_normalizer)
     return distinct(Axis("normalizer", laid.values, tuple(map(spelling_of, laid.values)), laid.scalar))
 

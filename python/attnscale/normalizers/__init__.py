@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the scores of a row become its weights: what ``normalizer=`` takes.
+"""Normalizers, which turn the scores of a row into weights: values of ``normalizer=``.
 
 The value is an instance, or a name of :func:`names`, alone or with parameters: ``"entmax(alpha=1.2)"``.
 Scores are those of :func:`attnscale.attention`, after scale, soft-cap, bias and mask; sums run over the
-keys that the row may see.
+visible keys of the row.
 """
 
-# The order of these imports is that of names().
+# This order of imports is that of names().
 # isort: off
 from ._base import Normalizer, get, names
 from ._softmax import Sink, Softmax, SoftmaxN

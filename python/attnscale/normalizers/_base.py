@@ -1,40 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The base class of all normalizers, what the core takes for one, and normalizers by name."""
+"""Base class of all normalizers, their form in the core, and normalizers by name."""
 
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from .._base.checks import choose, shown
-from .._base.spelling import Spelled, check_parameters, read_call, spell
+from .._base.rows import CallRows
+from .._base.spelling import Spelled, check_parameters, parse_spelling, spell
 from .._base.statistics import NAMES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-class Rows(Protocol):
-    """What a normalizer asks of a call."""
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """(..., heads, n_queries)."""
-
-    def visible_keys(self) -> NDArray[Any]:
-        """Keys that each query may see; broadcasts to (..., heads, n_queries)."""
 
 
 class Rule(NamedTuple):
-    """What the core takes for a normalizer, which reads its own numbers; those of a row may be arrays."""
+    """The core's form of a normalizer; numbers of a row may be arrays."""
 
     kind: str  # a name of the core's enum normalizer
     alpha: float = 1.5  # entmax
     k: int = 1  # top_k
-    eps: float = 0.0  # added to the sum that the weights are divided by
-    sink: Any = None  # softmax: score of one more outcome
+    eps: float = 0.0  # added to the sum that divides the weights
+    sink: Any = None  # softmax: score of another outcome
     bias: Any = None  # sigmoid: added to the score
-    factor: Any = None  # multiplies the weights; None: they are divided by their sum
+    factor: Any = None  # multiplies the weights; None: their sum divides them
 
 
 class Normalizer(Spelled):
@@ -43,7 +30,7 @@ class Normalizer(Spelled):
     Attributes
     ----------
     name : str
-        What :func:`attnscale.normalizers.get` takes.
+        Name for :func:`attnscale.normalizers.get`.
     statistics : tuple of str
         The fields of :class:`attnscale.AttentionStatistics` that its rows have.
     """
@@ -53,15 +40,15 @@ class Normalizer(Spelled):
 
     @property
     def _keeps_weights(self) -> Literal["always", "while small", "never"]:
-        """When a positive factor on all scores of a row leaves its weights as they are.
+        """Condition under which a positive factor on all scores of a row leaves its weights unchanged.
 
-        "while small": as long as the scores s are so small that exp(s) - 1 is s in float64.
+        "while small": if the scores s are so small that exp(s) - 1 is s in float64.
         """
         return "never"
 
     @property
     def spelling(self) -> str:
-        """The text that :func:`attnscale.normalizers.get` reads as this normalizer.
+        """Text that :func:`attnscale.normalizers.get` reads as this normalizer.
 
         Examples
         --------
@@ -77,8 +64,8 @@ class Normalizer(Spelled):
         changed = {name for name, value in usual.items() if value is MISSING or given[name] != value}
         return spell(self.name, {name: given[name] for name in given if name in changed})
 
-    def _rule(self, call: Rows) -> Rule:
-        """What the core takes for this call; a normalizer that does not fit the call is refused."""
+    def _rule(self, call: CallRows) -> Rule:
+        """The core's form for this call; a normalizer that does not fit the call is refused."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
 
 
@@ -86,7 +73,7 @@ _NormalizerType = TypeVar("_NormalizerType", bound=type[Normalizer])
 
 _classes: dict[str, type[Normalizer]] = {}
 
-#: Other spellings of a name with a parameter.
+#: Other names of a name with a parameter.
 _ALIASES = {"softmax_1": "softmax_n(n=1)", "entmax15": "entmax(alpha=1.5)"}
 
 
@@ -99,7 +86,7 @@ def built_in(normalizer: _NormalizerType) -> _NormalizerType:
 def names() -> tuple[str, ...]:
     """The names that :func:`get` and ``normalizer=`` take, alone or with parameters.
 
-    ``"sink"`` and ``"top_k"`` need one: ``"sink(logits=[0, 1.5])"``, ``"top_k(k=8)"``. ``"softmax_1"``
+    ``"sink"`` and ``"top_k"`` need parameters: ``"sink(logits=[0, 1.5])"``, ``"top_k(k=8)"``. ``"softmax_1"``
     stands for ``"softmax_n(n=1)"`` and ``"entmax15"`` for ``"entmax(alpha=1.5)"``.
 
     Returns
@@ -116,7 +103,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(normalizer: Any, **parameters: Any) -> Normalizer:
-    """The normalizer of a name; a normalizer comes back as it is.
+    """The normalizer of a name; a normalizer is returned unchanged.
 
     Parameters
     ----------
@@ -132,7 +119,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
     Raises
     ------
     TypeError
-        If ``normalizer`` is neither, has no such parameter or needs one that is not given.
+        If ``normalizer`` is neither, has no such parameter, or lacks a required one.
     ValueError
         If there is no such name, or a parameter is out of range.
 
@@ -169,7 +156,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:
     text = _ALIASES.get(text, text)
-    return read_call(text, "a normalizer") if "(" in text else (text, {})
+    return parse_spelling(text, "a normalizer") if "(" in text else (text, {})
 
 
 def spelling_of(normalizer: Normalizer) -> str:

@@ -9,25 +9,25 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from .._base.checks import choose, number, shown
+from .._base.rows import CallRows
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule, built_in
+from ._base import Normalizer, Rule, built_in
 
 
-def _n_visible(call: Rows) -> Any:
-    """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
+def _n_visible(call: CallRows) -> Any:
+    """Number of visible keys of each row, at least 1, broadcast to (..., heads, n_queries)."""
     return np.maximum(call.visible_keys(), 1).astype(np.float64)
 
 
 @built_in
 @dataclass(frozen=True)
 class Sigmoid(Normalizer):
-    """w_j = 1 / (1 + exp(-s_j - bias)): each key on its own; the weights are no distribution.
+    """w_j = 1 / (1 + exp(-s_j - bias)): each key on its own; the weights are not a distribution.
 
     Parameters
     ----------
     bias : float, optional
-        Added to every score. None: -ln n, n the keys that the row may see, so that zero scores have the
-        sum n / (n + 1).
+        Added to every score. None: -ln n for n visible keys, so that zero scores have the sum n / (n + 1).
 
     Raises
     ------
@@ -57,7 +57,7 @@ class Sigmoid(Normalizer):
         if self.bias is not None:
             number("bias", self.bias)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         if self.bias is not None:
             return Rule("sigmoid", bias=float(self.bias))
         return Rule("sigmoid", bias=-np.log(_n_visible(call)))
@@ -71,13 +71,13 @@ class ReLU(Normalizer):
     Parameters
     ----------
     divide : {"n", "sum"}
-        "n": by the number of keys that the row may see. "sum": by sum_k max(s_k, 0), which makes the
-        weights a distribution; a row without a positive score is 0.
+        "n": divide by the number of visible keys. "sum": by sum_k max(s_k, 0), which makes the weights a
+        distribution; a row without a positive score is 0.
 
     Raises
     ------
     ValueError
-        If divide is something else.
+        If divide is neither.
 
     Notes
     -----
@@ -85,8 +85,8 @@ class ReLU(Normalizer):
 
     Statistics: max_score, min_score, n_visible, argmax, max_weight and support, the keys with a positive
     weight; for "sum" also entropy, ln S - sum_j w_j ln w_j / S with w_j = max(s_j, 0) and S their sum,
-    concentration and renyi2. A row without a positive score has no weights: these three, and its support,
-    are 0.
+    concentration and renyi2. A row without a positive score has no weights: these three, and its support, are
+    0.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class ReLU(Normalizer):
     def _keeps_weights(self) -> Literal["always", "never"]:
         return "always" if self.divide == "sum" else "never"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return Rule(self.name, factor=factor)
 
@@ -128,7 +128,7 @@ class SquaredReLU(ReLU):
     Raises
     ------
     ValueError
-        If divide is something else.
+        If divide is neither.
 
     Notes
     -----
@@ -164,9 +164,9 @@ class Softpick(Normalizer):
     Notes
     -----
     Zuhri, Fuadi & Aji 2025, "Softpick: no attention sink, no massive activations with rectified softmax"
-    (arXiv 2504.20966). Numerator and denominator are taken relative to exp(max(s, 0)).
+    (arXiv 2504.20966). Numerator and denominator are relative to exp(max(s, 0)).
 
-    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (keys of a weight above 0).
+    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (keys with a positive weight).
 
     Examples
     --------
@@ -188,5 +188,5 @@ class Softpick(Normalizer):
     def _keeps_weights(self) -> Literal["while small", "never"]:
         return "while small" if self.eps == 0 else "never"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softpick", eps=float(self.eps))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Softmax, alone and beside an outcome that is no key."""
+"""Softmax, alone and beside an outcome that is not a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._base.checks import as_array, fit_to, number, shown
-from ._base import Normalizer, Rows, Rule, built_in
+from .._base.rows import CallRows
+from ._base import Normalizer, Rule, built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -31,7 +32,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax")
 
 
@@ -40,10 +41,9 @@ class Softmax(Normalizer):
 class SoftmaxN(Normalizer):
     """p_j = exp(s_j) / (n + sum_k exp(s_k)): a row may attend to nothing; n = 1 is "off by one".
 
-    The rest, 1 - sum_j p_j, is the weight of a sink: one more outcome of the score ln n, whose value is
-    0. The sink counts in lse, entropy, mean_score, score_variance, concentration and renyi2, so that
-    entropy = lse - mean_score as ever. ``sink_weight`` is its weight. A row without keys has sink_weight
-    1 and lse ln n.
+    The rest, 1 - sum_j p_j, is the weight of a sink: another outcome with the score ln n and the value 0. The
+    sink counts in lse, entropy, mean_score, score_variance, concentration and renyi2, so that still entropy =
+    lse - mean_score. ``sink_weight`` is its weight. A row without keys has sink_weight 1 and lse ln n.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class SoftmaxN(Normalizer):
 
     Notes
     -----
-    Miller 2023, "Attention is off by one"; without its name in Shazeer's softmax with an extra 0 logit.
+    Miller 2023, "Attention is off by one"; earlier in Shazeer's softmax with an extra 0 logit.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
 
 
@@ -86,13 +86,13 @@ class SoftmaxN(Normalizer):
 class Sink(Normalizer):
     """p_j = exp(s_j) / (exp(logit) + sum_k exp(s_k)), with a logit for each head or each row.
 
-    The sink is one more outcome, without a value, as for :class:`SoftmaxN`, which is the logit ln n. The
-    logit is a score: it is not scaled.
+    The sink is another outcome without a value, as for :class:`SoftmaxN`, whose logit is ln n. The logit is a
+    score: it is not scaled.
 
     Parameters
     ----------
     logits : float or array_like, shape (heads,) or (..., heads, n_queries)
-        The logit of each query head, one for all, or with two axes and more one for each row, which
+        The logit of each query head, or one for all; with two axes or more, one for each row, which
         broadcasts.
 
     Raises
@@ -100,13 +100,13 @@ class Sink(Normalizer):
     TypeError
         If the logits are not numbers.
     ValueError
-        If they are not finite; in a call, if they are not one a head, and do not broadcast to its rows.
+        If they are not finite; in a call, if they are neither one a head nor broadcast to its rows.
 
     Notes
     -----
-    gpt-oss (OpenAI 2025) concatenates the logit to the scores and drops its column after the softmax.
-    Inkling 2 computes the logit of each token. A sink key, one learned vector for each head, is the logits
-    ``scale * np.einsum("...hnd,hd->...hn", query, sink_key)``; :class:`attnscale.torch.Sink` takes their
+    gpt-oss (OpenAI 2025) appends the logit to the scores and drops its column after the softmax. Inkling 2
+    computes the logit of each token. A sink key, a learned vector of each head, gives the logits
+    ``scale * np.einsum("...hnd,hd->...hn", query, sink_key)``; :class:`attnscale.torch.Sink` passes their
     gradient to both.
 
     Examples
@@ -132,7 +132,7 @@ class Sink(Normalizer):
             raise TypeError(f"logits must be numbers, got {shown(self.logits)}")
         if not np.isfinite(array).all():
             raise ValueError("logits must be finite, got NaN or infinity")
-        own: Any = array.astype(np.float64)  # a copy that nobody changes
+        own: Any = array.astype(np.float64)  # a private copy
         if own.ndim > 1:
             own.flags.writeable = False
         else:
@@ -145,7 +145,7 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, np.asarray(self.logits).tobytes()))
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax", sink=self._per_row(call.row_shape))
 
     def _per_row(self, row_shape: tuple[int, ...]) -> Any:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .._base.checks import number, positive_int, shown
+from .._base.rows import CallRows
 from .._core import statistics_of
-from ._base import Normalizer, Rows, Rule, built_in
+from ._base import Normalizer, Rule, built_in
 
 
 @built_in
@@ -22,23 +23,23 @@ class Entmax(Normalizer):
     Parameters
     ----------
     alpha : float, default 1.5
-        Greater than 1. The larger it is, the fewer keys have a weight.
+        Greater than 1. A larger alpha gives fewer keys a weight.
 
     Raises
     ------
     TypeError
         If alpha is not a number.
     ValueError
-        If alpha is out of range.
+        If alpha is not greater than 1.
 
     Notes
     -----
     Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (arXiv 1905.05702). The scores are
-    streamed once; a row keeps those within 1 / (alpha - 1) of its running maximum, below which no weight
-    can be, and solves for tau in float64 by Newton's method on sum^(alpha - 1). alpha = 1.5 and 2 run on
-    vectors; others take a power a key and step. A key has a weight where the scores above its own share
-    out less than 1: on the edge it has none, however tau is rounded. For alpha > 2 the search goes on in
-    the least weight: weights are roots of distances from tau, which may be less than tau's spacing.
+    streamed once; a row keeps those within 1 / (alpha - 1) of its running maximum, below which weights are 0,
+    and solves for tau in float64 by Newton's method on sum^(alpha - 1). alpha = 1.5 and 2 are vectorized;
+    others take a power a key and step. A key has a weight if the scores above its own distribute less than 1:
+    on the edge it has none, regardless of the rounding of tau. For alpha > 2 the search continues in the
+    least weight: weights are roots of distances from tau, which may be less than tau's spacing.
 
     Statistics: all but lse. ``support`` is the number of keys with a positive weight.
 
@@ -60,14 +61,14 @@ class Entmax(Normalizer):
             hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
             raise ValueError(f"alpha must be greater than 1, got {shown(self.alpha)}{hint}")
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))
 
 
 @built_in
 @dataclass(frozen=True)
 class Sparsemax(Normalizer):
-    """p_j = max(s_j - tau, 0): the distribution that is nearest to the scores.
+    """p_j = max(s_j - tau, 0): the distribution nearest to the scores.
 
     Sparsemax equals ``Entmax(2)``.
 
@@ -88,7 +89,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = statistics_of("entmax", False)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("entmax", alpha=2.0)
 
 
@@ -100,7 +101,7 @@ class TopK(Normalizer):
     Parameters
     ----------
     k : int
-        At least 1. Rows that see fewer keys use all.
+        At least 1. Rows with fewer visible keys use all.
 
     Raises
     ------
@@ -128,5 +129,5 @@ class TopK(Normalizer):
     def _check(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         return Rule("top_k", k=min(self.k, 2**62))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Figures of entropy, heads, laws and experiments. Needs matplotlib (``pip install matplotlib``).
 
-Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The
-colours are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets
-fonts and the size of a figure for print, and :func:`shared_legend` names the lines of several panels once.
+Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The colours
+are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets fonts and figure
+sizes for print, and :func:`shared_legend` gives several panels one legend.
 """
 
 from ._experiments import experiment, jl_distortion, needle, saturation, sweep

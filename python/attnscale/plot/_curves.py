@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of results as curves: one for each combination of the parameters that are not x."""
+"""Tables of results as curves: one for each combination of the parameters other than x."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ AXIS_LABELS = {
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Values and standard errors along x, and the exact curve where it is known.
+    """Values and standard errors along x, and the exact curve if it is known.
 
-    `exact` has its own, denser x, unless it is known at the points alone.
+    `exact` has its own, denser x, unless it is known only at the points.
     """
 
     label: str
@@ -48,14 +48,14 @@ class Curve:
 
 
 def quantity_label(name: str, unit: str = "") -> str:
-    """What an axis that shows this quantity is called."""
+    """Axis label of a quantity."""
     declared = (each.quantities[name].label for each in DECLARATIONS.values() if name in each.quantities)
     text = next(filter(None, declared), name.replace("_", " "))
     return f"{text} ({unit})" if unit else text
 
 
 def unit_of(table: Table, quantity: str | None, unit: Unit) -> str:
-    """`unit`, checked, if the quantity is an entropy; else nothing."""
+    """`unit`, checked, if the quantity is an entropy; else empty."""
     nats_per(unit)
     return unit if table.column(quantity).unit == "nat" else ""
 
@@ -68,21 +68,10 @@ def read_curves(
     *,
     unit: Unit = "nats",
 ) -> list[Curve]:
-    """The curves of a quantity against the axis `x`.
+    """The curves of a quantity, the main one by default, against an axis `x` of numbers.
 
-    A parameter that changes nothing, as eps does to a distortion, has one curve for all of its values.
-
-    Parameters
-    ----------
-    table : Table
-    x : str
-        An axis of numbers.
-    quantity : str, optional
-        The main one by default.
-    labels : mapping, optional
-        What to print for the values of the other axes.
-    unit : {"nats", "bits"}
-        Unit of an entropy.
+    A parameter without effect, such as eps for a distortion, has one curve for all of its values. `labels`
+    are printed for values of the other axes.
     """
     name = quantity or table.names()[0]
     column = table.column(name)
@@ -102,9 +91,9 @@ def curves_of(
     dense: tuple[_Array, _Array] | None = None,
     told_apart: Sequence[str] = (),
 ) -> list[Curve]:
-    """The curves of one column against its axis `x`; `dense` are its exact curves, where they are known.
+    """The curves of a column against its axis `x`; `dense` are its exact curves, if known.
 
-    Axes that are `told_apart` have a curve for each label even where the values are the same.
+    Axes that are `told_apart` have a curve for each label even if the values are equal.
     """
     axes, nats = column.axes, nats_per(unit) if column.unit == "nat" else 1.0
     order = np.argsort(np.asarray(axes[x], np.float64))
@@ -133,7 +122,7 @@ def curves_of(
 
 
 def unchanging(table: Table, x: str, quantity: str | None = None) -> list[str]:
-    """Axes besides `x` with several values at all of which the quantity is the same."""
+    """Axes besides `x` with several values that leave the quantity unchanged."""
     column = table.column(quantity)
     return [
         axis
@@ -154,10 +143,9 @@ def x_values(axes: Mapping[str, Sequence[Any]], preferred: Sequence[str]) -> str
 
 
 def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list[Named]:
-    """Draw points with error bars on the exact curve, or joined where there is none; the lines to name.
+    """Draw points with error bars on the exact curve, or joined without one; returns the lines to name.
 
-    Error bars are one standard error to each side. Exact values that are known at the points alone are bars
-    across them, not lines.
+    Error bars are one standard error to each side. Exact values known only at the points are drawn as bars.
     """
     named = []
     for curve, look in zip(curves, looks([curve.law for curve in curves]), strict=True):
@@ -192,7 +180,7 @@ def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list
 def points_key(
     curves: Sequence[Curve], points: str = "Monte Carlo, one standard error"
 ) -> list[tuple[Any, str]]:
-    """The entry of the key that says what points and lines are; no entry for numbers without errors."""
+    """The legend entry that explains points and lines; none for numbers without errors."""
     from matplotlib.lines import Line2D
 
     if not any(np.isfinite(curve.error).any() for curve in curves):
@@ -214,12 +202,12 @@ def points_key(
 
 
 def _at_points(curve: Curve) -> bool:
-    """Whether the exact values are known, or asked for, at single points, between which there is no line."""
+    """Whether the exact values are known, or wanted, only at single points."""
     return curve.exact is not None and (curve.exact[0] is curve.x or curve.exact[0].size == 1)
 
 
 def _matters(column: Column, axis: str) -> bool:
-    """Whether the axis has several values, and the quantity is not the same at all of them."""
+    """Whether the axis has several values and the quantity varies along it."""
     if len(column.axes[axis]) == 1:
         return False
     place = list(column.axes).index(axis)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exact curves of experiments, and at how many points any exact curve is evaluated."""
+"""Exact curves of experiments, and the choice of points for any exact curve."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ from ._style import law_of
 
 _Array = NDArray[np.float64]
 _FIRST = 25
-_ROUNDS = 24  # halvings of a gap of 25 points: enough to come from 10^6 keys to one
+_ROUNDS = 24  # halvings of a gap between 25 points: enough to come from 10^6 keys to one
 _MOST = 500
-_BEND = 0.005  # a share of the range of the curve
+_BEND = 0.005  # as a share of the range of the curve
 
 
 def dense(curve: Callable[[_Array], _Array], low: float, high: float) -> tuple[_Array, _Array]:
     """Whole numbers from `low` to `high` and the values there: denser where the curve bends or jumps.
 
-    Parameters
-    ----------
-    curve : callable
-        From an array of n to values of shape (n_points, ...): several curves, on the same points.
-    low, high : float
-        Whole numbers, low <= high. A jump comes out as two neighbouring ones.
+    `curve` maps an array of n to values of shape (n_points, ...): several curves on the same points. A jump
+    gets two adjacent points.
     """
     n = np.unique(np.geomspace(low, max(high, low), _FIRST).round())
     values = np.asarray(curve(n), np.float64)
@@ -45,14 +41,14 @@ def dense(curve: Callable[[_Array], _Array], low: float, high: float) -> tuple[_
 
 
 def _gaps(n: _Array, values: _Array) -> _Array:
-    """The middles of the gaps beside points that are off the straight line of their neighbours."""
+    """Middles of the gaps beside points that are off the straight line of their neighbours."""
     flat = values.reshape(n.size, -1)
     height = np.nanmax(flat, 0, initial=-np.inf) - np.nanmin(flat, 0, initial=np.inf)
     log_n = np.log(n)
     share = ((log_n[1:-1] - log_n[:-2]) / (log_n[2:] - log_n[:-2]))[:, None]
     off = np.abs(flat[1:-1] - (1 - share) * flat[:-2] - share * flat[2:])
     known = np.isfinite(flat)
-    # Where a curve begins or ends, one of three values is missing.
+    # At the beginning or end of a curve, one of three values is missing.
     edge = (known[1:] != known[:-1]).any(1)
     with np.errstate(invalid="ignore"):
         bends = (off > _BEND * height + 1e-9 * np.abs(flat[1:-1])).any(1)  # a constant is straight
@@ -70,7 +66,7 @@ def exact_curve(
 ) -> tuple[_Array, _Array] | None:
     """Whole numbers along `x`, and the exact values of shape (n_points, *other axes in their order).
 
-    None where there is no theory, or where `x` or a law cannot be evaluated anew.
+    None without a theory, or if `x` or a law cannot be evaluated anew.
     """
     name, parameters = table.experiment, table.parameters
     laws = [law_of(label) for label in axes.get("law", [parameters.get("law", "standard")])]
@@ -91,8 +87,8 @@ def _evaluation(
     x: str,
     quantity: str,
 ) -> Callable[[_Array], Any]:
-    """A function from points along `x` to values with `x` as their first axis; to None without a theory."""
-    # Axes that an experiment has itself; a sweep may have others, and does each of their values alone.
+    """A function of points along `x` with values whose first axis is `x`; None without a theory."""
+    # The experiment's own axes; a sweep may have others, each of whose values is evaluated alone.
     own = [axis for axis in axes if axis in ("n", "head_dim", "law", "distribution")]
     others = [axis for axis in axes if axis not in own]
     order = [*others, *own]
@@ -114,7 +110,7 @@ def _evaluation(
 
 def _betas(axes: Mapping[str, Sequence[Any]], parameters: dict[str, Any], laws: list[Any]) -> _Array:
     """Beta of each law at each point of the axes."""
-    # Experiments without n or head_dim have no law either.
+    # Experiments without n or head_dim have no law.
     lengths, dims = (axes.get(name, [parameters.get(name, 2)]) for name in ("n", "head_dim"))
     table = np.array([[[beta_of(law, n, d) for law in laws] for d in dims] for n in lengths])
     by_name = {"n": 0, "head_dim": 1, "law": 2}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-_MANY = 20  # times the least value, from which on a linear axis shows nothing of it
+_MANY = 20  # times the least value: then a linear axis would hide it
 
 
 def experiment(
@@ -44,7 +44,7 @@ def experiment(
     labels: Mapping[str, str] | None = None,
     unit: Unit = "nats",
 ) -> Axes:
-    """The result of any experiment, in the way that suits it.
+    """A figure of the result of any experiment.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def experiment(
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
-        What to print for the names of laws and the like.
+        Labels to print for names of laws and other values.
     unit : {"nats", "bits"}
         Unit of the axis, if the quantity is an entropy.
 
@@ -65,8 +65,7 @@ def experiment(
 
     Raises
     ------
-    ValueError
-        The result has no axis of numbers; another unit.
+    If the result has no axis of numbers, or the unit is another.
 
     Examples
     --------
@@ -144,8 +143,8 @@ def needle(
     Returns
     -------
     matplotlib Axes
-        The y axis is logarithmic if every value is positive and the largest more than 20 times the least:
-        else long contexts lie on the floor. Otherwise it goes from 0 to 1, or to the largest value below 1/2.
+        The y axis is logarithmic if every value is positive and the largest more than 20 times the least.
+        Otherwise it ends at 1, or at the largest value if that is below 1/2.
 
     Examples
     --------
@@ -157,12 +156,7 @@ def needle(
     return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0, unit=unit, spread=True)
 
 
-def jl_distortion(
-    result: Any,
-    *,
-    ax: Axes | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> Axes:
+def jl_distortion(result: Any, *, ax: Axes | None = None, labels: Mapping[str, str] | None = None) -> Axes:
     """Largest change of a squared distance against k, below the bound of Dasgupta and Gupta.
 
     Parameters
@@ -175,8 +169,8 @@ def jl_distortion(
     Returns
     -------
     matplotlib Axes
-        Both scales are logarithmic. The dashed line is the eps that
-        :func:`attnscale.theory.jl_min_dim` needs each k for; it ends at eps = 1.
+        Both scales are logarithmic. The dashed line is the eps for which :func:`attnscale.theory.jl_min_dim`
+        gives each k; it ends at eps = 1.
 
     Examples
     --------
@@ -194,7 +188,7 @@ def jl_distortion(
 
 
 def _bound(n: int, k: NDArray[np.float64]) -> Named | None:
-    """The eps that the lemma needs each k for, from the least k to the largest."""
+    """The eps for which the lemma gives each k, from the least k to the largest."""
     from .. import theory
 
     eps = np.geomspace(0.02, 0.999, 400)
@@ -223,7 +217,7 @@ def _curves(
 ) -> Axes:
     """Draw curves against `x`; y from at most `low` to at least `high`, or logarithmic; `more` is dashed.
 
-    Of a number that may `spread` the y axis fits the values, where they are small or many times each other.
+    With `spread`, the y axis fits values that are small or differ by large factors.
     """
     own, table = ax is None, read_table("result", result)
     quantity = quantity or table.names()[0]
@@ -236,7 +230,7 @@ def _curves(
             key.append((dashed, more.name))
         if curves[0].x[0] > 0:
             length_ticks(ax, curves[0].x)
-        else:  # heads, which are counted from 0
+        else:  # heads, numbered from 0
             ax.locator_params(axis="x", integer=True)
         if spread:
             values = np.concatenate([curve.value for curve in curves])
@@ -272,14 +266,13 @@ def sweep(
         A result of :func:`attnscale.sweep`.
     quantity : str, optional
         A variable with one number for each case; the first such by default. ``standard_error``, or
-        ``NAME_standard_error`` for the variable NAME, gives it error bars of one standard error, and
-        ``exact`` a curve to ``value``.
+        ``NAME_standard_error`` for the variable NAME, gives error bars, and ``exact`` a curve for ``value``.
     x : str, optional
         A parameter with numbers; the one with the most values by default.
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
-        What to print for the values of the other parameters.
+        Labels to print for values of the other parameters.
     unit : {"nats", "bits"}
         Unit of the axis, if the variable is an entropy: its attribute ``units`` is "nat" or "bit".
 
@@ -290,7 +283,7 @@ def sweep(
     Raises
     ------
     TypeError, ValueError
-        ``table`` is no Dataset; there is no such variable, parameter or unit.
+        If ``table`` is not a Dataset, or there is no such variable, parameter or unit.
 
     Examples
     --------
@@ -311,7 +304,7 @@ def sweep(
         lines = draw_curves(ax, curves)
         if along.min() > 0 and along.max() >= 8 * along.min():
             length_ticks(ax, along)
-        # In an experiment n are keys, and points are random; in another function they may be anything.
+        # In an experiment n counts keys, and points are random; in another function they may be anything.
         experiment = bool(read.experiment)
         text = (_function(table) if name == "value" else "") or name
         named = AXIS_LABELS.get(x, x) if experiment else x.replace("_", " ")
@@ -319,7 +312,7 @@ def sweep(
         below = name_lines(ax, lines, grow=own)
         key = points_key(curves) if experiment else points_key(curves, "with one standard error")
         key_below(ax, [*below, *key], columns=columns_of(below), grow=own)
-    # The function, and what was the same everywhere; of an experiment, its parameters.
+    # The function and its constants; for an experiment, its parameters.
     about = _function(table), describe(read) or str(table.attrs.get("constants", ""))
     subtitle(ax, ": ".join(filter(None, about)))
     return ax

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _Array = NDArray[np.float64]
-_LINE, _AROUND = 8.6, 75.0  # points of a name of a head, and of what is above and below all of them
+_LINE, _AROUND = 8.6, 75.0  # points of a head's name, and of the space above and below all names
 
 
 def entropy_by_head(
@@ -48,7 +48,7 @@ def entropy_by_head(
         Names of the heads; their numbers by default.
     ax : matplotlib Axes, optional
     n_keys : int, optional
-        The number of keys: ln n_keys (log2 in bits), the entropy of equal weights, is marked.
+        Number of keys: ln n_keys (log2 in bits), the entropy of equal weights, is marked.
     is_causal : bool, default False
         Query i of n_keys sees the keys 0 ... i: the mean of ln 1 ... ln n_keys is marked instead.
     labels : mapping, optional
@@ -66,7 +66,7 @@ def entropy_by_head(
     Raises
     ------
     TypeError, ValueError
-        ``entropy`` is no mapping, or its entries or ``names`` differ in length; another unit.
+        If ``entropy`` is not a mapping, its entries or ``names`` differ in length, or the unit is another.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def entropy_by_head(
 
 
 def _panel_height(ax: Axes) -> float:
-    """Points of the figure's height that belong to these axes with their labels, at least for one name."""
+    """Points of the figure's height for these axes and their labels, at least for one name."""
     place = ax.get_subplotspec()
     share = 1.0 if place is None else len(place.rowspan) / place.get_gridspec().nrows
     return max(share * 72 * ax.figure.bbox.height / ax.figure.dpi, _AROUND + _LINE)
@@ -116,7 +116,7 @@ def _panel_height(ax: Axes) -> float:
 def _draw_marks(
     ax: Axes, series: Mapping[str, _Array], stacked: _Array, labels: Mapping[str, str] | None
 ) -> None:
-    """Draw the marks of each entry; later ones are smaller, so that a mark leaves one below it visible."""
+    """Draw the marks of each entry, ever smaller, so that an earlier mark stays visible."""
     for index, (law, look) in enumerate(zip(series, looks(list(series)), strict=True)):
         marker, size = MARKERS[index % len(MARKERS)]
         ax.scatter(
@@ -175,27 +175,27 @@ def head_map(
     ax: Axes | None = None,
     unit: Unit = "nats",
 ) -> Axes:
-    """One number for each head of each layer, as a map of colours.
+    """One number for each head of each layer, as a colour map.
 
     Parameters
     ----------
     values : array_like, shape (n_layers, n_heads)
-        NaN leaves a field white: a head that was not measured.
+        NaN leaves a cell white: a head that was not measured.
     label : str, optional
-        What the colour bar shows; the mean entropy in its unit by default.
+        Label of the colour bar; by default the mean entropy in its unit.
     low, high : float, optional
-        Ends of the colours. By default from 0, or from the least value if that is negative, to
-        ln ``n_keys``, or to the largest value.
+        Ends of the colours. By default from 0, or the least value if negative, to ln ``n_keys``, or to the
+        largest value.
     n_keys : int, optional
-        Keys that a query sees: entropies reach up to its logarithm.
+        Largest number of visible keys, whose logarithm bounds the entropies.
     modules : sequence of str, optional
-        Names of the layers' modules. Where they differ in one number ("layers.0.attn", "layers.1.attn"),
-        the title says "layers.*.attn" and the layers have these numbers; else they have the names.
+        Names of the layers' modules. If they differ in one number ("layers.0.attn", "layers.1.attn"), the
+        title has "layers.*.attn" and the layers have these numbers; else they have the names.
     ax : matplotlib Axes, optional
         A new figure's by default.
     unit : {"nats", "bits"}
-        Unit of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
-        their own leave it out.
+        Unit of the colour bar; ``values``, ``low`` and ``high`` are in nats. Leave it out for values with
+        their own ``label``.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def head_map(
     Raises
     ------
     TypeError, ValueError
-        ``values`` are no numbers, or have not two axes; another unit.
+        If ``values`` are not numbers with two axes, or the unit is another.
 
     Examples
     --------
@@ -243,8 +243,8 @@ def draw_head_maps(
 ) -> None:
     """Draw maps of entropies in nats with one colour bar: a row for each entry, a column for each title.
 
-    The arrays have the shape (titles, layers, heads); colours go from 0 to `most`. Of several rows each has
-    its entry's name once, above the title of its first map, where it may be longer than the map.
+    The arrays have the shape (titles, layers, heads); colours go from 0 to `most`. If there are several rows,
+    the name of each stands above the title of its first map, where it may be longer than the map.
     """
     nats, (pattern, names) = nats_per(unit), _layer_names(modules, len(modules))
     axes = figure.subplots(len(values), len(titles), squeeze=False, sharex=True, sharey=True)
@@ -261,7 +261,7 @@ def draw_head_maps(
 def _draw_map(
     ax: Axes, grid: NDArray[np.float64], least: float, most: float, names: Sequence[str]
 ) -> AxesImage:
-    """One map, whose layers have these names."""
+    """A map of layers with these names."""
     n_layers, n_heads = grid.shape
     ax.grid(visible=False)
     image = ax.imshow(grid, cmap="cividis", vmin=least, vmax=most, aspect="equal", interpolation="none")
@@ -276,7 +276,7 @@ def _draw_map(
 
 
 def _layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, list[str]]:
-    """What all names of layers have in common, or nothing, and what to call each layer."""
+    """The common part of all layer names, or an empty text, and the name of each layer."""
     numbers = [*map(str, range(n_layers))]
     if modules is None:
         return "", numbers
@@ -284,7 +284,7 @@ def _layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, lis
     parts = [re.split(r"(\d+)", name) for name in names]
     if len({len(each) for each in parts}) == 1:
         varies = [place for place, each in enumerate(zip(*parts, strict=True)) if len(set(each)) > 1]
-        if len(varies) == 1 and varies[0] % 2:  # the odd places hold the numbers
+        if len(varies) == 1 and varies[0] % 2:  # odd positions hold the numbers
             (place,) = varies
             pattern = "".join([*parts[0][:place], "*", *parts[0][place + 1 :]])
             return f"layers: {pattern}", [each[place] for each in parts]

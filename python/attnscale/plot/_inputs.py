@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of what figures are given: a message names the argument, the rule and what was seen."""
+"""Checks of figures' arguments: a message names the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers(name: str, given: Any, *, ndim: int | None = None) -> _Array:
 
 
 def increasing(name: str, given: Any, *, least: float, count: int = 1) -> _Array:
-    """`given` as an array of one axis: at least `count` increasing numbers from `least` on."""
+    """`given` as a one-dimensional array: at least `count` increasing numbers, the first at least `least`."""
     array = np.atleast_1d(numbers(name, given))
     if array.ndim != 1 or array.size < count:
         raise ValueError(f"{name} must hold at least {count} numbers in one axis, got shape {array.shape}")
@@ -56,6 +56,6 @@ def text_list(name: str, given: Any, count: int, what: str) -> list[str]:
 
 
 def check_axes(ax: Any) -> None:
-    """Refuse what is not the axes of a figure."""
+    """Refuse an object other than the axes of a figure."""
     if not (hasattr(ax, "plot") and hasattr(ax, "get_xaxis")):
         raise TypeError(f"ax must be Axes of matplotlib or None, got {shown(ax)}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _Array = NDArray[np.float64]
 
-#: n, entropy of equal weights, and what the line is called.
+#: n, entropy of equal weights, and the line's name.
 _Uniform = tuple[_Array, _Array, str]
 
 
@@ -42,21 +42,20 @@ def entropy_vs_length(
     Parameters
     ----------
     entropy : mapping of str to array_like, ExperimentResult or Dataset
-        Nats under each law, of shape (n_lengths,), or (n_lengths, n_heads): then the line is the
-        mean over the heads and the shade spans the middle half of them. Or a result of
-        :func:`attnscale.montecarlo.entropy_vs_length`, or a sweep of it: points with error bars of
-        one standard error, on the exact curve where there is one.
+        Nats under each law, of shape (n_lengths,), or (n_lengths, n_heads): then the line is the mean over
+        the heads and the shade their middle half. Or a result of
+        :func:`attnscale.montecarlo.entropy_vs_length`, or a sweep of it: points with error bars of one
+        standard error, on the exact curve if there is one.
     lengths : array_like of int
         Numbers of keys, increasing; for a mapping only.
     ax : matplotlib Axes, optional
     uniform : bool or array_like, default True
-        Draw the entropy of equal weights, which no law can exceed: ln n, for causal rows the mean of
+        Draw the entropy of equal weights, the upper bound for every law: ln n, for causal rows the mean of
         ln 1 ... ln n, or these nats, one for each length.
     is_causal : bool, default False
         Query i of n sees the keys 0 ... i, and the entropies are means over the queries.
     exact : bool, default False
-        The values of a mapping are exact: lines without marks. Give them at as many lengths as their
-        shape asks for.
+        The values of a mapping are exact: lines without marks, which need as many lengths as their shape.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
     unit : {"nats", "bits"}
@@ -69,8 +68,8 @@ def entropy_vs_length(
     Raises
     ------
     TypeError, ValueError
-        ``entropy`` is something else; lengths are missing, too many, or not as many as values; a
-        result has no axis n; another unit.
+        If ``entropy`` is something else, lengths are missing, superfluous or not as many as values, a result
+        has no axis n, or the unit is another.
 
     Examples
     --------
@@ -139,7 +138,7 @@ def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
     if reference is None:
         return []
     n, limit, name = reference
-    marker: dict[str, Any] = {"marker": "_", "markersize": 14} if n.size == 1 else {}  # one length is a mark
+    marker: dict[str, Any] = {"marker": "_", "markersize": 14} if n.size == 1 else {}  # a mark for one length
     ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name, **marker)
     return [Named(n, limit, name, GREY)]
 

@@ -33,28 +33,28 @@ def attention_map(
     high: float | None = None,
     ax: Axes | None = None,
 ) -> Any:
-    """Who looks at whom: one row a query, one column a key, the darker the larger the weight.
+    """Attention weights as a picture: one row a query, one column a key, the darker the larger the weight.
 
-    Colours go by the square root of the weight, so that a twentieth of a row is seen beside the half of
+    Colours go by the square root of the weight, so that a twentieth of a row is visible beside half of
     another; the bar has the numbers.
 
     Parameters
     ----------
     weights : array_like, shape (n_queries, n_keys) or (n_heads, n_queries, n_keys)
-        Weights as :func:`attnscale.attention_weights` gives them, of one head or of up to 24, which become a
-        grid. A weight of exactly 0 is blank, as for keys that a causal query does not see.
+        Weights from :func:`attnscale.attention_weights`, of one head or of up to 24, which become a grid. A
+        weight of exactly 0 is blank, as for keys hidden from a causal query.
     tokens : sequence of str, optional
-        The text, for the queries, and for the keys where there are as many. All are named up to 64 of
-        them, else every second, third, ...
+        The text of the queries, and of the keys if they are as many. Up to 64 tokens are all named, more of
+        them only every second, third, ...
     key_tokens : sequence of str, optional
-        The text of the keys, where it is another one.
+        The text of the keys, if it is another one.
     names : sequence of str, optional
         Titles of the heads; "head 0", "head 1", ... by default. One head has none.
     high : float, optional
-        The weight of the darkest colour. By default the one that 98 of 100 rows do not exceed, over all heads
-        shown: the first causal rows, with few keys to look at, do not decide for the others.
+        The weight of the darkest colour. By default the one that 98 of 100 rows do not exceed, over all shown
+        heads, so that the first causal rows, with few keys, do not decide for the others.
     ax : matplotlib Axes, optional
-        Axes for one head; a new figure's by default. Several heads have a figure of their own.
+        Axes for one head; a new figure's by default. Several heads get their own figure.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def attention_map(
     Raises
     ------
     ValueError
-        Shapes do not fit, or there are more heads than a page holds.
+        If shapes do not fit, or there are more heads than a page holds.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _names(argument: str, given: Any, count: int, what: str) -> list[str]:
 
 
 def _colours() -> Any:
-    """Blues that begin with a light one, so that a small weight differs from none, which is blank."""
+    """Blues from a light one, so that a small weight differs from a blank."""
     import matplotlib as mpl
     from matplotlib.colors import ListedColormap
 
@@ -177,7 +177,7 @@ def _label(ax: Axes, rows: list[str] | None, columns: list[str] | None, shape: t
         _name_ticks(ax.xaxis, columns, size)
         ax.tick_params(axis="x", rotation=90)
     for axis, names in ((ax.yaxis, rows), (ax.xaxis, columns)):
-        if names is None:  # queries and keys are counted in whole numbers
+        if names is None:  # whole numbers count queries and keys
             axis.set_major_locator(MaxNLocator("auto", integer=True))
     ax.set_ylabel("query")
     ax.set_xlabel("key")
@@ -186,10 +186,10 @@ def _label(ax: Axes, rows: list[str] | None, columns: list[str] | None, shape: t
 def _name_ticks(axis: Any, names: list[str], size: float) -> None:
     box = axis.axes.get_window_extent()
     extent = (box.width if axis.axis_name == "x" else box.height) * 72 / axis.axes.figure.dpi
-    # The layout takes a fifth of the axes for labels and the bar.
+    # Labels and the bar take a fifth of the axes in the layout.
     few = math.ceil(1.1 * size * len(names) / (0.8 * extent))
     places = range(0, len(names), max(math.ceil(len(names) / _MOST_LABELS), few))
-    # "$" is a dollar in a text; line breaks would spread one name over its neighbours.
+    # "$" is a dollar in a text; line breaks would spread a name over its neighbours.
     axis.set_ticks(places, [repr(names[i])[1:-1] if "\n" in names[i] else names[i] for i in places])
     for label in axis.get_ticklabels():
         label.set(parse_math=False, fontsize=size)
@@ -198,7 +198,7 @@ def _name_ticks(axis: Any, names: list[str], size: float) -> None:
 def _panels(
     down: int, across: int, shape: tuple[int, ...], rows: Any, columns: Any, least: float
 ) -> NDArray[Any]:
-    """A figure of `down` times `across` panels; names of tokens have the room that they need."""
+    """A figure of `down` times `across` panels, with enough room for names of tokens."""
     import matplotlib.pyplot as plt
 
     n_queries, n_keys = (min(extent, _MOST_LABELS) for extent in shape)
@@ -206,7 +206,7 @@ def _panels(
     width = max(least, _CELL * n_keys) if columns is not None else least
     beside, below = (0.08 * max(map(len, names or [""])) for names in (rows, columns))
     size = across * (width + 0.15) + beside + 1.6, down * (height + 0.35) + below + 0.6
-    if (wanted := wanted_width()) is not None:  # fields become smaller, letters do not
+    if (wanted := wanted_width()) is not None:  # cells become smaller, letters do not
         size = wanted, size[1] * min(wanted / size[0], 1.0)
     panels: NDArray[Any] = plt.subplots(
         down, across, figsize=figure_size(*size), sharex=True, sharey=True, squeeze=False, layout="compressed"

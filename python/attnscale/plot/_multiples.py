@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Multiples of the standard scale against the number of keys: of laws, and calibrated ones."""
+"""Multiples of the standard scale against the number of keys, from laws and calibrations."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def law_comparison(
     Parameters
     ----------
     laws : str, float or Law, or sequence of them
-        Beta is that of the last of n causal queries, at every n that its shape asks for: steps are
-        where they are.
+        Beta is that of the last of n causal queries, at enough n to show its shape: steps stand where they
+        are.
     lengths : array_like
         Numbers of keys, increasing, at least 1: the ends of the axis and its ticks.
     head_dim : int, default 64
@@ -52,17 +52,17 @@ def law_comparison(
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
-        What to print for the names of laws.
+        Labels to print for names of laws.
 
     Returns
     -------
     matplotlib Axes
-        As :func:`multiplier_vs_length` draws it.
+        Axes in the style of :func:`multiplier_vs_length`.
 
     Raises
     ------
     TypeError, ValueError
-        There is no such law, or its n is no number of keys; lengths are not increasing.
+        If there is no such law, its n is not a number of keys, or lengths are not increasing.
 
     Examples
     --------
@@ -99,18 +99,18 @@ def multiplier_vs_length(
 ) -> Axes:
     """Multiple of the standard scale against the number of keys, one line for every law.
 
-    Laws with the same values are one line with all of their names.
+    Laws with equal values share a line with all of their names.
 
     Parameters
     ----------
     multipliers : mapping of str to array_like, shape (n_lengths,)
         Multiples of 1/sqrt(head_dim) under each law; NaN where a law has none.
     lengths : array_like of int
-        Numbers of keys, increasing. Values between them are not looked at: :func:`law_comparison`
-        chooses as many as a law's shape asks for.
+        Numbers of keys, increasing. Values between them are not evaluated: :func:`law_comparison` chooses as
+        many as a law's shape needs.
     ax : matplotlib Axes, optional
     labels : mapping, optional
-        What to print for the names of laws.
+        Labels to print for names of laws.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def multiplier_vs_length(
     Raises
     ------
     TypeError, ValueError
-        If a law has not one value for each length.
+        If a law does not have one value for each length.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _draw(ax: Axes, n: _Array, curves: Mapping[str, _Array], labels: Mapping[str
 def _draw_others(
     ax: Axes, n: _Array, others: Mapping[str, Any], labels: Mapping[str, str] | None
 ) -> list[Named]:
-    """Draw grey dashes: values at n, or a function of n on as many points as its shape asks for."""
+    """Draw grey dashes: values at n, or a function of n on as many points as its shape needs."""
     lines = []
     for index, (name, curve) in enumerate(others.items()):
         what = f"others[{name!r}]"
@@ -211,17 +211,15 @@ def _finish(ax: Axes, ticks: _Array, lines: Sequence[Named], *, grow: bool) -> N
 def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axes:
     """Beta that keeps each head's entropy against n, with its median and the best laws.
 
-    The axis shows the middle four fifths of the heads: where a head attends to one key, beta can be
-    anything.
+    The axis shows the middle four fifths of the heads: if a head attends to one key, its beta is arbitrary.
 
     Parameters
     ----------
     found : Calibration
         A result of :func:`attnscale.calibrate`.
     laws : int, default 3
-        How many laws to draw, those of the least entropy error first; each is the median of its
-        fits to the heads, computed at the lengths. Laws that are equal up to their amplitude are one
-        line.
+        Number of laws to draw, by entropy error; each is the median of its fits to the heads, computed at the
+        lengths. Laws that are equal up to their amplitude share a line.
     ax : matplotlib Axes, optional
 
     Returns
@@ -250,7 +248,7 @@ def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axe
         each = zip(groups, looks([spelled[group[0]] for group in groups]), strict=True)
         for index, (group, look) in enumerate(each):
             values = _median(np.asarray(found.law_beta)[group[0]].reshape(-1, n.size))
-            width = max(3.0 - index, 1.2)  # a law that lies on another leaves it visible on both sides
+            width = max(3.0 - index, 1.2)  # a law on top of another leaves it visible on both sides
             name = " =\n".join(spelled[i] for i in group)
             drawn = {
                 "color": look.colour,
@@ -276,7 +274,7 @@ def calibrated_beta(found: Any, *, laws: int = 3, ax: Axes | None = None) -> Axe
 
 
 def _median(heads: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median over the heads that have a number; NaN where none has."""
+    """The median over the heads with a number; NaN if there is none."""
     known = np.isfinite(heads).any(0)
     found = np.full(heads.shape[1], np.nan)
     found[known] = np.nanmedian(heads[:, known], axis=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words of a figure: names of lines, plain numbers at ticks, labels, a key below, a subtitle above."""
+"""Words of a figure: names of lines, plain numbers at ticks, labels, a key below, a subtitle above."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 _MOST = 8  # lines with their names beside them; more get a legend
-_MOST_ROOM = 0.4  # of the width of the axes, which the names may take
-_BESIDE = 4.0  # inches of a panel that has room for a legend at its right
-_LEFT = 46.0  # points of a panel that labels of its y axis take
+_MOST_ROOM = 0.4  # of the width of the axes, for the names
+_BESIDE = 4.0  # inches of a panel with room for a legend at its right
+_LEFT = 46.0  # points for labels of a panel's y axis
 _GAP = 8.0  # points between a line and its name
 _SIZE = 8
 _MOST_TICKS = 8
-_LETTER, _HANDLE = 4.6, 6  # points of a letter of a key; letters that a line or a mark takes before its text
-_OF_AXIS = 0.85  # of what an axis is long before titles and keys take their part
-_A_NAME = 24  # letters of a text that stays in one line, beside others
+_LETTER, _HANDLE = 4.6, 6  # points of a letter of a key; letters that a line or mark takes before its text
+_OF_AXIS = 0.85  # of an axis's length, left by titles and keys
+_A_NAME = 24  # letters of a text that stays on one line, beside others
 
 
 class Named(NamedTuple):
-    """A line and what to call it."""
+    """A line and its name."""
 
     x: ArrayLike
     y: ArrayLike
@@ -40,17 +40,17 @@ class Named(NamedTuple):
     colour: str
 
 
-#: A name of a line that stands beside it, and a legend below: a legend of the whole figure replaces both.
+#: Labels of a line's name and of a legend below; a legend of the whole figure replaces both.
 _BESIDE_A_LINE, _BELOW = "attnscale: name of a line", "attnscale: key"
 
 
 def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> list[tuple[Any, str]]:
-    """Name each line at its end, at the side where the ends are further apart; what is left to name below.
+    """Name each line at its end, on the side where ends are further apart; returns names for the key below.
 
-    Names do not touch each other or leave the axes: the x axis gets longer for them. Where they do not fit,
-    the caller puts what is returned, (handle, name) of each line, into the key below. Many lines have a
-    legend at the right, for which the figure may `grow`, if it may be so wide. Call this last: the limits of
-    y must be those of the finished figure.
+    Names neither touch each other nor leave the axes: the x axis is lengthened for them. If they do not fit,
+    the caller puts the returned (handle, name) pairs into the key below. Many lines get a legend at the
+    right, for which the figure may `grow`, if it may be that wide. Call this last: the limits of y must be
+    final.
     """
     known = [line for line in lines if line.name and np.isfinite(np.asarray(line.y, np.float64)).any()]
     if not known:
@@ -61,7 +61,7 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> list[
     boxes = [text.get_window_extent() for text in texts]
     frame = ax.get_window_extent()
     heights = np.array([1.15 * box.height / frame.height for box in boxes])
-    # The layout makes the axes about a tenth wider than they are now.
+    # The layout makes the axes about a tenth wider than now.
     room = 0.95 * max(box.width for box in boxes) / frame.width
     room += max(0.055, (_GAP + 6) * ax.get_figure(root=True).dpi / 72 / frame.width)  # type: ignore[union-attr]
     if len(known) > _MOST or heights.sum() > 1 or room > _MOST_ROOM:
@@ -83,7 +83,7 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> list[
 
 
 def _panel_width(ax: Axes) -> float:
-    """Points of the figure's width that belong to a panel, with its labels."""
+    """Points of the figure's width for a panel, with its labels."""
     place = ax.get_subplotspec()
     share = 1.0 if place is None else len(place.colspan) / place.get_gridspec().ncols
     figure = ax.get_figure(root=True)
@@ -110,10 +110,10 @@ def key_below(
     grow: bool = False,
     bar: float = 0.0,
 ) -> None:
-    """Draw what marks, lines and shades mean: (handle, text) of each, below the label of the x axis.
+    """Explain marks, lines and shades: (handle, text) of each, below the label of the x axis.
 
-    It is no wider than the panel, of which a colour bar takes `bar` points. The labels of the x axis's ticks
-    have `ticks` lines. The figure may `grow` by the height of a key of several lines.
+    The key is no wider than the panel, of which a colour bar takes `bar` points. The tick labels of the x
+    axis have `ticks` lines. The figure may `grow` by the height of a key of several lines.
     """
     from matplotlib.transforms import offset_copy
 
@@ -141,27 +141,26 @@ def key_below(
         return key
 
     key = in_columns(draw, [text for _, text in entries], _panel_width(ax) - _LEFT - bar, columns)
-    if before is not None:  # an axes has one legend; a second one is an artist among others
-        ax.add_artist(before).set_clip_on(False)  # else the layout would leave the legend no room
+    if before is not None:  # axes have one legend; a second one is an artist among others
+        ax.add_artist(before).set_clip_on(False)  # else the layout would leave no room for the legend
     if grow and may_grow():
-        more = (
-            key.get_window_extent().height / ax.figure.dpi - 2.5 * _SIZE / 72
-        )  # a key of two lines has room
+        # A key of two lines fits without growth.
+        more = key.get_window_extent().height / ax.figure.dpi - 2.5 * _SIZE / 72
         width, height = ax.figure.get_size_inches()  # type: ignore[union-attr]
         ax.figure.set_size_inches(width, height + max(more, 0.0))  # type: ignore[union-attr]
 
 
 def columns_of(below: Sequence[Any]) -> int:
-    """The most columns of a key: several where it names lines, which have short names."""
+    """Largest number of columns of a key: several for names of lines, which are short."""
     return 4 if below else 1
 
 
 def in_columns(
     draw: Callable[[Sequence[str], int], Legend], texts: Sequence[str], room: float, columns: int
 ) -> Legend:
-    """The legend that `draw` makes of texts and a number of columns, with the most that `room` points hold.
+    """The legend from `draw`, of texts and a number of columns, with as many columns as fit `room` points.
 
-    Sentences that are longer than a column go on in a second line, of one column in more.
+    Texts longer than a column wrap, in a legend of one more column.
     """
     for across in range(min(columns, len(texts)), 0, -1):
         letters = int(room / across / _LETTER) - _HANDLE
@@ -177,14 +176,14 @@ def in_columns(
 
 
 def fit_labels(ax: Axes) -> None:
-    """Break labels that are longer than their axes, as the layout made these."""
+    """Wrap labels longer than their axes in the present layout."""
     frame = ax.get_window_extent()
     for axis, room in ((ax.xaxis, frame.width), (ax.yaxis, frame.height)):
         _fit(axis, room)
 
 
 def _fit(axis: Axis, room: float) -> None:
-    """Break the label of an axis where it is longer than `room` pixels."""
+    """Wrap the label of an axis if it is longer than `room` pixels."""
     box, text = axis.label.get_window_extent(), axis.label.get_text()
     longest = max(box.width, box.height)
     if text and longest > room:
@@ -192,7 +191,7 @@ def _fit(axis: Axis, room: float) -> None:
 
 
 def label_axes(ax: Axes, x: str | None = None, y: str | None = None) -> None:
-    """Label the axes, in two lines where one is longer than its axis."""
+    """Label the axes, on two lines where a label is longer than its axis."""
     frame = ax.get_window_extent()
     for axis, text, room in ((ax.xaxis, x, frame.width), (ax.yaxis, y, frame.height)):
         if text is not None:
@@ -201,7 +200,7 @@ def label_axes(ax: Axes, x: str | None = None, y: str | None = None) -> None:
 
 
 def _grow(ax: Axes) -> None:
-    """Make the figure wider by the legend, and as high as the legend."""
+    """Widen the figure by the legend, and make it as high as the legend."""
     from matplotlib.figure import Figure
 
     figure, legend = ax.figure, ax.get_legend()
@@ -212,11 +211,11 @@ def _grow(ax: Axes) -> None:
 
 
 def subtitle(ax: Axes, text: str) -> None:
-    """Say what the figure shows, as a title in small letters that another title replaces."""
+    """Describe the figure in a small title, which another title replaces."""
     if not text:
         return
     letters = max(int(14.5 * (_panel_width(ax) - _LEFT) / 72), 24)
-    # A colour would stay with a title that replaces it.
+    # A colour would remain with a title that replaces this one.
     ax.set_title(in_lines(text, letters), fontsize=_SIZE)
 
 
@@ -256,7 +255,7 @@ def _write(ax: Axes, x: float, y: float, line: Named, *, right: bool) -> Annotat
 
 
 def _apart(places: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The middles nearest to increasing `places` of boxes that neither touch nor leave 0 ... 1."""
+    """Middles nearest to increasing `places` of boxes that neither touch nor leave 0 ... 1."""
     from scipy.optimize import isotonic_regression
 
     steps = np.concatenate([[0.0], np.cumsum((heights[1:] + heights[:-1]) / 2)])
@@ -267,7 +266,7 @@ def _apart(places: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray
 
 
 def _make_room(ax: Axes, lines: Sequence[Named], room: float, *, right: bool) -> None:
-    """Lengthen the x axis by a share `room` of the finished one, at the side of the names."""
+    """Lengthen the x axis by a share `room` of the final one, at the side of the names."""
     log = ax.get_xscale() == "log"
     x = np.concatenate([np.ravel(np.asarray(line.x, np.float64)) for line in lines])
     x = np.log(x) if log else x
@@ -280,10 +279,10 @@ def _make_room(ax: Axes, lines: Sequence[Named], room: float, *, right: bool) ->
 
 
 def length_ticks(ax: Axes, values: NDArray[np.float64] | Sequence[float]) -> None:
-    """A logarithmic x axis with ticks at these values, or at some of them where they have no room.
+    """A logarithmic x axis with ticks at these values, or at some of them if they lack room.
 
-    More than 20 values, as a dense curve has them, and values of many digits, as `geomspace` makes them, get
-    ticks at the powers of two among them.
+    More than 20 values, as in a dense curve, and values of many digits, as from `geomspace`, get ticks at the
+    powers of two among them.
     """
     from ._ticks import Plain, Roomy
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One legend of a figure with several panels."""
+"""Shared legend of a figure with several panels."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-_EDGE = 12.0  # points of the figure's width that a legend leaves free
+_EDGE = 12.0  # points of the figure's width left free by a legend
 
 
 def shared_legend(figure: Figure, *, columns: int = 4) -> Legend:
-    """Draw one legend below all panels of a figure, in the place of the names and keys of each.
+    """Draw one legend below all panels of a figure, in place of their names and keys.
 
-    What has one name and one colour in several panels is named once. Call it when all panels are drawn.
+    Entries with the same name and colour are listed once. Call it when all panels are drawn.
 
     Parameters
     ----------
     figure : matplotlib Figure
         Its panels may be of this package or others.
     columns : int, default 4
-        The most columns; fewer where the names are too long for the figure's width.
+        The most columns; fewer if the names are too long for the figure's width.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def shared_legend(figure: Figure, *, columns: int = 4) -> Legend:
     Raises
     ------
     TypeError, ValueError
-        ``figure`` is no figure, or nothing in it has a name; ``columns`` is less than 1.
+        If ``figure`` is not a figure, nothing in it has a name, or ``columns`` is less than 1.
 
     Examples
     --------
@@ -84,14 +84,14 @@ def shared_legend(figure: Figure, *, columns: int = 4) -> Legend:
 
     room = 72 * float(figure.get_size_inches()[0]) - _EDGE
     legend = in_columns(draw, [text for _, text in entries.values()], room, columns)
-    figure.draw_without_rendering()  # the legend took some of the panels' height
+    figure.draw_without_rendering()  # the legend takes some of the panels' height
     for ax in figure.axes:
         fit_labels(ax)
     return legend
 
 
 def _named(ax: Axes) -> Iterator[tuple[Any, str]]:
-    """The lines that have names, then what else stands in legends of these axes."""
+    """The named lines, then the other entries in legends of these axes."""
     known = set()
     for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
         known.add(" ".join(text.split()))
@@ -109,7 +109,7 @@ def _legends(ax: Axes) -> list[Any]:
 
 
 def _colour(handle: Any) -> str:
-    """The colour of a line, of points with error bars, or of a field."""
+    """Colour of a line, of points with error bars, or of an area."""
     from matplotlib.colors import to_hex, to_rgba_array
 
     artist: Any = handle[0] if isinstance(handle, tuple) else handle  # bars belong to a line
@@ -119,7 +119,7 @@ def _colour(handle: Any) -> str:
 
 
 def _clear(ax: Axes) -> None:
-    """Take names and legends away, and the room that names had beside the lines."""
+    """Remove names and legends, and the room for names beside the lines."""
     for legend in _legends(ax):
         legend.remove()
     names = [text for text in ax.texts if text.get_gid() == _BESIDE_A_LINE]

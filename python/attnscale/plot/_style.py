@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The one style of all figures: colours, dashes and marks, names of laws, settings for print."""
+"""Style of all figures: colours, dashes and marks, names of laws, settings for print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Okabe and Ito 2008, in the order of use: blue, vermilion, green, orange, sky blue, purple, black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 GREY = "#6E6E6E"
-# Ever smaller marks, so that one that lies on another leaves it visible.
+# Ever smaller marks, so that a mark on top of another leaves it visible.
 MARKERS = (("o", 34), ("D", 17), ("s", 7), ("^", 34), ("v", 17), ("P", 17), ("X", 7))
 
 _DASHES: tuple[Any, ...] = (
@@ -31,8 +31,8 @@ _DASHES: tuple[Any, ...] = (
     (0, (8, 2.5)),
 )
 
-# One row for each kind of dashes, one column for each colour: the laws that are drawn together most
-# often have solid lines.
+# One row for each kind of dashes, one column for each colour: the laws that are most often drawn
+# together have solid lines.
 _LAWS = (
     ("standard", "log_n", "natural_log_n", "entropy_invariant", "annealed", "unscaled", "ssmax"),
     ("mup", "log_n_from_training", "qwen_log_n", "info_scale", "kappa", "grok_temperature", "asentmax"),
@@ -59,7 +59,7 @@ LABELS = {
 
 _USUAL = (4.6, 3.2)  # inches
 _LEAST = 1.5  # inches that a figure needs for its labels
-#: Width and height in inches that the user asked for, either of which may be left open.
+#: Width and height in inches from the user; either may be open.
 _SIZE: ContextVar[tuple[float | None, float | None]] = ContextVar("size of figures", default=(None, None))
 
 # TrueType fonts keep text searchable in PDF and SVG.
@@ -92,21 +92,21 @@ _STYLE: Any = {
 
 @contextmanager
 def style(*, width: float | None = None, height: float | None = None) -> Iterator[None]:
-    """Matplotlib settings of this package's figures, for the time of a ``with`` block.
+    """Matplotlib settings of this package's figures, within a ``with`` block.
 
     Parameters
     ----------
     width : float, optional
-        Inches of the figures that are made in the block, by this package and by matplotlib: about 3.4 for a
-        column of a page with two, 5.5 or 6.5 for a page with one. They stay so wide: what has no room beside
-        the lines stands below them. By default 4.6, and figures of maps and panels are as wide as they need.
+        Inches of figures made in the block, by this package and by matplotlib: about 3.4 for a column of a
+        two-column page, 5.5 or 6.5 for a one-column page. The width is kept: names without room beside the
+        lines stand below them. By default 4.6, and figures of maps and panels are as wide as they need.
     height : float, optional
-        Inches. By default 0.7 of the width, and figures with many rows are higher.
+        Inches. By default 0.7 of the width, and more for figures with many rows.
 
     Raises
     ------
     TypeError, ValueError
-        ``width`` or ``height`` is no number, or less than 1.5.
+        If ``width`` or ``height`` is not a number, or less than 1.5.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def style(*, width: float | None = None, height: float | None = None) -> Iterato
     for name, given in (("width", width), ("height", height)):
         if given is not None and not number(name, given) >= _LEAST:
             raise refusal(ValueError, name, f"must be at least {_LEAST} inches, got {given}")
-    before = _SIZE.get()  # of a block around this one
+    before = _SIZE.get()  # from an enclosing block
     token = _SIZE.set((width or before[0], height or (None if width else before[1])))
     try:
         with mpl.rc_context({**_STYLE, "figure.figsize": figure_size()}):
@@ -135,24 +135,24 @@ def style(*, width: float | None = None, height: float | None = None) -> Iterato
 
 
 def wanted_width() -> float | None:
-    """The width in inches that the user asked for; None where a figure may be as wide as it needs."""
+    """The user's width in inches; None if a figure may be as wide as it needs."""
     return _SIZE.get()[0]
 
 
 def figure_size(width: float | None = None, height: float | None = None) -> tuple[float, float]:
-    """Inches of a new figure that would best have this size: what the user asked for goes first."""
+    """Inches of a new figure with this preferred size; the user's size takes precedence."""
     wide, high = _SIZE.get()
     across = wide or width or _USUAL[0]
     return across, high or height or (across * _USUAL[1] / _USUAL[0] if wide else _USUAL[1])
 
 
 def may_grow() -> bool:
-    """Whether a new figure may be higher than it was made."""
+    """Whether a new figure may become higher."""
     return _SIZE.get()[1] is None
 
 
 def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
-    """What to print for a law: its entry in `labels` or LABELS, a formula for log_n, else its spelling."""
+    """Printed name of a law: its entry in `labels` or LABELS, a formula for log_n, else its spelling."""
     if labels is not None and not isinstance(labels, Mapping):
         raise TypeError(f"labels must be a mapping from names to what is printed, got {shown(labels)}")
     known, law = {**LABELS, **(labels or {})}, law_of(name)
@@ -182,7 +182,7 @@ def new_axes(ax: Axes | None, *, height: float | None = None, width: float | Non
 
 
 class Look(NamedTuple):
-    """How a line and its marks look."""
+    """Look of a line and its marks."""
 
     colour: str
     dashes: Any
@@ -190,10 +190,10 @@ class Look(NamedTuple):
 
 
 def looks(names: Sequence[str]) -> list[Look]:
-    """The look of each of these laws or other names, no two alike as long as there are looks left.
+    """The looks of these laws or other names, all different as long as there are enough.
 
-    A law by its name has its own. With other parameters, ``log_n(base=64)``, or a second time, it keeps
-    the colour and gets the next free dashes; other names get what is free.
+    A law has its own look. With other parameters, ``log_n(base=64)``, or a second time, it keeps the colour
+    and gets the next free dashes; other names get a free look.
     """
     taken: dict[tuple[int, int], None] = {}
     places: list[tuple[int, int] | None] = [None] * len(names)
@@ -214,7 +214,7 @@ def looks(names: Sequence[str]) -> list[Look]:
 def _free(
     taken: dict[tuple[int, int], None], wanted: tuple[int, int], column: int | None = None
 ) -> tuple[int, int]:
-    """Take `wanted`, or the first look that is free, in that column if one is given."""
+    """Take `wanted`, or the first free look, in `column` if given."""
     every = [(row, each) for row in range(len(_DASHES)) for each in range(len(COLOURS))]
     own = [place for place in every if place[1] == column]
     choice = next((place for place in (wanted, *own, *every) if place not in taken), wanted)

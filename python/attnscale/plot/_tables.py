@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a figure, a table of results or a Dataset read as one, and a line about where it is from."""
+"""Data of a figure: a table of results, or a Dataset read as one, and a line on its origin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_table(given: Any) -> bool:
 
 
 def read_table(name: str, given: Any, *, unit: str = "") -> Table:
-    """`given` as a table; `unit` is that of a Dataset's variable that does not say its own."""
+    """`given` as a table; `unit` is that of a Dataset's variable without one."""
     if isinstance(given, Table):
         return given
     if hasattr(given, "data_vars"):
@@ -38,8 +38,8 @@ def read_table(name: str, given: Any, *, unit: str = "") -> Table:
 class _DatasetTable(Table):
     """A Dataset of a result, or of a sweep, as a table.
 
-    The variable "value" is the quantity that its attribute ``long_name`` says, with the error
-    "standard_error" and the exact value "exact"; the error of another is NAME_standard_error.
+    The variable "value" is the quantity named by its attribute ``long_name``, with the error "standard_error"
+    and the exact value "exact"; the error of another variable is NAME_standard_error.
     """
 
     def __init__(self, dataset: xarray.Dataset, unit: str) -> None:
@@ -62,7 +62,7 @@ class _DatasetTable(Table):
         exact = self._data.get("exact") if is_main else None
         samples = self._data.get("samples")
         kind = variable.attrs.get("units", self._unit)
-        nats = math.log(2) if kind == "bit" else 1  # the Dataset is one of to_xarray(unit="bits")
+        nats = math.log(2) if kind == "bit" else 1  # from to_xarray(unit="bits")
         return Column(
             axes={str(dim): tuple(variable[dim].values.tolist()) for dim in variable.dims},
             value=variable.values * nats if kind == "bit" else variable.values,
@@ -74,14 +74,11 @@ class _DatasetTable(Table):
 
 
 def _origin(attrs: Any) -> tuple[str, dict[str, Any]]:
-    """Name of the experiment and its parameters; the name is empty where they cannot be told.
-
-    The attributes are those of a Dataset of a result, or of a sweep over an experiment.
-    """
+    """Name and parameters of the experiment behind a Dataset; the name may be empty."""
     if "experiment" in attrs:
         return str(attrs["experiment"]), json.loads(attrs.get("parameters", "{}"))
     module, _, name = str(attrs.get("function", "")).partition(":")
-    # The sweep of another version may have an experiment that is not there, or its constants as text only.
+    # The sweep of another version may name an unknown experiment, or have its constants as text only.
     declared = DECLARATIONS.get(name) if module.startswith("attnscale.montecarlo.") else None
     if declared is None or "parameters" not in attrs:
         return "", {}
@@ -112,9 +109,9 @@ _WORDS = {
 
 
 def describe(table: Table, unchanging: Sequence[str] = ()) -> str:
-    """The parameters of a table that are no axis, and how many samples there were.
+    """The parameters of a table that are not axes, and the number of samples.
 
-    `unchanging` are axes along which the quantity is the same.
+    `unchanging` are axes along which the quantity is constant.
 
     Examples
     --------
@@ -127,7 +124,7 @@ def describe(table: Table, unchanging: Sequence[str] = ()) -> str:
     words = [_WORDS[name].format(_value(name, fixed[name])) for name in _WORDS if name in fixed]
     if "query" in fixed or not isinstance(fixed.get("model", ""), str):
         words = ["a model's own queries and keys", *words[int("model" in fixed) :]]
-    # Mean and standard deviation of components, where they are not 0 and 1.
+    # Mean and standard deviation of components, if not 0 and 1.
     usual = {"mean": ([0.0, 0.0], 0.0, (0.0, 0.0)), "std": (1.0,)}
     words += [f"{name} {fixed[name]}" for name in usual if name in fixed and fixed[name] not in usual[name]]
     samples = table.column().count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Texts of figures: how long they are when they are printed, broken into lines, and numbers at ticks."""
+"""Texts of figures: printed width, line breaks, and numbers at ticks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SYMBOL, _MARKUP = re.compile(r"\\[a-z]+"), re.compile(r"\\,|[${}_\\^]")  # of f
 
 
 def printed(text: str) -> int:
-    """About how many letters wide a text is, with its formulas."""
+    """Approximate width of a text in letters, with its formulas."""
     return max(len(_MARKUP.sub("", _SYMBOL.sub("x", line))) for line in text.split("\n"))
 
 
 def in_lines(text: str, width: int) -> str:
-    """The text in lines of at most `width` letters, as even as they can be; formulas stay whole."""
+    """The text in lines of at most `width` letters, as even as possible; formulas stay whole."""
     count = math.ceil(printed(text) / max(width, 1))
     if count < 2 or "\n" in text:
         return text
@@ -35,7 +35,7 @@ def in_lines(text: str, width: int) -> str:
 
 
 def plain(value: float) -> str:
-    """A number as a tick says it.
+    """A number as a tick label.
 
     Examples
     --------

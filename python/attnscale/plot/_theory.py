@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of the theory: the phase of a row, and dimensions by the lemma of Johnson and Lindenstrauss."""
+"""Figures of the theory: the phase of a row, and dimensions from the Johnson-Lindenstrauss lemma."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def phase_diagram(
     head_dim : int, default 64
         The dimension of the sphere model and of the laws.
     laws : str, float or Law, or sequence of them
-        Their beta is drawn over the map: that of the last of n causal queries.
+        Laws whose beta, for the last of n causal queries, is drawn over the map.
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
-        What to print for the names of laws.
+        Labels to print for names of laws.
 
     Returns
     -------
     matplotlib Axes
-        The black line is sqrt(2 ln n), where the random energy model freezes (Derrida 1981). In the
-        sphere model scores are bounded, and it is a guide only. The contours are at a quarter, a half
-        and three quarters of ln n.
+        The black line is sqrt(2 ln n), where the random energy model freezes (Derrida 1981). Scores of the
+        sphere model are bounded, so there it is only a guide. The contours are at a quarter, a half and three
+        quarters of ln n.
 
     Raises
     ------
     TypeError, ValueError
-        ``n`` or ``beta`` is not increasing, ``entropy`` has another shape, or the n of a law is no
+        If ``n`` or ``beta`` is not increasing, ``entropy`` has another shape, or the n of a law is not a
         number of keys.
 
     Examples
@@ -129,7 +129,7 @@ def _draw_map(ax: Axes, x: _Array, y: _Array, share: _Array) -> None:
 
 
 def _draw_line(ax: Axes, x: _Array, y: ArrayLike, colour: str, dashes: Any, name: str) -> None:
-    """Draw a line with a white rim, which keeps every colour apart from those of the map."""
+    """Draw a line with a white rim, which separates its colour from those of the map."""
     from matplotlib.patheffects import Normal, Stroke
 
     (line,) = ax.plot(x, y, color=colour, linestyle=dashes, linewidth=1.8, label=name)
@@ -137,13 +137,9 @@ def _draw_line(ax: Axes, x: _Array, y: ArrayLike, colour: str, dashes: Any, name
 
 
 def jl_dimensions(
-    n: ArrayLike,
-    *,
-    eps: ArrayLike = 0.5,
-    failure_probability: float | None = None,
-    ax: Axes | None = None,
+    n: ArrayLike, *, eps: ArrayLike = 0.5, failure_probability: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Dimensions that the lemma asks for against the number of vectors, and 8 ln n beside them.
+    """Dimensions from the lemma against the number of vectors, with 8 ln n beside them.
 
     Parameters
     ----------
@@ -158,11 +154,6 @@ def jl_dimensions(
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        As :func:`attnscale.theory.jl_min_dim`.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ticks that matplotlib chooses each time that it draws. Importing this imports matplotlib."""
+"""Ticks that matplotlib chooses at each drawing. Importing this imports matplotlib."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ._text import plain, printed
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
-_LETTER = 0.64  # of the size of a font, the width of a figure
+_LETTER = 0.64  # width of a figure, in units of the font size
 
 
 class Roomy(FixedLocator):
-    """Ticks of an x axis at those of increasing values whose numbers have room, the last one first.
+    """Ticks of an x axis at increasing values whose labels fit, the last one first.
 
-    The layout may make the axis narrower than it was when the ticks were set.
+    The layout may narrow the axis after the ticks were set.
     """
 
     def __init__(self, axis: Axis, values: Sequence[float]) -> None:
@@ -29,7 +29,7 @@ class Roomy(FixedLocator):
         self._of, self._values = axis, [float(value) for value in values]
 
     def __call__(self) -> Any:
-        """The values that have room now."""
+        """The values that fit now."""
         ax, values = self._of.axes, self._values
         size = self._of.get_tick_params().get("labelsize", 8)
         letter = _LETTER * FontProperties(size=size).get_size_in_points() * ax.figure.dpi / 72
@@ -44,7 +44,7 @@ class Roomy(FixedLocator):
 
 
 class Plain(Formatter):
-    """Numbers of ticks as `plain` writes them."""
+    """Tick labels by `plain`."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of a tick."""

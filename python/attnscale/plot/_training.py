@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of trained models: means over seeds with error bars, in panels where there are many curves."""
+"""Figures of trained models: means over seeds with error bars, in panels if there are many curves."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from .._grid.table import Column
 
 _POINTS = "mean over the seeds, one standard error"
-_LETTERS = 50  # letters of labels that have room side by side below an axis
+_LETTERS = 50  # letters of labels that fit side by side below an axis
 _MOST_TICKS = 8
 _APART = 0.3  # of the distance between two labels, over which the curves' points are spread
-_ONE_PANEL = 8  # lines that are told apart without panels
+_ONE_PANEL = 8  # lines that can be told apart without panels
 _MOST_LINES = 12
 _MOST_COLUMNS = 4
 _WIDTH, _HEIGHT, _LINE = 2.0, 1.75, 0.16  # inches of a panel, and of a line of the key
 _NARROWEST = 1.6  # inches of a panel in a figure of a given width
-_MARKUP = re.compile(r"\\[a-z]+|[${}_\\,]")  # of a formula, which takes no room
-_LETTERS_OF_KEY = 96  # of a line that is as wide as four panels
+_MARKUP = re.compile(r"\\[a-z]+|[${}_\\,]")  # of a formula, without width
+_LETTERS_OF_KEY = 96  # on a line as wide as four panels
 
 
 def training(name: str, column: Column, x: str | None, where: Axes | Figure | None) -> Axes:
     """Draw a curve along `x`, the last axis by default, for each point of the other axes.
 
-    Labels that are no numbers stand at equal distances, in their order. A figure, a new one for None, has
-    panels where there are many curves, and the first panel is returned; on axes all curves are drawn there.
+    Labels other than numbers stand at equal distances, in their order. A figure, a new one for None, gets
+    panels if there are many curves, and the first panel is returned; given axes take all curves.
     """
     along = x if x is not None else list(column.axes)[-1]
     if along not in column.axes:
@@ -62,7 +62,7 @@ def training(name: str, column: Column, x: str | None, where: Axes | Figure | No
 
 
 def _figure(where: Any) -> Figure | None:
-    """The figure to draw on; None: on given axes."""
+    """The figure to draw on; None if axes are given."""
     from matplotlib.figure import Figure
 
     if where is None:
@@ -73,7 +73,7 @@ def _figure(where: Any) -> Figure | None:
 
 
 def _curves(column: Column, along: str, *, told_apart: Sequence[str] = ()) -> list[Curve]:
-    """The curves, moved a little apart along labels that are no numbers, so that no point hides another."""
+    """The curves, shifted a little apart along labels other than numbers, so that no point hides another."""
     labels = column.axes[along]
     if _is_numeric(labels):
         return curves_of(column, along, told_apart=told_apart)
@@ -84,7 +84,7 @@ def _curves(column: Column, along: str, *, told_apart: Sequence[str] = ()) -> li
 
 
 def _finish(ax: Axes, name: str, column: Column, along: str) -> int:
-    """Set ticks and labels of the axes; the number of lines that the ticks' labels have."""
+    """Set ticks and labels of the axes; returns the number of lines of the tick labels."""
     labels, rows = column.axes[along], 1
     if not _is_numeric(labels):
         width = max(_LETTERS // len(labels), 6)
@@ -105,9 +105,9 @@ def _is_numeric(labels: Sequence[Any]) -> bool:
 
 
 def panel_axes(axes: Mapping[str, Sequence[Any]], along: str) -> list[str]:
-    """The axes that get a panel for each label, in their order; none where one panel holds all lines.
+    """The axes with a panel for each label, in order; none if one panel holds all lines.
 
-    Of the choices that leave a panel at most 12 lines, the one with the least sum of panels and lines.
+    Of the choices with at most 12 lines a panel, the one with the least sum of panels and lines.
     """
     others = {axis: len(labels) for axis, labels in axes.items() if axis != along and len(labels) > 1}
     lines = math.prod(others.values())
@@ -120,14 +120,14 @@ def panel_axes(axes: Mapping[str, Sequence[Any]], along: str) -> list[str]:
     cost = {
         index: count + lines // count for index, count in enumerate(panels) if lines // count <= _MOST_LINES
     }
-    # The first of equals: axes come from the coarse to the fine, and the first ones are split first.
+    # The first of equals: axes go from coarse to fine, and the first ones are split first.
     return choices[min(cost, key=lambda index: (cost[index], [*others].index(choices[index][0])))]
 
 
 def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequence[str]) -> Axes:
-    """Draw a panel for each combination of the labels of `split`, and one key below; the first panel.
+    """Draw a panel for each combination of the labels of `split`, and one key below; returns the first panel.
 
-    A combination for which nothing is known leaves its place empty.
+    A combination without values leaves its place empty.
     """
     every = itertools.product(*(column.axes[axis] for axis in split))
     points = [dict(zip(split, each, strict=True)) for each in every]
@@ -135,7 +135,7 @@ def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequen
     most = _MOST_COLUMNS if wanted_width() is None else max(int(figure_size()[0] / _NARROWEST), 1)
     columns = last if len(split) > 1 and last <= most else min(len(points), most)
     rows = -(-len(points) // columns)
-    # Labels look at the room that they have.
+    # Labels depend on the available room.
     figure.set_size_inches(figure_size(_WIDTH * columns + 0.6, _HEIGHT * rows + 0.3))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     named: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def _panels(name: str, column: Column, along: str, figure: Figure, split: Sequen
 
 
 def _key(figure: Figure, named: Mapping[str, Any], columns: int) -> int:
-    """Draw the key below all panels; the number of its lines."""
+    """Draw the key below all panels; returns its number of lines."""
     longest = max(len(_MARKUP.sub("", text)) for text in named) + 6
     across = max(1, min(len(named), _LETTERS_OF_KEY * columns // _MOST_COLUMNS // longest))
     key = figure.legend(

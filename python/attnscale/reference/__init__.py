@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The mathematics in plain NumPy: float64, every matrix written out.
 
-One twin of each numeric function of the package, with its arguments, short enough to be read at once:
+One twin of each numeric function of the package, with the same arguments and short enough to read at once:
 the oracle of the tests, and the definition in case of doubt. Inputs are NumPy arrays and are not
 checked; memory grows with n_queries * n_keys.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention with every matrix written out, the columns of its weights, and the divergence of its rows."""
+"""Attention with every matrix written out, columns of its weights, and the divergence of its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def visible(
     key_lengths: Any = None,
     document_ids: Any = None,
 ) -> NDArray[np.bool_]:
-    """True where the query may see the key, of the shape (..., heads, n_queries, n_keys)."""
+    """True where the query may see the key, shape (..., heads, n_queries, n_keys)."""
     i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])
     lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths, np.int64)
     if lengths.ndim:
@@ -61,7 +61,7 @@ def offset_of(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
 
 
 def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -> NDArray[np.bool_]:
-    """True where the key at the query's position is of the document of the key."""
+    """True where the key at the query's position is in the document of the key."""
     ids = np.broadcast_to(document_ids, (*shape[:-3], shape[-1]))
     ids = ids[..., None, :] if len(shape) > 2 else ids
     position = np.broadcast_to(position, (*ids.shape[:-1], shape[-2]))
@@ -71,17 +71,21 @@ def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -
 
 
 def n_of_law(law: laws.Law, seen: NDArray[np.bool_], score: Array | None = None, **masks: Any) -> Array:
-    """The n that the law counts in each row, from `score` at the standard scale where n is measured on it."""
+    """The n of the law in each row; `score`, at the standard scale, is for laws that measure n on it."""
     n: Array = np.maximum(law.meaning.of(_CallRows(seen, score, masks)), law.meaning.least)
     return n
 
 
 class _CallRows(NamedTuple):
-    """The facts about a call that a meaning of n may ask for."""
+    """Facts about a call that a meaning of n may need."""
 
     seen: NDArray[np.bool_]
     score: Array | None  # at the standard scale
     masks: dict[str, Any]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.seen.shape[:-1]
 
     def visible_keys(self) -> Array:
         count: Array = self.seen.sum(-1)
@@ -131,7 +135,7 @@ class _CallRows(NamedTuple):
 
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
-    """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""
+    """Position of each query minus that of each key, shape (..., n_queries, n_keys)."""
     lengths = np.asarray(
         shape[-1] if options.get("key_lengths") is None else options["key_lengths"], np.int64
     )
@@ -172,7 +176,7 @@ def score_parts(
     qk_norm: str | None = None,
     **masks: Any,
 ) -> SimpleNamespace:
-    """What a score is made of: product, factor (of the pair), scale (of the row), bias, and who is seen."""
+    """Parts of a score: product, factor (of the pair), scale (of the row), bias; and visible keys."""
     if qk_norm is not None:
         query, key = (with_length(rows, qk_norm) for rows in (query, key))
     product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
@@ -263,12 +267,12 @@ def entropy_curve(
 
 
 def attention_state(query: Array, key: Array, value: Array, **options: Any) -> SimpleNamespace:
-    """output, lse and mean_score: what merge_states needs."""
+    """output, lse and mean_score, the input of merge_states."""
     return attention_statistics(query, key, value, **options)
 
 
 def merge_states(states: list[Any]) -> SimpleNamespace:
-    """Weighted means of the outputs and mean scores, weights exp(lse)."""
+    """Weighted means of the outputs and mean scores, with weights exp(lse)."""
     lse = np.logaddexp.reduce([state.lse.astype(np.float64) for state in states])
     empty = [np.isneginf(state.lse) for state in states]  # such rows may hold anything
     with np.errstate(invalid="ignore"):
@@ -282,7 +286,7 @@ def merge_states(states: list[Any]) -> SimpleNamespace:
 
 
 def _squares(p: Array, w: Array) -> tuple[Array, Array]:
-    """The sum of squared weights of keys and sink, and -ln of it; 0 of a row without weights."""
+    """Sum of squared weights of keys and sink, and -ln of it; 0 for a row without weights."""
     total: Array = (p * p).sum(-1) + w * w
     return total, -np.log(np.where(total == 0, 1, total)) + 0.0
 
@@ -339,7 +343,7 @@ def _mask_lets(attn_mask: Array) -> NDArray[np.bool_]:
 def _row_scale(
     scale: Any, head_dim: int, seen: NDArray[np.bool_], masks: dict[str, Any], first: Array | None = None
 ) -> Any:
-    """The scale of every row; `first` has the scores at the standard one, for laws that measure them."""
+    """The scale of every row; `first` has scores at the standard scale, for laws that measure them."""
     if scale is None:
         return 1 / np.sqrt(max(head_dim, 1))
     if isinstance(scale, (str, laws.Law)):
@@ -351,7 +355,7 @@ def _row_scale(
 def attention_received(
     query: Array, key: Array, *, reduce: str = "sum", normalizer: Any = "softmax", **options: Any
 ) -> Array:
-    """The sum, the mean over the queries that see the key, or the largest of each column of weights."""
+    """Sum, mean over the queries that see the key, or maximum of each column of weights."""
     p, seen = (
         attention_weights(query, key, normalizer=normalizer, **options),
         scores(query, key, **options)[1],
@@ -427,7 +431,7 @@ def top_keys(query: Array, key: Array, k: int, *, normalizer: Any = "softmax", *
 
 
 def head_kinds(query: Array, key: Array, tokens: Any = None, **options: Any) -> SimpleNamespace:
-    """Weight of the previous, the own, the first key, of those after the same token; mean distance."""
+    """Weights of the previous, own and first key and of keys after the same token; mean distance."""
     masks = {name: x for name, x in options.items() if name in _MASKS}
     p = attention_weights(query, key, **options)
     seen, t = visible(p.shape, **masks), distances(p.shape, **masks)

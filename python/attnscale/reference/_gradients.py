@@ -27,8 +27,8 @@ def attention_gradients(
 ) -> SimpleNamespace:
     """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the names of the arguments.
 
-    scale, bias (of a sigmoid) and alpha (of entmax, else None) are one number a row; attn_mask (..., heads,
-    n_queries, n_keys) is of the scores.
+    scale, bias (of a sigmoid) and alpha (of entmax, else None) are one number per row; attn_mask is the
+    gradient of the scores, (..., heads, n_queries, n_keys).
     """
     given = {name: options.pop(name) for name in list(options) if name.startswith("grad_")}
     rows = attention_statistics(query, key, value, normalizer=normalizer, **options)
@@ -44,7 +44,6 @@ def attention_gradients(
 def _through_output(
     p: Array, seen: Array, query: Array, value: Any, grad_output: Any, options: dict[str, Any]
 ) -> tuple[Array, Array | None]:
-    """Gradients of the weights and of the value."""
     if grad_output is None or value is None:
         return np.zeros_like(p), None
     layout = options.get("layout", "bhsd")
@@ -123,7 +122,7 @@ def _over_queries(pairs: Array, seen: Array, query: Array) -> Array:
 
 
 def _fold(gradient: Array, array: Array, layout: str) -> Array:
-    """A gradient summed over the axes along which its array was repeated, in the layout of the array."""
+    """Sum a gradient over the axes along which its array was repeated, in the layout of the array."""
     lead = gradient.ndim - array.ndim
     gradient = gradient.sum(tuple(range(lead)))
     for axis in range(array.ndim - 2):
@@ -135,7 +134,7 @@ def _fold(gradient: Array, array: Array, layout: str) -> Array:
 
 
 def _through_norm(rows: Array, gradient: Array, qk_norm: str) -> Array:
-    """The gradient of the rows from that of with_length(rows); 0 for rows of zeros."""
+    """Gradient of the rows from that of with_length(rows); 0 for rows of zeros."""
     norm = np.linalg.norm(rows.astype(np.float64), axis=-1, keepdims=True)
     unit, length = with_length(rows, "l2"), 1.0 if qk_norm == "l2" else np.sqrt(rows.shape[-1])
     along = (unit * gradient).sum(-1, keepdims=True)

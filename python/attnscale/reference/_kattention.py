@@ -52,7 +52,7 @@ def kattention_scores(
 def kattention_heads(
     query: Array, key: Array, value: Array, *, bias: Array | float = 0.0, scale: float, **masks: Any
 ) -> Array:
-    """``softmax(-scale |q + b - k|^2 / 2) value``; 0 queries and keys carry the scores as a mask."""
+    """``softmax(-scale |q + b - k|^2 / 2) value``; the scores are a mask on queries and keys of 0."""
     q, k = query.astype(np.float64), key.astype(np.float64)
     step = np.asarray(bias, np.float64)
     q = q + (step[..., None, :] if step.ndim else step)

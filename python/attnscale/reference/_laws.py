@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The formulas of all laws, of n, d = head_dim and their parameters, rearranged where numbers cancel."""
+"""Formulas of all laws, of n, d = head_dim and their parameters, rearranged where digits would be lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 def law_multiplier(law: laws.Law, n: Any, head_dim: int) -> Array:
-    """The multiple of 1/sqrt(head_dim) at the law's n; with one number a head, (heads, 1) against n."""
+    """The multiple of 1/sqrt(head_dim) at the law's n; with one number per head, (heads, 1) against n."""
     given = {name: value for name, value in asdict(cast(Any, law)).items() if name != "channels"}
     for name, value in given.items():
         if isinstance(value, tuple) and name != "coefficients":

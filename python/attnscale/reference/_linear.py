@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 def weighted_mean(weights: Array, value: Array, **masks: Any) -> Array:
-    """Means of `value` by rows of `weights` (..., n_queries, n_keys) without hidden keys; 0 for no weight."""
+    """Means of `value` by rows of `weights` (..., n_queries, n_keys) without hidden keys; 0 if all are 0."""
     seen = np.where(visible(weights.shape, **masks), weights, 0)
     total = seen.sum(-1, keepdims=True)
     return np.asarray(seen @ value / np.where(total == 0, 1, total))
@@ -72,7 +72,7 @@ def ssd(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
 def selective_scan(x: Array, step: Array, rates: Array, key: Array, query: Array) -> Array:
     """The recurrence of Mamba (Gu and Dao 2023, arXiv 2312.00752, algorithm 2), channel by channel.
 
-    No function of the core computes it; :func:`attnscale.variants.ssd` is the case of one decay a head.
+    The core does not compute it; :func:`attnscale.variants.ssd` is the case of one decay per head.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _softmax(x: Array, axis: int) -> Array:
 
 
 def efficient_attention_weights(query: Array, key: Array, *, scale: float = 1.0, **masks: Any) -> Array:
-    """A_ij = sum_c softmax_c(q_i) softmax_j(k_c), the second over the keys that query i sees."""
+    """A_ij = sum_c softmax_c(q_i) softmax_j(k_c), the second over the visible keys of query i."""
     n = (*np.broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
     seen = visible(n, **masks)[..., None]
     maps = _softmax(np.where(seen, scale * key[..., None, :, :], -np.inf), -2)
@@ -114,7 +114,7 @@ def efficient_attention_weights(query: Array, key: Array, *, scale: float = 1.0,
 def efficient_attention(
     query: Array, key: Array, value: Array, *, normalization: str = "softmax", **options: Any
 ) -> Array:
-    """Efficient attention; with "scaling", q . k is divided by the number of keys that the query sees."""
+    """Efficient attention; with "scaling", q . k is divided by the number of visible keys of the query."""
     if normalization == "softmax":
         return np.asarray(efficient_attention_weights(query, key, **options) @ value)
     scale = options.pop("scale", 1.0)
@@ -124,7 +124,7 @@ def efficient_attention(
 
 
 def global_maps(query: Array, key: Array, value: Array, *, scale: float = 1.0) -> tuple[Array, Array, Array]:
-    """Channels' distributions over keys, their values, and each query's mixture of them."""
+    """Distributions of channels over keys, their values, and each query's mixture of them."""
     maps = np.swapaxes(_softmax(scale * key, -2), -1, -2)
     return maps, maps @ value, _softmax(scale * query, -1)
 
@@ -143,7 +143,7 @@ def relay_attention(x: Array, centres: Array) -> Array:
 def local_global_attention(
     query: Array, key: Array, value: Array, *, radius: int, global_tokens: int = 0, is_causal: bool = False
 ) -> Array:
-    """Softmax over the keys that the pattern lets a query see."""
+    """Softmax over the visible keys of the pattern."""
     i = np.arange(query.shape[-2])
     seen = (abs(i[:, None] - i) <= radius) | (i < global_tokens) | (i[:, None] < global_tokens)
     seen &= (i <= i[:, None]) | (not is_causal)
@@ -264,7 +264,7 @@ def _efficient(
     seen = visible((*query.shape[:-1], key.shape[-2]), **masks)[..., None]
     shown = np.where(seen, scale * key[..., None, :, :], -np.inf)
     top = shown.max(-2, keepdims=True)
-    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # one map of each query and channel, over keys
+    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # per query and channel, over keys
     maps /= np.where(maps.sum(-2, keepdims=True) == 0, 1, maps.sum(-2, keepdims=True))
     shares = np.exp(scale * (query - query.max(-1, keepdims=True)))
     shares /= shares.sum(-1, keepdims=True)

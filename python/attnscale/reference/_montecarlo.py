@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of the Monte Carlo experiments: NumPy's generator, everything written out."""
+"""Twins of the Monte Carlo experiments, with NumPy's generator, everything written out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 def random_scores(
     model: str, n: int, head_dim: int, count: int, rng: np.random.Generator, *, correlation: float = 0.0
 ) -> Array:
-    """q . k / sqrt(head_dim) of one query and n keys a row, (count, n)."""
+    """q . k / sqrt(head_dim) of one query and n keys per row, (count, n)."""
     if model == "gaussian":
         return rng.standard_normal((count, n))
     key = rng.standard_normal((count, n, head_dim))
@@ -64,7 +64,7 @@ def random_cosines(n: int, head_dim: int, count: int, rng: np.random.Generator) 
 
 
 def projection_ratios(points: Array, k: int, kind: str, rng: np.random.Generator) -> Array:
-    """Ratios of squared distances after and before a random projection, one for each pair of points."""
+    """Ratios of squared distances after and before a random projection, one per pair of points."""
     shape, entries = (points.shape[1], k), {"sign": [1, -1], "sparse": [1, -1, 0, 0, 0, 0]}
     matrix = rng.standard_normal(shape) if kind == "gaussian" else rng.choice(entries[kind], shape)
     projected = points @ matrix * np.sqrt((3 if kind == "sparse" else 1) / k)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Normalizers, from scores to weights and back through their gradients, with every matrix written out.
 
-`seen` are the keys that a row sees.
+`seen` is True at the visible keys of a row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def entmax(s: Array, seen: Array, alpha: float) -> Array:
     with np.errstate(invalid="ignore"):
         d = x - _least_with_weight(x, power)
         low, high = np.zeros((*s.shape[:-1], 1)), np.ones((*s.shape[:-1], 1))
-        for _ in range(60):  # of the least distance from tau, or its root
+        for _ in range(60):  # bisect the smallest distance from tau, or its root
             u = (low + high) / 2
             p = np.where(d > 0, (np.maximum(d, 0) + u ** max(alpha - 1, 1)) ** power, 0)
             p = np.where(d == 0, u ** max(1, power), p)  # where the power of u may underflow
@@ -48,7 +48,7 @@ def entmax(s: Array, seen: Array, alpha: float) -> Array:
 
 
 def _least_with_weight(x: Array, power: float) -> Array:
-    """The least of each row above which less than 1 is shared out; on the edge there is no weight."""
+    """Smallest entry of each row above which less than 1 is shared out; on the edge there is no weight."""
     order, n = -np.sort(-x, axis=-1), x.shape[-1]
     first, last = np.zeros((*x.shape[:-1], 1), int), np.full((*x.shape[:-1], 1), n)
     for _ in range(n.bit_length()):
@@ -60,7 +60,7 @@ def _least_with_weight(x: Array, power: float) -> Array:
 
 
 def top_k(s: Array, seen: Array, k: int) -> Array:
-    """Softmax of the k largest scores, of equal ones the first."""
+    """Softmax of the k largest scores; ties go to the first ones."""
     order = np.argsort(-np.where(seen, s, -np.inf), axis=-1, kind="stable")
     rank = np.argsort(order, axis=-1, kind="stable")
     e = np.where(seen & (rank < k), np.exp(_below_top(s, seen)), 0)
@@ -69,7 +69,7 @@ def top_k(s: Array, seen: Array, k: int) -> Array:
 
 
 def sigmoid(s: Array, seen: Array, bias: float | None = None) -> Array:
-    """1 / (1 + exp(-s - bias)); bias -ln n of the row unless it is given."""
+    """1 / (1 + exp(-s - bias)); default bias: -ln of the row's number of keys."""
     n = np.maximum(seen.sum(-1, keepdims=True), 1)
     with np.errstate(over="ignore"):
         return np.where(seen, 1 / (1 + np.exp(-s - (-np.log(n) if bias is None else bias))), 0)
@@ -93,7 +93,7 @@ def softpick(s: Array, seen: Array, eps: float = 1e-8) -> Array:
 
 
 def softmax_beside(lse: Array, sink: Array) -> tuple[Array, Array, Array]:
-    """The weight of all keys together, the weight of the sink, and the lse of both."""
+    """Total weight of the keys, weight of the sink, and the lse of both."""
     both = np.logaddexp(lse, sink)
     return np.exp(lse - both), np.exp(sink - both), both
 
@@ -131,7 +131,7 @@ def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Arr
     if isinstance(rule, (normalizers.Entmax, normalizers.Sparsemax)):
         alpha = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
         u = np.where(p > 0, p ** (2 - alpha), 0 * p)
-        # From the gradient at the largest u, beside which others would be lost where alpha > 2.
+        # Relative to the gradient at the largest u: others would lose their digits beside it where alpha > 2.
         g = g - np.take_along_axis(g, u.argmax(-1)[..., None], -1) if u.shape[-1] else g
         return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
     return np.asarray(p * (g - (p * g).sum(-1, keepdims=True)))
@@ -176,7 +176,7 @@ def with_length(rows: Array, qk_norm: str) -> Array:
 
 
 def _below_top(s: Array, seen: Array) -> Array:
-    """Scores less the largest of their row; -inf for hidden keys."""
+    """Scores minus the largest of their row; -inf for hidden keys."""
     shown = np.where(seen, s, -np.inf)
     top = shown.max(-1, keepdims=True, initial=-np.inf)
     return shown - np.where(np.isneginf(top), 0, top)

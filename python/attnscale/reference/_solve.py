@@ -63,7 +63,7 @@ def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> Simp
 def held_out_error(
     misses: Array, *, less: Array | None = None, rng: np.random.Generator, draws: int = 2000
 ) -> SimpleNamespace:
-    """Root mean square over texts and heads, or the difference of two; samples have one of each less."""
+    """Root mean square over texts and heads, or the difference of two; samples leave one of each out."""
     both = [misses] if less is None else [misses, less]
     texts, heads = misses.shape[:2]
 
@@ -80,6 +80,6 @@ def held_out_error(
 
 
 def _mean_row(rows: Array, seen: NDArray[np.bool_], axes: tuple[int, ...]) -> Array:
-    """The mean over these axes, of the rows that see a key."""
+    """Mean over these axes, of the rows that see a key."""
     counted = seen.any(-1)
     return np.asarray(np.where(counted, rows, 0).sum(axes) / np.maximum(counted.sum(axes), 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of the theory: integrals and sums as they are defined, on dense grids, at moderate arguments."""
+"""Twins of the theory: integrals and sums by definition, on dense grids, at moderate arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sphere_entropy_deficit(scale: float, head_dim: int) -> float:
 def expected_statistics(
     n: float, beta: float, *, head_dim: int = 64, model: str = "sphere"
 ) -> SimpleNamespace:
-    """The integrals over u = ln z of ln Z, 1/Z and 1/Z^2, without any rearrangement."""
+    """The integrals over u = ln z of ln Z, 1/Z and 1/Z^2, as they stand."""
     if model == "sphere":
         cosine, p = _cosines(head_dim)
         score = beta * np.sqrt(head_dim) * cosine
@@ -73,18 +73,18 @@ def critical_limit_entropy(t: float, *, head_dim: int = 64) -> float:
 
 
 def _cosines(head_dim: int) -> tuple[Array, Array]:
-    """Cosines of equidistant angles and their probabilities, which sin(angle)^(d-2) is."""
+    """Cosines of equidistant angles and their probabilities, proportional to sin(angle)^(d-2)."""
     angle = (np.arange(4000) + 0.5) * np.pi / 4000
     p = np.sin(angle) ** (head_dim - 2)
     return np.cos(angle), p / p.sum()
 
 
-CELLS = 801  # the grid of the sum has steps of 1/800; what is above 1 can be left out
+CELLS = 801  # the grid of the sum has steps of 1/800; sums above 1 can be left out
 SCORES = np.arange(-6, 7, 0.1)
 
 
 def expected_support(n: int, beta: float, *, alpha: float = 2.0) -> float:
-    """n E[P(S < 1)]: S sums n - 1 shares of what lies above one key's score."""
+    """n E[P(S < 1)]: S sums n - 1 shares of the parts above one key's score."""
     from scipy.stats import norm
 
     total = 0.0
@@ -140,7 +140,7 @@ def support_distance_bound(n: float, beta: float) -> float:
 
 
 def support_invariant_beta(n: int, *, n0: int = 512, alpha: float = 2.0) -> float:
-    """The root of the expected support of n keys less that of n0 at 1."""
+    """The root of the expected support of n keys minus that of n0 at 1."""
     from scipy.optimize import brentq
 
     goal = expected_support(n0, 1.0, alpha=alpha)
@@ -160,7 +160,7 @@ def _distances(alpha: float) -> Array:
 
 
 def variance_invariant_beta(n: float, *, n0: float = 512, **model: Any) -> float:
-    """The root of E[sum p^2] at n keys less that at n0 keys and beta = 1."""
+    """The root of E[sum p^2] at n keys minus that at n0 keys and beta = 1."""
     from scipy.optimize import brentq
 
     goal = expected_statistics(n0, 1.0, **model).concentration
@@ -174,7 +174,7 @@ def retrieval_beta(n: float, *, gap: float, weight: float = 0.5) -> float:
 
 
 def retrieval_length(gap: float, *, weight: float = 0.5) -> float:
-    """The n at which the two roots are one."""
+    """The n at which the two roots coincide."""
     return float(np.exp(gap**2 / 2 - np.log(weight / (1 - weight))))
 
 
@@ -191,7 +191,7 @@ def retrieval_trade_off(
 
 
 def needle_weight_bound(n: float, *, gap: float, beta: float) -> float:
-    """The weight where the others' sum of exponentials is its mean."""
+    """The weight if the others' sum of exponentials equals its mean."""
     others = n * np.exp(beta**2 / 2)
     return float(np.exp(beta * gap) / (np.exp(beta * gap) + others))
 
@@ -210,7 +210,7 @@ def shared_excess_bound(n: float, *, gap: float) -> float:
 
 
 def self_weight(n: int, *, gamma: float, correlation: float) -> float:
-    """The first weight of a row of n tokens whose first score is gamma ln n, the others rho times it."""
+    """First weight of a row of n tokens with the first score gamma ln n, and rho times it for the others."""
     scores = gamma * np.log(n) * np.array([1.0, *[correlation] * (n - 1)])
     p = np.exp(scores - scores.max())
     return float(p[0] / p.sum())
@@ -250,7 +250,7 @@ def critical_scale_tail(n: int, level: float) -> float:
 
 
 def score_cumulants(scores: Array, *, order: int = 2) -> Array:
-    """Central moments, the fourth less three times the squared variance."""
+    """Central moments; the fourth minus three times the squared variance."""
     centred = scores - scores.mean(-1, keepdims=True)
     moments = [(centred**k).mean(-1) for k in range(2, order + 1)]
     if order == 4:
@@ -296,7 +296,7 @@ def propagated_correlation(
 
 
 def least_entropy(n: int, spread: float) -> float:
-    """The least entropy of all splits into k keys at the top and n - k at the bottom."""
+    """Smallest entropy of all splits into k keys at the top and n - k at the bottom."""
     if n == 1:
         return 0.0
     k = np.arange(1, n)
@@ -305,13 +305,13 @@ def least_entropy(n: int, spread: float) -> float:
 
 
 def softcap_for_entropy(n: int, *, entropy: float) -> float:
-    """The last cap of a fine grid whose least entropy reaches `entropy`."""
+    """The last cap of a fine grid with a smallest entropy of at least `entropy`."""
     caps = np.arange(0, 20, 1e-2)
     return float(max(c for c in caps if least_entropy(n, 2 * c) >= entropy))
 
 
 def score_spectrum(query: Array, key: Array) -> Array:
-    """Eigenvalues of E[q q^T] Cov(k) / d, which are those of the symmetric product."""
+    """Eigenvalues of E[q q^T] Cov(k) / d, equal to those of the symmetric product."""
     moment = query.T @ query / len(query)
     values = np.linalg.eigvals(moment @ np.cov(key.T, bias=True) / query.shape[-1])
     return np.sort(values.real)[::-1]
@@ -329,13 +329,13 @@ def spectrum_entropy(n: int, *, spectrum: Array, rng: np.random.Generator, beta:
 
 
 def sink_entropy(weight: float, rest: Array) -> float:
-    """The entropy of one weight and of the others, which are `rest` times what it leaves."""
+    """Entropy of one weight together with the others, `rest` times the remaining weight."""
     p = np.array([weight, *((1 - weight) * rest)])
     return float(-(p[p > 0] * np.log(p[p > 0])).sum())
 
 
 def sink_weight(weight: float, *, n: int, n0: int) -> float:
-    """The weight of a key that keeps its score among n - 1 others, each of the mean exponential of n0 - 1."""
+    """Weight of a key that keeps its score among n - 1 others, each with the mean exponential of n0 - 1."""
     other = (1 - weight) / (n0 - 1)
     return weight / (weight + (n - 1) * other)
 
@@ -346,7 +346,7 @@ def fold_scale(weight: Array, beta: Array) -> Array:
 
 
 def scale_update_residual(weight: Array, beta: float, *, rank: int) -> float:
-    """What the best update of rank `rank`, the truncated singular value decomposition, leaves."""
+    """Residual of the best update of rank `rank`, the truncated singular value decomposition."""
     if beta == 1:
         return 0.0
     change = (beta - 1) * weight

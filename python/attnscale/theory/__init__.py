@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The exact theory of scale and entropy: closed forms, finite rows, bounds.
 
-Two models of a row run through it. "sphere": keys uniform on a sphere, so that a score is
-sqrt(head_dim) times a random cosine (Su 2021, kexue.fm/8823). "gaussian": independent normal scores,
-Derrida's random energy model, to which the sphere tends for large head_dim. ``beta`` is the multiple
-of the standard scale everywhere, ``scale = beta / sqrt(head_dim)``.
+Two models of a row are used. "sphere": keys uniform on a sphere, so that a score is sqrt(head_dim) times a
+random cosine (Su 2021, kexue.fm/8823). "gaussian": independent normal scores, Derrida's random energy model,
+the limit of the sphere for large head_dim. ``beta`` is always the multiple of the standard scale,
+``scale = beta / sqrt(head_dim)``.
 
-Arguments broadcast; scalars give a float. An argument that is no number is a TypeError. One that is not
-finite or out of its range is a ValueError, as are shapes that do not broadcast.
+Arguments broadcast; scalars give a float. TypeError: an argument is not a number. ValueError: one is not
+finite or out of its range, or shapes do not broadcast.
 
 >>> import numpy as np, attnscale as at
 >>> n = np.array([512, 4096, 32768])

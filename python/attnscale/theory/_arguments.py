@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of numbers and arrays of them, and results that are floats where the arguments were."""
+"""Checks of numbers and arrays of them, and results that are floats for scalar arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at_least(name: str, value: Any, bound: float, *, integer: bool = False) -> A
 
 
 def between(name: str, value: Any, low: float, high: float, *, closed: str = "") -> Array:
-    """`value` strictly between the bounds; a bound named in `closed` ("low", "high") belongs to it."""
+    """`value` strictly between the bounds; a bound named in `closed` ("low", "high") is included."""
     array = finite(name, value)
     above = array >= low if "low" in closed else array > low
     below = array <= high if "high" in closed else array < high
@@ -68,7 +68,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def pointwise(function: Callable[..., Any], *arrays: Array) -> Array:
-    """A function of numbers at each point of arrays that broadcast; axes of its results come last."""
+    """A function of numbers at each point of broadcast arrays; axes of its results come last."""
     broadcast = np.broadcast_arrays(*arrays)
     points = zip(*(array.flat for array in broadcast), strict=True)
     values = np.array([function(*map(float, point)) for point in points], np.float64)

@@ -14,17 +14,17 @@ from ._arguments import at_least, finite, plain, pointwise
 
 
 def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
-    """Least entropy that n keys can have by the variance bound, if their scores lie in a range.
+    """Lower bound of the entropy of n keys with scores in a range, by the variance.
 
     ``max(0, ln n - spread^2 / 8)``: the deficit is the integral of t Var_p(x) from 0 to the scale, and
-    no variance in a range R is above R^2/4. Scores g cos have a spread of 2 g, a soft-cap c one of 2 c.
+    no variance in a range R exceeds R^2/4. Scores g cos have a spread of 2 g, a soft-cap c one of 2 c.
 
     Parameters
     ----------
     n : array_like
         Number of keys, at least 1.
     spread : array_like
-        Largest less smallest score, the scale included; at least 0.
+        Largest minus smallest score, scale included; at least 0.
 
     Returns
     -------
@@ -41,18 +41,18 @@ def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
 
 
 def least_entropy(n: ArrayLike, spread: ArrayLike) -> Any:
-    """The least entropy of n keys whose scores lie in a range: the sharp form of :func:`entropy_lower_bound`.
+    """Smallest entropy of n keys with scores in a range: the sharp form of :func:`entropy_lower_bound`.
 
     dH/ds_i = -p_i (s_i - sum p s), so every score moves to an end of the range: k keys at the top, the
     others R below. With ``r = R / (e^R - 1)`` the best share ``k + (n - k) e^-R = n r`` gives
-    ``ln n + ln r + 1 - r``; a whole number k >= 1 next to it gives the value, one key where r is small.
+    ``ln n + ln r + 1 - r``; the integer k >= 1 next to it gives the value, k = 1 if r is small.
 
     Parameters
     ----------
     n : array_like
         Number of keys, at least 1.
     spread : array_like
-        Largest less smallest score R, at least 0.
+        Largest minus smallest score R, at least 0.
 
     Returns
     -------
@@ -73,11 +73,11 @@ def least_entropy(n: ArrayLike, spread: ArrayLike) -> Any:
 
 
 def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str = "warn") -> Any:
-    """The largest soft-cap c under which a row of n keys has this entropy for certain.
+    """The largest soft-cap c that guarantees a row of n keys this entropy.
 
     Scores within (-c, c) have a spread of 2 c: c solves ``least_entropy(n, 2 c) = entropy``. A larger cap
-    promises less. By the bound of the variance, ln n - (2 c)^2 / 8, a cap promises anything at all only
-    below ``sqrt(2 ln n)``, which is :func:`critical_beta`.
+    guarantees less. By the variance bound, ln n - (2 c)^2 / 8, a cap guarantees anything only below
+    ``sqrt(2 ln n)``, which is :func:`critical_beta`.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str 
     entropy : array_like
         Nats, greater than 0 and at most ln n.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        What to do with an entropy above ln n.
+        Result for an entropy above ln n: NaN with a warning, NaN, or an error.
 
     Returns
     -------
@@ -118,14 +118,14 @@ def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str 
 
 
 def _two_levels(n: Any, spread: Any, k: Any) -> Any:
-    """Entropy of k keys of one score and n - k that are lower by the spread."""
+    """Entropy of k keys of one score and n - k keys lower by the spread."""
     k = np.clip(k, 1, np.maximum(n - 1, 1))
     others = (n - k) * np.exp(-spread)
     return np.log(k + others) + spread * others / (k + others)
 
 
 def weight_bounds(n: ArrayLike, spread: ArrayLike) -> tuple[Any, Any]:
-    """Smallest and largest weight that a key can have among n, if the scores lie in a range.
+    """Smallest and largest weight of a key among n with scores in a range.
 
     ``1/(1 + (n - 1) e^R)`` and ``1/(1 + (n - 1) e^-R)``, reached when all other scores are equal. Both
     fall like 1/n: bounded scores cannot stay sharp (Velickovic et al. 2024, arXiv 2410.01104, who
@@ -136,7 +136,7 @@ def weight_bounds(n: ArrayLike, spread: ArrayLike) -> tuple[Any, Any]:
     n : array_like
         Number of keys, at least 1.
     spread : array_like
-        Largest less smallest score R, at least 0.
+        Largest minus smallest score R, at least 0.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def weight_bounds(n: ArrayLike, spread: ArrayLike) -> tuple[Any, Any]:
 
 
 def spectral_entropy_bound(n: ArrayLike, norm: ArrayLike) -> Any:
-    """Least entropy of n keys whose scores have a given Euclidean norm.
+    """Smallest entropy of n keys whose scores have a given Euclidean norm.
 
     ``ln(1 + (n-1) b) + norm sqrt(n (n-1)) b / (1 + (n-1) b)`` with ``b = exp(-norm sqrt(n / (n-1)))``:
     Zhai et al. 2023, arXiv 2303.06296, theorem 3.1, reached by one high score and equal others. The
@@ -210,7 +210,7 @@ def jacobian_trace(weights: ArrayLike) -> Any:
     Raises
     ------
     ValueError, TypeError
-        If a row is empty, holds a negative or non-finite number, or does not add up to 1.
+        If a row is empty, has a negative or non-finite number, or does not add up to 1.
 
     Examples
     --------

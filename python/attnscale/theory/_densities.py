@@ -2,7 +2,7 @@
 """Densities of scores, in coordinates v in which they are smooth and differences keep their digits.
 
 At large beta the neighbourhood of one score decides, far below the spacing of floating-point
-numbers around that score itself: differences of scores come from differences of v.
+numbers around that score: differences of scores come from differences of v.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Where beta times the distance from an end is one of these, beta s(v) bends.
+# beta s(v) bends where beta times the distance from an end is one of these.
 _NEAR_END = np.array([50.0, 24.0, 11.0, 5.0, 2.0, 0.6, 0.1])
-# beta s that is closer to its end than this is at its end.
+# beta s counts as at its end within this distance.
 _AT_END = 5e-14
 
 
@@ -45,7 +45,7 @@ class Line:
         return rise
 
     def span(self, beta: float) -> tuple[float, float]:
-        """The two v between which beta s changes."""
+        """The interval of v in which beta s changes."""
         return -math.inf, math.inf
 
     def bends(self, beta: float) -> Array:
@@ -141,7 +141,7 @@ class Interval(Line):
 Coordinate = Line
 
 
-# ln of the share of a row that keys outside the panels may have.
+# ln of the largest share of a row for keys outside the panels.
 _NEGLECTED = 30.0
 
 
@@ -163,10 +163,7 @@ class Density(ABC):
 
     @abstractmethod
     def panels(self, log_n: float, beta: float) -> Array:
-        """Boundaries of panels of v that Gauss-Legendre rules resolve.
-
-        Outside of the outermost, n keys have no score that matters.
-        """
+        """Boundaries of panels of v for Gauss-Legendre rules; among n keys, scores outside do not matter."""
 
     def log_norm(self, panels: Array) -> float:
         """ln of the integral of exp(log_density) over the panels."""
@@ -199,8 +196,7 @@ class Gaussian(Density):
 class Sphere(Density):
     """sqrt(d) times the cosine to a uniform direction: s = sqrt(d) tanh v, density sech(v)^(d - 1).
 
-    The cosine t has density (1 - t^2)^((d-3)/2), which is singular at its ends for d = 2; in v it is
-    not.
+    The cosine t has density (1 - t^2)^((d-3)/2), singular at its ends for d = 2; in v it is smooth.
     """
 
     def __init__(self, head_dim: int) -> None:
@@ -217,7 +213,7 @@ class Sphere(Density):
             widest = 1.5 * math.cosh(v) / math.sqrt(self.slope)
             return min(widest, 10 / (self.slope * math.tanh(v) + 1e-300), 3.5)
 
-        # Beyond the span beta s is constant, and the mass there need only be small beside that at it.
+        # Beyond the span beta s is constant, and the mass there need only be small compared with that at it.
         end = self.coordinate.span(beta)[1] + 36.0 / self.slope
         upper = _spread(min(end, self._reach(log_n + _NEGLECTED)), width)
         lower = _spread(min(end, self._reach(36.0)), width)
@@ -230,7 +226,7 @@ class Sphere(Density):
 
 
 class Function(Density):
-    """A density that the user wrote: a vectorised function of the score, and where it is not 0."""
+    """A density given by the user: a vectorised function of the score, and its support."""
 
     def __init__(self, density: Callable[[Array], object], support: tuple[float, float]) -> None:
         self._density = density

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dimensions: what n vectors need, how near random keys are, why the scale is 1/sqrt(head_dim)."""
+"""Dimensions that n vectors need, cosines of random keys, and the reason for the scale 1/sqrt(head_dim)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def jl_min_dim(
     """Dimension in which a random projection keeps all squared distances of n vectors to a factor 1 +- eps.
 
     ``4 ln n / rate``, rounded up, with ``rate = eps^2/2 - eps^3/3``: Dasgupta and Gupta 2003, Random
-    Struct. Algorithms 22, theorem 2.1. A projection then succeeds with probability 1/n or more, which is
-    all the theorem needs. With a failure probability delta it is ``2 ln(n (n - 1) / delta) / rate``: the
+    Struct. Algorithms 22, theorem 2.1. A projection then succeeds with probability at least 1/n, enough for
+    the theorem. With a failure probability delta it is ``2 ln(n (n - 1) / delta) / rate``: the
     union of n (n - 1)/2 pairs, two tails each of at most ``exp(-k rate / 2)``.
 
     Parameters
@@ -39,8 +39,8 @@ def jl_min_dim(
     failure_probability : array_like, optional
         In (0, 1).
     tail : {"relaxed", "chi_square"}
-        The rate as above, or ``eps - ln(1 + eps)``: the exponent of chi-square itself, from which the
-        other one is rounded down. It holds for matrices of normal numbers.
+        The rate above, or ``eps - ln(1 + eps)``, the exponent of chi-square, which "relaxed" rounds down. It
+        holds for matrices of normal numbers.
 
     Returns
     -------
@@ -49,8 +49,8 @@ def jl_min_dim(
 
     Notes
     -----
-    The constant in front of ln n is 24 or more for every eps < 1, and 4 / (1 - ln 2) = 13.04 or more under
-    "chi_square": :func:`jl_rule_of_thumb` is no such bound. scikit-learn's
+    The constant before ln n is 24 or more for every eps < 1, and 4 / (1 - ln 2) = 13.04 or more for
+    "chi_square": :func:`jl_rule_of_thumb` is not such a bound. scikit-learn's
     ``johnson_lindenstrauss_min_dim`` rounds down, which is one too few.
 
     Examples
@@ -75,9 +75,8 @@ def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
     """constant * ln n: where the annealed entropy of the n^2 pairs of n vectors at scale 1 is used up.
 
     Su 2020 and 2023 (kexue.fm/7695, /9588) finds n > 8.33 ln N for embedding dimensions from
-    2 ln N - 0.24 n < 0, and rounds it to 8. With the constant unrounded it is :data:`GOLDEN_DIMENSION`.
-    It is an estimate of entropy, not of distances: :func:`jl_min_dim` answers that question, with a
-    constant of 24 at the very least.
+    2 ln N - 0.24 n < 0, and rounds it to 8; the unrounded constant is :data:`GOLDEN_DIMENSION`. It
+    estimates entropy, not distances: for those see :func:`jl_min_dim`, whose constant is at least 24.
 
     Parameters
     ----------
@@ -102,10 +101,10 @@ def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
 
 
 def equivalent_head_dim(n: ArrayLike, *, head_dim: ArrayLike, n0: ArrayLike = 512) -> Any:
-    """head_dim ln(n) / ln(n0): the dimension that the rule of thumb gives n keys, if head_dim suits n0.
+    """head_dim ln(n) / ln(n0): the dimension by the rule of thumb for n keys, if head_dim suits n0.
 
-    Its ratio to head_dim is the factor log_n0(n) of the law ``log_n``, as Su 2023 (kexue.fm/9588)
-    connects the two; a sum of more terms stood in for by a larger scale.
+    Its ratio to head_dim is the factor log_n0(n) of the law ``log_n`` (Su 2023, kexue.fm/9588): a larger
+    scale stands in for a sum of more terms.
 
     Parameters
     ----------
@@ -131,8 +130,8 @@ def equivalent_head_dim(n: ArrayLike, *, head_dim: ArrayLike, n0: ArrayLike = 51
 def max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
     """sqrt(1 - n^(-2/(head_dim - 1))): the usual estimate of the largest cosine with n random keys.
 
-    It takes the tail of the cosine for (1 - t^2)^((d-1)/2), which leaves out a factor that falls in t
-    and d, and so lies above :func:`expected_max_cosine`: by 14 % at n = 512 and head_dim 64.
+    It takes (1 - t^2)^((d-1)/2) for the tail of the cosine, without a factor that falls in t and d, and so
+    exceeds :func:`expected_max_cosine`: by 14 % at n = 512 and head_dim 64.
 
     Parameters
     ----------
@@ -155,7 +154,7 @@ def max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
 
 
 def expected_max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
-    """E of the largest cosine of a query with n independent directions, exactly.
+    """Expectation of the largest cosine of a query with n independent directions, exactly.
 
     The mean of the largest order statistic, ``integral t d(F(t)^n)``, with the tail of one cosine
     ``1 - F(t) = I_(1-t^2)((d - 1)/2, 1/2) / 2``.
@@ -170,7 +169,7 @@ def expected_max_cosine(n: ArrayLike, head_dim: ArrayLike) -> Any:
     Returns
     -------
     float or ndarray of float64
-        To a relative error of 1e-8 (0 for a single key).
+        Relative error 1e-8 (0 for a single key).
 
     Examples
     --------
@@ -244,7 +243,7 @@ def dot_product_kurtosis(
     """Kurtosis E[x^4]/E[x^2]^2 of q . k for independent components without mean.
 
     ``3 + (Kq Kk - 3) / head_dim``: products of components have kurtosis Kq Kk, and sums of head_dim
-    of them come close to a normal distribution, whose kurtosis is 3.
+    of them approach a normal distribution, with kurtosis 3.
 
     Parameters
     ----------
@@ -270,7 +269,7 @@ def truncated_normal_variance(cut: ArrayLike = 2.0) -> Any:
     """Variance of a standard normal number that is drawn again if it is beyond +- cut.
 
     ``1 - 2 cut phi(cut) / (2 Phi(cut) - 1)``. BERT initialises with cut = 2 and does not rescale: its
-    weights have 0.774 of the variance that was asked for.
+    weights have 0.774 of the intended variance.
 
     Parameters
     ----------
@@ -289,6 +288,6 @@ def truncated_normal_variance(cut: ArrayLike = 2.0) -> Any:
     from scipy.special import erf, gammainc  # at first use: `import attnscale` stays fast
 
     c = at_least("cut", cut, 1e-100)
-    # P(3/2, c^2/2) / P(1/2, c^2/2), incomplete gamma functions: no difference of near numbers.
+    # P(3/2, c^2/2) / P(1/2, c^2/2), incomplete gamma functions: no difference of close numbers.
     with np.errstate(under="ignore"):
         return plain(gammainc(1.5, c * c / 2) / erf(c / np.sqrt(2)))

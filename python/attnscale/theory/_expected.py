@@ -30,9 +30,9 @@ class ExpectedStatistics:
     lse : float or ndarray
         E[ln sum exp(score)].
     mean_score : float or ndarray
-        E of the score's mean under the weights: lse - entropy.
+        E of the mean score under the weights: lse - entropy.
     concentration : float or ndarray
-        E[sum p^2]; one over it is a number of keys.
+        E[sum p^2]; its inverse is a number of keys.
     jacobian_trace : float or ndarray
         E[1 - sum p^2], the trace of the Jacobian of softmax.
     """
@@ -50,8 +50,8 @@ def expected_statistics(
 ) -> ExpectedStatistics:
     """Exact expectations over rows of n independent scores, at any n and beta.
 
-    The score of a key is beta s, where s has the density of the model and variance 1 for the named
-    ones. Averages are over the keys ("quenched"): nothing is assumed about n being large, unlike in
+    The score of a key is beta s, where s has the density of the model, with variance 1 for the named
+    ones. Averages are over the keys ("quenched"): n need not be large, unlike in
     :func:`sphere_entropy_deficit`. With ``f(u) = E exp(-e^(u + beta s))``::
 
         E[H] = -gamma - n integral E[x e^x exp(-e^x)] f(u)^(n-1) du,   x = u + beta s
@@ -65,14 +65,14 @@ def expected_statistics(
     beta : array_like
         The multiple of the standard scale, ``scale * sqrt(head_dim)``, at least 0.
     head_dim : array_like, default 64
-        At least 2; looked at by the model "sphere" only.
+        At least 2; used only by the model "sphere".
     model : str, array_like, or callable
         "sphere": s = sqrt(head_dim) times the cosine to a uniform direction. "gaussian": s standard
-        normal, Derrida's random energy model. An array: scores at beta = 1, such as measured ones, of
+        normal, Derrida's random energy model. An array: scores at beta = 1, such as measured ones, from
         which rows are drawn with replacement. A callable: the density of s, a function of an array,
         with scores of order 1; or a frozen distribution of SciPy.
     support : pair of float, optional
-        Where a callable density is not 0; all numbers by default. Its ends may be infinite.
+        Interval outside of which a callable density is 0; default: all numbers. Ends may be infinite.
 
     Returns
     -------
@@ -83,8 +83,7 @@ def expected_statistics(
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range, not finite or of the wrong kind, or a density does not
-        integrate to 1.
+        If an argument is out of range, not finite or not a number, or a density does not integrate to 1.
 
     Examples
     --------
@@ -191,7 +190,7 @@ def expected_jacobian_trace(
     Returns
     -------
     float or ndarray of float64
-        Between 0 (one key has it all) and 1 - 1/n.
+        Between 0 (all weight on one key) and 1 - 1/n.
 
     Examples
     --------
@@ -217,9 +216,8 @@ def invariant_beta(
 ) -> Any:
     """The multiple of the standard scale at which n keys have the entropy that n0 keys have at 1.
 
-    The multiple solves ``expected_entropy(n, beta) = expected_entropy(n0, 1)``. This, and not
-    log(n)/log(n0), is the entropy-invariant law of the model; to first order it is
-    :func:`annealed_beta`.
+    It solves ``expected_entropy(n, beta) = expected_entropy(n0, 1)``. This, and not log(n)/log(n0), is the
+    entropy-invariant law of the model; to first order it is :func:`annealed_beta`.
 
     Parameters
     ----------
@@ -228,12 +226,12 @@ def invariant_beta(
     n0 : array_like, default 512
         The length at which beta is 1.
     target_entropy : array_like, optional
-        The entropy to reach, in nats, instead of the one at n0; greater than 0.
+        Entropy to reach, in nats, instead of the one at n0; greater than 0.
     head_dim, model, support
         As for :func:`expected_statistics`.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        n keys have at most ln n nats, and tied samples cannot go below the entropy of their tie. A
-        target outside is NaN in the result, with a warning or without, or an error.
+        Result for a target outside the possible entropies (at most ln n, and for tied samples at least that
+        of their tie): NaN with a warning, NaN, or an error.
 
     Returns
     -------
@@ -284,8 +282,8 @@ def variance_invariant_beta(
     head_dim, model, support
         As for :func:`expected_statistics`.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        n keys with equal weights have sum p^2 = 1/n. A smaller target, below n of about n0 / e, is NaN in
-        the result, with a warning or without, or an error.
+        Result for a target below 1/n, the concentration of equal weights (n below about n0 / e): NaN with a
+        warning, NaN, or an error.
 
     Returns
     -------
@@ -303,7 +301,7 @@ def variance_invariant_beta(
     counts, dims, starts = np.broadcast_arrays(counts, dims, at_least("n0", n0, 1))
 
     def spread(a: float, d: float, beta: float) -> float:
-        """-ln sum p^2, which is between 0 and ln n and falls in beta, as the entropy does."""
+        """-ln sum p^2, between 0 and ln n and falling in beta like the entropy."""
         return -math.log(row(a, beta, int(d)).concentration)
 
     target = pointwise(lambda a, d: spread(a, d, 1.0), starts, dims)
@@ -332,7 +330,7 @@ def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "wa
     n, n0 : array_like
         At least 1.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        What to do below n = n0 / sqrt(e), where no beta reaches the entropy; see :func:`invariant_beta`.
+        Result below n = n0 / sqrt(e), where no beta reaches the entropy; see :func:`invariant_beta`.
 
     Returns
     -------

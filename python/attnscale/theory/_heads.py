@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Heads of a model: rows from the spectrum of the keys or cumulants of the scores, sinks, a scale in W_q."""
+"""Models of heads: rows from the spectrum of keys or cumulants of scores, sinks, and a scale in W_q."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NODES, _HERMITE, _GRID = 8, 64, 48
 def score_spectrum(query: ArrayLike, key: ArrayLike) -> Any:
     """Eigenvalues of ``M^(1/2) Sigma M^(1/2) / head_dim``: Sigma the keys' covariance, M = E[q q^T].
 
-    The score of a query with the keys has the variance ``q^T Sigma q / head_dim`` within its row. A mean
-    that all keys share moves a row's scores alike, and drops out. For queries like normal ones of second
+    The scores of a query have the variance ``q^T Sigma q / head_dim`` within its row. A mean that all keys
+    share shifts a row's scores equally, and drops out. For queries like normal ones of second
     moment M the variance is ``sum of lambda_i g_i^2`` with these eigenvalues and independent normal g_i.
 
     Parameters
@@ -31,7 +31,7 @@ def score_spectrum(query: ArrayLike, key: ArrayLike) -> Any:
     Returns
     -------
     ndarray of float64, shape (..., head_dim)
-        From the largest; their sum is the mean variance of a row's scores at the standard scale.
+        In descending order; their sum is the mean variance of a row's scores at the standard scale.
 
     Examples
     --------
@@ -56,20 +56,20 @@ def score_spectrum(query: ArrayLike, key: ArrayLike) -> Any:
 
 
 def spectrum_entropy(n: ArrayLike, *, spectrum: ArrayLike, beta: ArrayLike = 1) -> Any:
-    """E[H] of a row of n normal keys with a covariance, over normal queries: from the spectrum of both.
+    """E[H] of a row of n normal keys with a covariance, over normal queries, from the spectrum of both.
 
     Given the query, the scores are independent and normal, of variance ``sigma^2 = sum of lambda_i g_i^2``:
     the row has exactly the entropy of the random energy model at ``beta sigma``. The average over the query
     is a quadrature over the largest term and over the others, whose cumulants are ``2^(m-1) (m-1)! sum of
     lambda^m``. To first order ``ln n - beta^2 (sum of lambda) / 2``: correlation of the keys enters through
-    their spectrum and nothing else.
+    their spectrum alone.
 
     Parameters
     ----------
     n : array_like
         Number of keys, at least 1.
     spectrum : array_like, shape (..., head_dim)
-        lambda, at least 0, as of :func:`score_spectrum`; ``[1 / head_dim] * head_dim`` is white.
+        lambda, at least 0, as from :func:`score_spectrum`; ``[1 / head_dim] * head_dim`` is white.
     beta : array_like, default 1
         The multiple of the standard scale, at least 0.
 
@@ -100,7 +100,7 @@ def spectrum_entropy(n: ArrayLike, *, spectrum: ArrayLike, beta: ArrayLike = 1) 
 
 
 def _entropy(n: float, sigma: Array) -> Array:
-    """The entropy h_n(sigma) of normal scores, interpolated in ln sigma where there are many sigma."""
+    """The entropy h_n(sigma) of normal scores, interpolated in ln sigma if there are many sigma."""
     from scipy.interpolate import CubicSpline  # at first use: `import attnscale` stays fast
 
     inside = np.clip(sigma, 1e-3, None)  # a smaller sigma gives ln n to 1e-6
@@ -134,7 +134,7 @@ def _rest(lam: Array) -> tuple[Array, Array]:
 
 def _golub_welsch(raw: list[float]) -> tuple[Array, Array]:
     """Gauss rule from moments about 0, by the Cholesky factor of their Hankel matrix (Golub, Welsch 1969)."""
-    for size in range(_NODES, 0, -1):  # fewer where rounding leaves the Hankel matrix indefinite
+    for size in range(_NODES, 0, -1):  # fewer if rounding leaves the Hankel matrix indefinite
         hankel = np.array([[raw[i + j] for j in range(size + 1)] for i in range(size + 1)])
         unit = 1 / np.sqrt(np.diag(hankel))
         try:
@@ -184,16 +184,16 @@ def score_cumulants(scores: ArrayLike, *, order: int = 2) -> Any:
 
 
 def cumulant_beta(n: ArrayLike, *, n0: ArrayLike, cumulants: ArrayLike, on_infeasible: str = "warn") -> Any:
-    """The multiple that keeps a head's annealed entropy at what n0 keys have at 1.
+    """The multiple that keeps a head's annealed entropy at that of n0 keys at 1.
 
     With psi the cumulant function of the head's scores, ``ln E e^(beta s)``, the entropy is
     ``ln n - D(beta)`` with the deficit ``D = beta psi' - psi``, the sum of
     ``(k - 1) / k! kappa_k beta^k`` over k >= 2. The multiple solves ``D(beta) = D(1) + ln(n / n0)``.
     With the variance alone, ``beta = sqrt(1 + 2 ln(n / n0) / kappa_2)``: :func:`annealed_beta` for a
-    head of its own variance.
+    head with its own variance.
 
     The deficit is annealed: it is right while many keys share the weight. Cumulants beyond the variance
-    help only where rows are long enough to measure them.
+    help only if rows are long enough to measure them.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def cumulant_beta(n: ArrayLike, *, n0: ArrayLike, cumulants: ArrayLike, on_infea
         kappa_2, kappa_3, ... of the scores at the standard scale; kappa_2 greater than 0. The axes before the
         last are heads, against which n broadcasts.
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        What to do where no beta has that deficit.
+        Result if no beta has that deficit: NaN with a warning, NaN, or an error.
 
     Returns
     -------
@@ -248,13 +248,13 @@ def _first_root(terms: NDArray[np.float64], goal: float) -> float:
 
 
 def sink_entropy(weight: ArrayLike, rest: ArrayLike) -> Any:
-    """The entropy of a row with a key apart: ``h(w) + (1 - w) H'``.
+    """The entropy of a row with one key set apart: ``h(w) + (1 - w) H'``.
 
     w is the weight of that key, H' the entropy of the other keys' weights divided by their sum, and
     ``h(w) = -w ln w - (1 - w) ln(1 - w)``. This is the chain rule of entropy (Shannon 1948, section 6), an
     identity in each row. With a model for H', such as :func:`spectrum_entropy` of the keys without the sink,
-    it is a model for a head with a sink. As h is concave, give the weight of every row and average the
-    result: the entropy at the mean weight is larger.
+    it models a head with a sink. As h is concave, use the weight of every row and average the result: the
+    entropy at the mean weight is larger.
 
     Parameters
     ----------
@@ -289,10 +289,10 @@ def sink_entropy(weight: ArrayLike, rest: ArrayLike) -> Any:
 
 
 def sink_weight(weight: ArrayLike, *, n: ArrayLike, n0: ArrayLike) -> Any:
-    """The weight of one key in a row of n keys, where it has `weight` in a row of n0.
+    """The weight of one key in a row of n keys, if it has `weight` in a row of n0.
 
-    The other keys' exponentials are taken to add up in proportion to their number, and the key to keep its
-    score: ``w / (w + (1 - w) (n - 1) / (n0 - 1))``.
+    Assumes that the key keeps its score and that the other keys' exponentials add up in proportion to their
+    number: ``w / (w + (1 - w) (n - 1) / (n0 - 1))``.
 
     Parameters
     ----------
@@ -320,21 +320,20 @@ def sink_weight(weight: ArrayLike, *, n: ArrayLike, n0: ArrayLike) -> Any:
 
 
 def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
-    """W_q times the multiple of each head: it gives the same scores as a learned scale for each head.
+    """W_q times the multiple of each head, which gives the same scores as a learned scale per head.
 
-    The score is ``beta (W_q x).k / sqrt(d) = ((beta W_q) x).k / sqrt(d)``: every model with a scale a head
-    is one without, under rotary positions, biases and masks alike (the bias is added behind the scale).
-    Queries that are normalised lose it, since ``norm(beta q) = norm(q)`` for beta > 0: there a scale adds
-    to what the model can do, unless the norm has a gain of its own, which then takes it. Heads or layers
-    that share one W_q cannot have scales of their own folded in. A law of n is never absorbed: it is not a
-    constant.
+    The score is ``beta (W_q x).k / sqrt(d) = ((beta W_q) x).k / sqrt(d)``: every model with a scale per head
+    equals one without, also under rotary positions, biases and masks (the bias is added after the scale).
+    Normalised queries lose it, since ``norm(beta q) = norm(q)`` for beta > 0: there a scale adds to the
+    possible models, unless the norm has its own gain, which then takes it. Heads or layers that share one W_q
+    cannot have their own scales folded in. A law of n cannot be folded in: it is not a constant.
 
     Parameters
     ----------
     weight : array_like, shape (heads, head_dim, model_dim)
-        Weight of the query projection. A bias is folded in alike, as shape (heads, head_dim, 1).
+        Weight of the query projection. A bias is folded in the same way, with shape (heads, head_dim, 1).
     beta : array_like
-        One number, or one a head: the multiple of the standard scale.
+        The multiple of the standard scale: one number, or one per head.
 
     Returns
     -------
@@ -356,11 +355,11 @@ def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
 
 
 def scale_update_residual(weight: ArrayLike, beta: ArrayLike, *, rank: int) -> Any:
-    """How far an update of low rank stays from a scale: least ``|(beta - 1) W - B A|_F`` over rank r.
+    """Distance of an update of low rank from a scale: smallest ``|(beta - 1) W - B A|_F`` over rank r.
 
-    An adapter that trains ``W_q + B A`` with W_q frozen can only change the scale of what lies in r
-    directions. By Eckart and Young the rest is ``|beta - 1|`` times the root of the sum of squares of the
-    singular values of W beyond the r-th: 0 where r is at least the rank of W.
+    An adapter that trains ``W_q + B A`` with W_q frozen can change the scale only in r directions. By Eckart
+    and Young the rest is ``|beta - 1|`` times the root of the sum of squares of the singular values of W
+    beyond the r-th: 0 if r is at least the rank of W.
 
     Parameters
     ----------

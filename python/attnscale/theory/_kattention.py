@@ -34,7 +34,7 @@ def kattention_log_normalizer(
     Returns
     -------
     float or ndarray of float64, shape (...)
-        inf where K has a kernel.
+        inf if K has a kernel.
 
     Notes
     -----

@@ -19,12 +19,12 @@ from ._sphere import sphere_entropy_deficit
 def annealed_entropy(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: str = "sphere"
 ) -> Any:
-    """ln n less the deficit that does not depend on n: the entropy while many keys share the weight.
+    """ln n minus a deficit independent of n: the entropy while many keys share the weight.
 
-    For Gaussian scores the deficit is beta^2/2, for keys on a sphere it is
-    :func:`sphere_entropy_deficit` at scale ``beta / sqrt(head_dim)``. The value turns negative where
-    few keys hold the weight and the approximation has long been wrong: for Gaussian scores at
-    :func:`critical_beta`. :func:`expected_entropy` is exact on both sides.
+    The deficit is beta^2/2 for Gaussian scores, and :func:`sphere_entropy_deficit` at scale
+    ``beta / sqrt(head_dim)`` for keys on a sphere. The value is negative where few keys hold the weight and
+    the approximation no longer holds: for Gaussian scores from :func:`critical_beta` on.
+    :func:`expected_entropy` is exact on both sides.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def annealed_entropy(
     beta : array_like
         The multiple of the standard scale, at least 0.
     head_dim : array_like, default 64
-        At least 2; looked at by the model "sphere" only.
+        At least 2; used only by the model "sphere".
     model : {"sphere", "gaussian"}
 
     Returns
@@ -58,9 +58,8 @@ def annealed_entropy(
 def critical_beta(n: ArrayLike) -> Any:
     """sqrt(2 ln n): where a row of n Gaussian scores freezes onto a few keys.
 
-    The freezing point of Derrida's random energy model (Phys. Rev. B 24, 2613, 1981): there the
-    annealed entropy ln n - beta^2/2 is 0. It is a transition in the limit of large n
-    only, and approached slowly.
+    The freezing point of Derrida's random energy model (Phys. Rev. B 24, 2613, 1981): there the annealed
+    entropy ln n - beta^2/2 is 0. It is a transition only in the limit of large n, which is approached slowly.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ def condensed_entropy(m: ArrayLike) -> Any:
     """Limit of E[H] for large n beyond the freezing point, at beta = critical_beta(n) / m.
 
     ``psi(1) - psi(1 - m)``: the entropy of Poisson-Dirichlet weights of parameter m. The limit is
-    reached like 1/ln n: at m = 0.8 it is 4.71 nats, and a row of 10^12 keys has 3.09.
+    approached like 1/ln n: at m = 0.8 it is 4.71 nats, and a row of 10^12 keys has 3.09.
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ Array = NDArray[np.float64]
 # The outer integral is over ln of a unit exponential number, by the trapezoidal rule.
 _STEP = 0.125
 _LEVELS = np.arange(-38.0, 4.0, _STEP)
-_NODES = 16  # of an inner panel
+_NODES = 16  # nodes of an inner panel
 # Ends of the inner panels around the mode, in units of its width.
 _PANELS = np.array([1.2, 2.5, 4, 6, 9, 13, 20, 30, 45, 70])
 _PANELS = np.concatenate([-_PANELS[::-1], [0.0], _PANELS])
@@ -149,7 +148,7 @@ def critical_limit_beta(n: ArrayLike, t: ArrayLike, *, head_dim: ArrayLike = 64)
     n : array_like
         Number of keys, at least 1.
     t : array_like
-        How far into the critical regime, greater than 0: small for many keys, large for one.
+        Position in the critical regime, greater than 0: small for many keys, large for one.
     head_dim : array_like, default 64
         d, at least 2.
 
@@ -185,7 +184,7 @@ def critical_limit_entropy(t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
     The weights tend to ``exp(-x_k)`` over their sum Z, with ``x_k = t G_k^(2/(d-1))`` and the arrivals
     G_1 < G_2 < ... of a Poisson process of rate 1. For an independent exponential number E the variable
     ``u = ln(E / Z)`` exceeds a value with the probability ``E exp(-e^u Z) = exp(-F(u) / t^a)``, so that
-    ``F(u) / t^a`` is exponential, too. With ``a = (d-1)/2`` and x over the numbers above 0::
+    ``F(u) / t^a`` is exponential, too. With ``a = (d-1)/2`` and x over the positive numbers::
 
         F(u) = integral a x^(a-1) (1 - exp(-e^(u-x))) dx
         E[H] = -gamma - E[r(u)],  r(u) the mean of u - x under the density ~ x^(a-1) e^(u-x) exp(-e^(u-x))
@@ -204,13 +203,13 @@ def critical_limit_entropy(t: ArrayLike, *, head_dim: ArrayLike = 64) -> Any:
 
     Notes
     -----
-    The limit of the weights is that of arXiv 2605.08505, the integral is ours. It says nothing about
+    The limit of the weights is from arXiv 2605.08505, the integral is ours. It says nothing about
     rows in use unless head_dim is small: it needs ``beta sqrt(d)`` far above d/2, so that the keys that
     matter are close to the query. :func:`expected_entropy` is exact at every n.
 
     Examples
     --------
-    Beside rows of 20000 keys, which are there with 4 dimensions, and far from it with 64:
+    Rows of 20000 keys are at the limit with 4 dimensions, and far from it with 64:
 
     >>> from attnscale.theory import expected_entropy
     >>> t, d = np.array([1.0, 20.0]), np.array([4, 64])
@@ -247,10 +246,7 @@ def _entropy(t: float, d: float) -> float:
 
 
 def _moments(u: Array, d: float) -> _Moments:
-    """Quadrature over s = sqrt(x), in which the densities are smooth: a x^(a-1) dx = (d-1) s^(d-2) ds.
-
-    Where u is large the peak is narrow: everything is counted from its mode.
-    """
+    """Quadrature over s = sqrt(x), a x^(a-1) dx = (d-1) s^(d-2) ds, measured from the peak's mode."""
     mode, y_mode, width = _peak(u, d)
     inner = np.sqrt(np.maximum(u - _FULL, 0.0))  # below, F has its full density
     first = np.where(inner > 0, (y_mode - _FULL) / (inner + mode), -mode)
@@ -328,8 +324,8 @@ def critical_scale_tail(n: ArrayLike, level: ArrayLike) -> Any:
     Lambda = max over k >= 2 of ln(k) / Delta_k is the critical scale of a row
     (:class:`attnscale.laws.CriticalScale`). It is above the level if the second score is within
     ln(2) / level of the first. For n normal scores that is :func:`top_gap_probability`, which falls
-    like 1 / level: Lambda has no mean at any n, and averages of it say how many rows were looked
-    at. Its quantiles are sound; the median of normal scores grows like sqrt(ln n).
+    like 1 / level: Lambda has no mean at any n, and its averages depend on the number of rows. Its quantiles
+    are sound; the median of normal scores grows like sqrt(ln n).
 
     Parameters
     ----------

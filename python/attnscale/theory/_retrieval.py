@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One key among many: the weight it gets, the scale it needs, and what that scale costs an average."""
+"""One key among many: its weight, the scale it needs, and the cost of that scale for an average."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def needle_beta(
     """The smallest multiple of the standard scale at which the needle's expected weight is `weight`.
 
     It solves :func:`needle_weight` for beta: nearly ``beta s0 = ln n + ln M(beta)`` for a weight of 1/2,
-    with M of :func:`sphere_log_mgf`. The multiple that keeps entropy is another: :func:`invariant_beta`.
+    with M of :func:`sphere_log_mgf`. It differs from :func:`invariant_beta`, which keeps entropy.
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ def needle_beta(
     weight : array_like, default 0.5
         In (0, 1).
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        Random keys that are closer to the query than the needle bound its weight at every beta. The result
-        is NaN there, with a warning or without, or an error.
+        Random keys closer to the query than the needle bound its weight at every beta. Result then: NaN with
+        a warning, NaN, or an error.
 
     Returns
     -------
     float or ndarray of float64
-        0 where equal weights are enough.
+        0 if equal weights are enough.
 
     Examples
     --------
@@ -112,8 +112,8 @@ def _weight(n: float, head_dim: float, cosine: float, beta: float) -> float:
     inner = Inner(n, beta, Sphere(int(head_dim)))
     bottom, top = inner.panels[0], inner.panels[-1]
     x = np.arange(-40.0, 4.0, _STEP)  # x of the needle: below the range e^x is negligible, above it exp(-e^x)
-    # Where the transition of the other keys lies: at a score, or beyond all of them. Cosines are counted from
-    # the end that is nearer to the needle, where their differences keep their digits.
+    # The transition of the other keys lies at a score, or beyond all of them. Cosines are counted from the
+    # end nearer to the needle, where their differences keep their digits.
     side, reach = math.copysign(1.0, cosine), beta * math.sqrt(head_dim)
     end = 1 - abs(cosine)
     part = np.clip((end + side * x / reach) / 2, 0.0, 1.0)
@@ -142,14 +142,13 @@ def _solve(n: float, head_dim: float, cosine: float, weight: float) -> float:
 def retrieval_beta(
     n: ArrayLike, *, gap: ArrayLike, weight: ArrayLike = 0.5, on_infeasible: str = "warn"
 ) -> Any:
-    """The least multiple at which one key holds its weight: ``a - sqrt(a^2 - 2 ln n)``, a its gap.
+    """The smallest multiple at which one key holds its weight: ``a - sqrt(a^2 - 2 ln n)``, a its gap.
 
-    The key's score is a standard deviations above the mean of the n others, whose scores are
-    independent and normal. Their sum of exponentials is ``n e^(beta^2 / 2)`` while many of them
-    share it, so the key has the weight w where ``beta a >= ln n + beta^2 / 2 + ln(w / (1 - w))``. That is
-    from the smaller root on, and possible if and only if n is at most :func:`retrieval_length`. The larger
-    root is no end: it lies beyond the freezing point, where the sum grows like ``e^(beta sqrt(2 ln n))``
-    only, and the key keeps its weight.
+    The key's score is a standard deviations above the mean of the n others, whose scores are independent and
+    normal. Their sum of exponentials is ``n e^(beta^2 / 2)`` while many of them share it, so the key has the
+    weight w if ``beta a >= ln n + beta^2 / 2 + ln(w / (1 - w))``. That holds from the smaller root on, which
+    exists only for n up to :func:`retrieval_length`. The larger root is not an end: it lies beyond the
+    freezing point, where the sum grows only like ``e^(beta sqrt(2 ln n))``, and the key keeps its weight.
 
     Parameters
     ----------
@@ -161,16 +160,16 @@ def retrieval_beta(
     weight : array_like, default 0.5
         In (0, 1).
     on_infeasible : {"warn", "nan", "raise"}, default "warn"
-        What to do where the row is too long: NaN with a warning or without, or an error.
+        Result if the row is too long: NaN with a warning, NaN, or an error.
 
     Returns
     -------
     float or ndarray of float64
-        The arguments broadcast; 0 where equal weights are enough.
+        The arguments broadcast; 0 if equal weights are enough.
 
     Examples
     --------
-    Beside the exact multiples of :func:`needle_beta`, 1.628, 2.390 and 3.409:
+    The exact multiples of :func:`needle_beta` are 1.628, 2.390 and 3.409:
 
     >>> retrieval_beta([512, 4096, 32768], gap=0.578 * 8).round(3)
     array([1.64 , 2.446, 3.858])
@@ -181,7 +180,7 @@ def retrieval_beta(
     counts, a, share = np.broadcast_arrays(counts, a, share)
     noise = np.log(counts) + np.log(share / (1 - share))
     square = a * a - 2 * noise
-    # a - sqrt(a^2 - 2 noise) without the cancellation.
+    # a - sqrt(a^2 - 2 noise) without cancellation.
     root = np.sqrt(np.where(square >= 0, square, np.nan))
     beta = np.maximum(2 * noise / (a + root), 0.0)
     if np.isnan(beta).any():
@@ -195,7 +194,7 @@ def retrieval_beta(
 
 
 def retrieval_length(gap: ArrayLike, *, weight: ArrayLike = 0.5) -> Any:
-    """exp(a^2 / 2) (1 - w) / w: the most keys for which :func:`retrieval_beta` exists.
+    """exp(a^2 / 2) (1 - w) / w: the largest number of keys for which :func:`retrieval_beta` exists.
 
     It is the n at which the freezing point :func:`critical_beta` is the gap a: the largest of n normal
     scores is as high as the key.
@@ -220,7 +219,7 @@ def retrieval_length(gap: ArrayLike, *, weight: ArrayLike = 0.5) -> Any:
 
 @dataclass(frozen=True)
 class RetrievalTradeOff:
-    """What one scale does for retrieval and for averaging, each a float or an array of the broadcast shape.
+    """Effect of one scale on retrieval and averaging, each a float or an array of the broadcast shape.
 
     Attributes
     ----------
@@ -229,8 +228,8 @@ class RetrievalTradeOff:
     averaging_error : float or ndarray
         E[sum p^2] of a row of random keys: the variance of the average of independent values of variance 1.
     excess : float or ndarray
-        n times ``averaging_error``: how many times the error of equal weights. It is near
-        ``e^(beta^2)`` while many keys share the weight.
+        n times ``averaging_error``: the error relative to equal weights, near ``e^(beta^2)`` while many keys
+        share the weight.
     """
 
     needle_weight: Any
@@ -243,8 +242,8 @@ def retrieval_trade_off(
 ) -> RetrievalTradeOff:
     """Weight of a needle and error of an average under one multiple, exactly, for keys on a sphere.
 
-    Both rise with beta. An average over more keys gets better as 1/n at a bounded beta only; a needle keeps
-    its weight only if beta grows as :func:`retrieval_beta`. So no rule beta(n) does both.
+    Both rise with beta. An average over more keys improves like 1/n only at a bounded beta; a needle keeps
+    its weight only if beta grows like :func:`retrieval_beta`. So no rule beta(n) does both.
 
     Parameters
     ----------
@@ -272,8 +271,8 @@ def retrieval_trade_off(
 def needle_weight_bound(n: ArrayLike, *, gap: ArrayLike, beta: ArrayLike) -> Any:
     """A lower bound of the expected weight of one key: ``1 / (1 + n e^(beta^2/2 - beta a))``, a its gap.
 
-    The n other scores are independent and normal. The weight is convex in their sum of exponentials, whose
-    mean is ``n e^(beta^2/2)`` (Jensen). At ``beta = a`` it is ``1 / (1 + n e^(-a^2/2))``, at least 1/2 for
+    The n other scores are independent and normal. The weight is convex in their sum of exponentials, with
+    mean ``n e^(beta^2/2)`` (Jensen). At ``beta = a`` it is ``1 / (1 + n e^(-a^2/2))``, at least 1/2 for
     all n up to :func:`retrieval_length`: one fixed scale finds the key at all lengths at which any does.
 
     Parameters

@@ -13,7 +13,7 @@ line the parts of E ln Z and of the mean score that grow with beta have been can
 
 A value of u is a pair (a, v) with u = a - beta s(v), so that x = a + beta (s' - s(v)) keeps its
 digits at any beta. Panels of u end where n (1 - f) takes given values: that resolves the outer
-integrals whether the many small weights make the row or a few large ones do.
+integrals whether many small weights make the row or a few large ones.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ._densities import Density, Function, Gaussian, Sphere, gauss_legendre
 
 MODELS = ("sphere", "gaussian")
 
-# At larger beta only beta itself still changes: H, E[sum p^2] and lse / beta have their limits.
+# Beyond this beta only beta itself changes: H, E[sum p^2] and lse / beta have their limits.
 _LARGEST_BETA = 1e60
 
 
 def row_function(model: Any, support: Any) -> Callable[[float, float, int], Averages]:
-    """A function of n, beta and head_dim that returns the averages; only the sphere looks at head_dim."""
+    """A function of n, beta and head_dim that returns the averages; only the sphere uses head_dim."""
     if support is not None and (isinstance(model, str) or not callable(model)):
-        raise TypeError("support goes with a model that is a function of the score")
+        raise TypeError("support needs a model that is a function of the score")
     if isinstance(model, str):
         if choose("model", model, MODELS) == "sphere":
             return _sphere_row
@@ -84,7 +84,7 @@ def _equal_weights(n: float) -> Averages:
 
 
 def _within_bounds(n: float, lse: float, entropy: float, concentration: float) -> Averages:
-    """The averages without the rounding errors that lead out of their bounds."""
+    """Clip rounding errors that leave the bounds of the averages."""
     return Averages(lse, min(max(entropy, 0.0), math.log(n)), min(max(concentration, 1 / n), 1.0))
 
 
@@ -109,10 +109,10 @@ Array = NDArray[np.float64]
 EULER_GAMMA = 0.57721566490153286
 
 _INNER, _OUTER = 8, 8  # nodes of a panel
-_BLOCK = 4_000  # nodes in one go: temporaries that stay in the cache, and below malloc's mmap threshold
-# The ends of the inner panels, which go on by factors: exp(-e^x) is below 1e-17 above the first.
+_BLOCK = 4_000  # nodes at a time: temporaries that stay in the cache, and below malloc's mmap threshold
+# Ends of the inner panels, which continue by factors: exp(-e^x) is below 1e-17 above the first.
 _X = np.array([3.7, 2.8, 1.9, 1.0, 0.0, -1.2, -3.0, -6.0])
-# ln of -n ln f where outer panels end. Beyond the ends 1 - f^n or f^n is below 1e-10.
+# Values of ln(-n ln f) at the ends of outer panels. Beyond, 1 - f^n or f^n is below 1e-10.
 _LEVELS = np.array([-24.0, -18.0, -13.0, -9.0, -6.0, -4.0, -2.4, -1.1, 0.0, 0.8, 1.5, 2.2, 2.9, 3.5])
 
 
@@ -186,7 +186,7 @@ class Inner:
         weights *= np.exp(self.density.log_density(points.v[:, None] + h) - self.log_norm)
         e = np.exp(np.minimum(x, 50.0))
         kept = np.exp(-e)
-        # 1 - exp(-e) to 1e-11; expm1 takes longer than all the rest.
+        # 1 - exp(-e) to 1e-11; expm1 would take longer than all the rest.
         lost = (np.where(e < 1e-5, e * (1 - e / 2), 1 - kept) * weights).sum(1)
         kept *= weights
         f = np.maximum(kept.sum(1), 1e-300)
@@ -240,7 +240,7 @@ def nodes_between(line: Array, level: Array) -> tuple[Array, Array]:
     reached = _LEVELS[(level[0] < _LEVELS) & (level[-1] > _LEVELS)]
     inside = (level > _LEVELS[0]) & (level < _LEVELS[-1])
     cuts = np.sort(np.concatenate([np.interp(reached, level, line), line[[0, -1]][inside[[0, -1]]]]))
-    # A stretch in which the level hardly moves may still cross several panels of the density.
+    # A stretch in which the level hardly moves may cross several panels of the density.
     walls = np.sort(line)
     first, last = np.searchsorted(walls, cuts[:-1]), np.searchsorted(walls, cuts[1:])
     crossed = [walls[i:j] for i, j in zip(first, last, strict=True) if j - i > 1]
@@ -252,18 +252,18 @@ def nodes_between(line: Array, level: Array) -> tuple[Array, Array]:
 
 # All integrands are analytic within pi/2 of the real line: the trapezoidal rule errs by exp(-pi^2 / h).
 _STEP = 0.35
-_PAIRS = 1 << 18  # pairs of u and score in one go
-# Scores whose differences times beta are below rounding are taken at the beta where they are not.
+_PAIRS = 1 << 18  # pairs of u and score at a time
+# Scores whose differences times beta are below rounding are taken at a beta where they are not.
 _LARGEST_RANGE = 1e9
 
 
 class Atoms:
-    """Scores at beta = 1, each as likely as the others; equal ones count together."""
+    """Scores at beta = 1, all equally likely; equal ones count together."""
 
     def __init__(self, samples: Array) -> None:
         self.scores, counts = np.unique(samples, return_counts=True)
         self.shares = counts / samples.size
-        # Shares of the scores from each one up, for those so large that exp(-e^x) is 0.
+        # Shares of the scores from each one up, for scores so large that exp(-e^x) is 0.
         self._upper = np.append(np.cumsum(self.shares[::-1])[::-1], 0.0)
         self.mean = float(samples.mean())
 
@@ -289,7 +289,7 @@ class Atoms:
         high = self._crossing(low, high, math.log(35 / n), scores)
         begin = np.maximum(np.floor((-reach - scores[::-1]) / _STEP), low).astype(np.int64)
         end = np.minimum(np.ceil((4 - scores[::-1]) / _STEP), high).astype(np.int64) + 1
-        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])  # without what earlier ones cover
+        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])  # without earlier intervals
         return np.concatenate([np.arange(i, j) for i, j in zip(begin, end, strict=True) if i < j])
 
     def _crossing(self, low: int, high: int, level: float, scores: Array) -> int:

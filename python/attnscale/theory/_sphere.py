@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keys uniform on the sphere: the annealed entropy and what it is made of, in closed form.
+"""Keys uniform on the sphere: the annealed entropy and its parts, in closed form.
 
 The closed forms are logarithms and ratios of modified Bessel functions. Plain Bessel functions underflow long
-before the quantities made of them lose their meaning: ``scipy.special.ive`` is 0 from order 305 on at the
-argument that attention uses. A uniform (Debye) expansion gives both quantities at a raised order, and
-recurrences lead down from there, in which every term has the same sign.
+before these quantities lose their meaning: ``scipy.special.ive`` is 0 from order 305 on at the argument that
+attention uses. A uniform (Debye) expansion gives both quantities at a raised order, and recurrences lead down
+from there, in which every term has the same sign.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONCENTRATED = 0.5
 
 
 def sphere_entropy_deficit(scale: ArrayLike, head_dim: ArrayLike) -> Any:
-    """What a row gives up against equal weights, ln n - H, for keys uniform on a sphere.
+    """Deficit of a row's entropy against equal weights, ln n - H, for keys uniform on a sphere.
 
     The query has norm sqrt(head_dim) and the many keys are uniform on the sphere of that radius. The
     deficit is then the Kullback-Leibler divergence of the von Mises-Fisher distribution from the
@@ -161,9 +161,9 @@ _N_TERMS = 9
 
 
 class BesselTerms(NamedTuple):
-    """What the sphere model needs of I_nu, each without cancellation; nu = d/2 - 1.
+    """Functions of I_nu for the sphere model, each without cancellation; nu = d/2 - 1.
 
-    ``log_m`` is ln M(kappa) and loses digits to kappa only where kappa is large; ``log_m_less_kappa``
+    ``log_m`` is ln M(kappa) and loses digits to kappa only at large kappa; ``log_m_less_kappa``
     is ln M(kappa) - kappa; ``ratio`` is A = I_(nu+1)/I_nu and ``one_less_ratio`` is 1 - A.
     """
 
@@ -174,7 +174,7 @@ class BesselTerms(NamedTuple):
 
 
 def bessel_terms(nu: Array, kappa: Array) -> BesselTerms:
-    """The terms at orders nu >= -1/2 and arguments kappa >= 0, which broadcast."""
+    """The terms at broadcast orders nu >= -1/2 and arguments kappa >= 0."""
     terms = _expand(nu + _RAISE, kappa)
     log_m, less_kappa, ratio, rest = terms
     for step in range(_RAISE, 0, -1):
@@ -189,7 +189,7 @@ def bessel_terms(nu: Array, kappa: Array) -> BesselTerms:
 
 
 def _expand(nu: Array, kappa: Array) -> BesselTerms:
-    """Debye's expansion (DLMF 10.41.3 with its logarithm taken), for nu >= _RAISE - 1/2."""
+    """Debye's expansion (DLMF 10.41.3 in logarithms), for nu >= _RAISE - 1/2."""
     z = kappa / nu
     w = np.hypot(1.0, z)
     p = 1 / w

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How many of n random keys entmax gives a weight, and the scale that keeps their number."""
+"""Number of random keys with a weight under entmax, and the scale that keeps it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._densities import gauss_legendre
 
 Array = NDArray[np.float64]
 
-# A probability below exp(-_NEGLECTED) is left out.
+# Probabilities below exp(-_NEGLECTED) are left out.
 _NEGLECTED = 50.0
 
 
@@ -37,12 +37,12 @@ def expected_support(n: ArrayLike, beta: ArrayLike, *, alpha: ArrayLike = 2.0) -
     beta : array_like
         The multiple of the standard scale, at least 0.05.
     alpha : array_like, default 2.0
-        Of entmax, from 1.1 to 10: 2 is sparsemax.
+        Parameter of entmax, from 1.1 to 10: 2 is sparsemax.
 
     Returns
     -------
     float or ndarray of float64
-        The arguments broadcast. Between 1 and n, right to 6 digits.
+        The arguments broadcast. Between 1 and n, correct to 6 digits.
 
     Examples
     --------
@@ -68,12 +68,12 @@ def support_probabilities(
     n, beta, alpha : array_like
         As for :func:`expected_support`; they broadcast.
     keys : int, default 32
-        How many probabilities, at least 1.
+        Number of probabilities, at least 1.
 
     Returns
     -------
     ndarray of float64
-        Of the broadcast shape and one more axis of length `keys`; to 1e-8.
+        The broadcast shape and one more axis of length `keys`; to 1e-8.
 
     Examples
     --------
@@ -97,12 +97,12 @@ def support_invariant_beta(n: ArrayLike, *, n0: ArrayLike = 512, alpha: ArrayLik
     n, n0 : array_like
         Numbers of keys, more than 2; the multiple is 1 at n0.
     alpha : array_like, default 2.0
-        Of entmax, from 1.1 to 10.
+        Parameter of entmax, from 1.1 to 10.
 
     Returns
     -------
     float or ndarray of float64
-        NaN where no multiple of 0.05 or more gives n keys as many.
+        NaN if no multiple of at least 0.05 gives n keys as large a support.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def sparsity_beta(n: ArrayLike, *, n0: ArrayLike = 512, keys: ArrayLike = 1) -> 
 
     isf is the upper quantile of the standard normal distribution, so that isf(keys / n) is about the
     score of the key of that rank. The gaps between the top scores shrink like 1 / isf(keys / n), and a
-    scale that grows like isf keeps them. To first order ``sqrt(ln n / ln n0)``.
+    scale that grows like isf compensates. To first order ``sqrt(ln n / ln n0)``.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _scores(n: float, excesses: Excesses) -> tuple[Array, float]:
 
 
 def _expected(n: float, beta: float, alpha: float) -> float:
-    from scipy.special import log1p  # that of NumPy loses small complex numbers
+    from scipy.special import log1p  # NumPy's loses small complex numbers
 
     excesses = Excesses(beta, alpha)
     z, step = _scores(n, excesses)
@@ -222,12 +222,12 @@ def support_limit(ratio: ArrayLike, *, alpha: ArrayLike = 2.0) -> Any:
     ratio : array_like
         isf(1/n) / beta, greater than 0, at most 1000.
     alpha : array_like, default 2.0
-        Of entmax, from 1.1 to 10.
+        Parameter of entmax, from 1.1 to 10.
 
     Returns
     -------
     float or ndarray of float64
-        The arguments broadcast; right to 6 digits.
+        The arguments broadcast; correct to 6 digits.
 
     Notes
     -----
@@ -248,7 +248,7 @@ def support_distance_bound(n: ArrayLike, beta: ArrayLike) -> Any:
     """Bound of the distance between the support of sparsemax and 1 + Poisson(ratio), for normal scores.
 
     With ``b = isf(1/n)``, ``r = b / beta``, and the Poisson probabilities ``P_k`` of k and ``Q_k`` of k or
-    more at rate r, the total variation and the distance of Wasserstein are both at most::
+    more at rate r, the total variation and the Wasserstein distance are both at most::
 
         (5 r / 4 + r^2) / b^2 + sum over k >= 1 of c_k ln(k + 2) / ln(n)
         c_k = r P_(k-1)                                             if k - 1 >= r
@@ -264,8 +264,8 @@ def support_distance_bound(n: ArrayLike, beta: ArrayLike) -> Any:
     Returns
     -------
     float or ndarray of float64
-        The arguments broadcast. Above 1 it says nothing about the total variation; about the expected
-        number it does: that is as near to 1 + r.
+        The arguments broadcast. Above 1 it says nothing about the total variation, but the expected number is
+        still that near to 1 + r.
 
     Notes
     -----
@@ -297,7 +297,7 @@ def _below(ratio: float) -> float:
 
     k = np.arange(1.0, math.ceil(ratio + 12 * math.sqrt(ratio) + 60))
     before = k - 1 < ratio
-    highest = np.where(before, k - 1, ratio)  # of the Poisson probability of k - 1 at rates up to ratio
+    highest = np.where(before, k - 1, ratio)  # rate of the largest Poisson probability of k - 1
     c = ratio * np.exp(xlogy(k - 1, highest) - highest - gammaln(k))
     # P(k or more), a sum of such probabilities, over the share of the rate that is above k - 1.
     share = np.where(before, 1 - (k - 1) / ratio, 1.0)
@@ -310,11 +310,11 @@ Complex = NDArray[np.complex128]
 # A Laplace transform is inverted by Abate and Whitt 1995, ORSA J. Computing 7, 36: the Fourier series of
 # the Bromwich integral, its tail summed by Euler's transformation. The error is exp(-_SHIFT).
 _SHIFT, _TERMS, _EULER = 23.0, 60, 15
-#: Where a transform is needed; the first is a real number.
+#: Points at which a transform is needed; the first is real.
 POINTS: Complex = np.asarray(_SHIFT / 2 + 1j * np.pi * np.arange(_TERMS + _EULER + 1), np.complex128)
 
-_NODES = 12  # of a panel
-_FARTHEST_SCORE = 20.0  # from the lowest score that matters to where the normal density ends
+_NODES = 12  # nodes of a panel
+_FARTHEST_SCORE = 20.0  # from the lowest score that matters to the end of the normal density
 _LARGEST = 3.5  # exp(-POINTS w) is below 1e-17 for larger w
 
 
@@ -360,8 +360,8 @@ class Excesses:
         self._y, weights, w = power_nodes(slope, alpha, _FARTHEST_SCORE)
         self._weights = weights / math.sqrt(2 * math.pi)
         self._end = min(_LARGEST ** (alpha - 1) / slope, _FARTHEST_SCORE)
-        # 1 - exp(-t w), whose digits count where many keys lie above. Real and imaginary parts: a product of
-        # real matrices is faster.
+        # 1 - exp(-t w), whose digits count where many keys lie above. Real and imaginary parts apart: a
+        # product of real matrices is faster.
         self._lost = np.ascontiguousarray(-np.expm1(-w[:, None] * POINTS)).view(np.float64)
 
     def lost(self, z: Array) -> Complex:

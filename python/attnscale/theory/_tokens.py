@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tokens layer by layer: their own weight, the overlap of two rows, and the cosine of two tokens."""
+"""Tokens layer by layer: weight on themselves, overlap of two rows, and cosine of two tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._expected import expected_concentration
 
 
 def self_weight(n: ArrayLike, *, gamma: ArrayLike, correlation: ArrayLike) -> Any:
-    """Weight of a token on itself among n unit tokens of one pairwise cosine, scores gamma ln(n) x.y.
+    """Weight of a token on itself among n unit tokens with one pairwise cosine, scores gamma ln(n) x.y.
 
     ``1 / (1 + (n - 1) n^(-gamma (1 - rho)))``: the model of Chen, Lin, Polyanskiy and Rigollet 2025,
     arXiv 2510.05554. For n to infinity it jumps from 0 to 1 at :func:`critical_gamma`. At finite n it is
@@ -69,19 +69,19 @@ def critical_gamma(correlation: ArrayLike) -> Any:
 def token_correlation(
     n: ArrayLike, *, gamma: ArrayLike, correlation: ArrayLike, layers: int = 1, residual: float = 0.0
 ) -> Any:
-    """Cosine of two tokens after some layers of :func:`self_weight`, each token at unit length again.
+    """Cosine of two tokens after some layers of :func:`self_weight`, each token rescaled to unit length.
 
-    A layer makes of x_i the sum ``residual x_i + sum_j p_ij x_j``. By symmetry all cosines stay
-    equal, so that one number describes the layer, exactly and at every n.
+    A layer replaces x_i by ``residual x_i + sum_j p_ij x_j``. By symmetry all cosines stay equal, so that one
+    number describes the layer, exactly and at every n.
 
     Parameters
     ----------
     n, gamma, correlation : array_like
-        As for :func:`self_weight`; they broadcast. Not below -1/(n - 1), which no n tokens have.
+        As for :func:`self_weight`; they broadcast. At least -1/(n - 1), the minimum for n tokens.
     layers : int, default 1
         At least 0.
     residual : float, default 0
-        Weight of the token beside its attention, at least 0.
+        Weight of the token itself, added to its attention; at least 0.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def expected_overlap(n: ArrayLike, beta: ArrayLike, correlation: ArrayLike) -> A
     """E[sum_i p_i p'_i] of two rows of n normal scores, correlated key by key.
 
     ``n E[e^(a + b) / (Z Z')]`` as an integral over both u = ln z, with
-    ``f(u, v) = E exp(-e^(u + a) - e^(v + b))``: what :func:`expected_statistics` is for one row. Between
+    ``f(u, v) = E exp(-e^(u + a) - e^(v + b))``, like :func:`expected_statistics` for one row. Between
     1/n without correlation and :func:`expected_concentration` at correlation 1; about
     ``e^(beta^2 rho) / n`` while many keys share the weight.
 
@@ -156,13 +156,13 @@ def propagated_correlation(
 ) -> Any:
     """Cosine of two tokens after layers of attention with random weights, at every n.
 
-    Tokens of unit length and pairwise cosine rho have scores of variance ``beta^2`` in all,
+    Tokens of unit length and pairwise cosine rho have scores of total variance ``beta^2``,
     ``beta^2 (1 - rho)`` of it within a row, and two rows are correlated by rho. With C = E[sum p^2] and
     O = :func:`expected_overlap` there, and independent values, the Gram matrix becomes
     ``rho + (1 - rho) C`` on and ``rho + (1 - rho) O`` off the diagonal.
     For n to infinity C is that of the random energy model, 0 below the freezing point, and O is 0: the
-    reading of Giorlandino and Goldt 2025, arXiv 2505.24333. Here both are exact, and only the ratio of
-    averages stands for the average of the ratio.
+    reading of Giorlandino and Goldt 2025, arXiv 2505.24333. Here both are exact; only the average of the
+    ratio is replaced by the ratio of averages.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def propagated_correlation(
     beta : array_like
         Standard deviation of the scores, in [0, 20].
     residual : array_like, optional
-        Strength alpha of the attention beside the token itself, ``x + alpha y`` at unit length again;
+        Strength alpha of the attention added to the token itself, ``x + alpha y`` at unit length again;
         at least 0. Without it there is no skip connection.
     layers : int, default 1
         At least 0.
@@ -205,10 +205,10 @@ def propagated_correlation(
 def _overlap(n: float, beta: float, rho: float) -> float:
     if beta == 0 or n == 1:
         return 1 / n
-    if rho > _NEAR_ONE:  # near 1 the map is as good as linear, and its integral would take ever finer steps
+    if rho > _NEAR_ONE:  # near 1 the map is nearly linear, and its integral would need ever finer steps
         same, near = float(expected_concentration(n, beta, model="gaussian")), _overlap(n, beta, _NEAR_ONE)
         return same - (same - near) * (1 - rho) / (1 - _NEAR_ONE)
-    # The trapezoid rule on scores; fine enough for e^(beta s), and for two scores that are nearly one.
+    # Trapezoid rule on scores; fine enough for e^(beta s), and for two scores that are nearly equal.
     step = min(0.1, 0.35 / beta, 0.5 * math.sqrt(1 - rho * rho))
     s = np.arange(-9, 9 + step, step)
     pair = np.exp(-(s[:, None] ** 2 - 2 * rho * s[:, None] * s + s**2) / (2 * (1 - rho * rho)))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on tensors of PyTorch, with gradients, and what models of PyTorch attend to. Needs torch.
+"""Attention on PyTorch tensors, with gradients, and recording of attention in PyTorch models. Needs torch.
 
 >>> import attnscale as at, torch
 >>> q, k, v = torch.ones(3, 2, 20, 8).requires_grad_()  # each (heads, n, head_dim)
 >>> at.torch.attention(q, k, v, is_causal=True).shape
 torch.Size([2, 20, 8])
 
-Any model is recorded as it runs, here one of transformers; only ``register`` needs that package:
+Any model can be recorded as it runs, here one of transformers; only ``register`` needs that package:
 
 >>> from transformers import BertConfig, BertModel
 >>> sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, vocab_size=50)
@@ -76,7 +76,7 @@ __all__ = [
     "top_keys",
 ]
 
-#: The names for models, and the module that has each, which are read when they are wanted.
+#: Names of the tools for models, and the module of each, imported on first use.
 _OF_MODELS = {
     "NAME": "interface",
     "AttentionLog": "log",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QK-clip: scores that are too large are brought back by scaling the weights that make them."""
+"""QK-clip: scores above a threshold are reduced by scaling the projections of queries and keys."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, thresh
     query_weight : Tensor, shape (heads * head_dim, ...)
         Weight of the projection of queries as ``torch.nn.Linear`` has it, or its bias; changed in place.
     key_weight : Tensor, shape (kv_heads * head_dim, ...)
-        The same for keys. Query head h reads key head h // (heads / kv_heads).
+        Weight of the projection of keys. Query head h reads key head h // (heads / kv_heads).
     max_score : Tensor, shape (heads,)
-        The largest score of each head since the last step: over all rows, batches and machines. -inf is that
-        of a head that saw no key.
+        The largest score of each head since the last step, over all rows, batches and machines; -inf for a
+        head that saw no key.
     threshold : float
         The largest score that a head may have; Kimi K2 was trained with 100.
 
@@ -33,24 +33,23 @@ def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, thresh
     Raises
     ------
     TypeError
-        If a weight or the scores are no tensor, or the threshold is no number.
+        If a weight or max_score is not a tensor, or the threshold is not a number.
     ValueError
-        If shapes do not fit, the threshold is not above 0, or a score is NaN or infinite. Nothing is changed
-        then.
+        If shapes do not fit, the threshold is not above 0, or a score is NaN or +inf. The weights are
+        unchanged then.
 
     Notes
     -----
     With :math:`S_h` the largest score of head h and :math:`\tau` the threshold, the scores of the head are
     multiplied by :math:`\gamma_h = \min(1, \tau / S_h)`, and by 1 where :math:`S_h \le 0` [1]_. A head with
-    its own keys gets :math:`\sqrt{\gamma_h}` in both weights. Heads that share keys cannot each scale them:
-    the keys of a group g get :math:`\sqrt{c_g}` with :math:`c_g = \max_{h \in g} \gamma_h`, what all heads of
-    the group have in common, and the queries of head h get :math:`\gamma_h / \sqrt{c_g}`. So the scores of
-    every head get exactly their own factor, no weight grows, and a head that needs no clipping keeps its
-    queries and keys.
+    its own keys gets :math:`\sqrt{\gamma_h}` in both weights. If heads share keys, the keys of a group g get
+    :math:`\sqrt{c_g}` with :math:`c_g = \max_{h \in g} \gamma_h`, the factor that all its heads have in
+    common, and the queries of head h get :math:`\gamma_h / \sqrt{c_g}`. So the scores of every head get
+    exactly their own factor, no weight grows, and a head that needs no clipping keeps its queries and keys.
 
-    It is the scores before a soft-cap or a bias that are multiplied, and only where no norm of queries and
-    keys stands behind the projections. A bias of the projections is clipped by a second call with the biases.
-    Call it behind the step of the optimizer. What the optimizer keeps of the weights is not scaled.
+    The factor applies to scores before a soft-cap or a bias, and only without a norm of queries and keys
+    after the projections. To clip biases of the projections, call it again with the biases. Call it after the
+    optimizer's step. The optimizer's own state is not scaled.
 
     References
     ----------
@@ -81,7 +80,6 @@ def qk_clip_(query_weight: Tensor, key_weight: Tensor, max_score: Tensor, thresh
 
 
 def _heads(query_weight: Tensor, key_weight: Tensor, max_score: Tensor) -> tuple[int, int]:
-    """The numbers of query and key heads, which the number of scores and the shapes say."""
     if max_score.ndim != 1 or not len(max_score):
         raise ValueError(f"max_score must have the shape (heads,), got {tuple(max_score.shape)}")
     heads = len(max_score)
@@ -105,7 +103,6 @@ def _heads(query_weight: Tensor, key_weight: Tensor, max_score: Tensor) -> tuple
 
 
 def _scale(weight: Tensor, factors: Tensor) -> None:
-    """Multiply the rows of each head by its factor, in place."""
     rows = weight.unflatten(0, (len(factors), -1))
     wide = factors.to(weight.device, torch.promote_types(weight.dtype, torch.float32))
     rows.mul_(wide.view(-1, *[1] * (rows.ndim - 1)))

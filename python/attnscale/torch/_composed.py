@@ -14,7 +14,7 @@ from .._base.statistics import AttentionStatistics
 from .._call.arrays import shape_in
 from .._call.options import check_known, takes
 from ..laws import Law
-from ._base.arguments import ScoreOptions, read_call
+from ._base.arguments import TensorDivergenceOptions, read_call
 from ._base.device import backend_of, without_autocast
 from ._base.learned import Learned
 from ._base.private import is_traced
@@ -51,15 +51,15 @@ def relay_attention(
     centres : Tensor, shape (..., nodes, dim)
         Queries of the nodes; leading axes broadcast.
     value : Tensor, shape (..., n, value_dim), optional
-        What is averaged; None: x itself, which then gets the gradients of both roles.
+        Values to average; None: x itself, which then gets the gradients of both roles.
     num_threads, backend
         As for :func:`attention`.
 
     Returns
     -------
     AttentionStatistics
-        ``output`` are the nodes, (..., nodes, value_dim); ``lse``, ``entropy`` and ``mean_score`` are those
-        of the weights of each node over the sequence.
+        ``output`` holds the nodes, (..., nodes, value_dim); ``lse``, ``entropy`` and ``mean_score`` belong to
+        the weights of each node over the sequence.
 
     Examples
     --------
@@ -96,21 +96,21 @@ def differential_attention(
     value : Tensor, shape (..., kv_heads, n_keys, value_dim)
         All tensors are on one device and may require grad. head_dim may differ between the two maps.
     lam : float or Tensor
-        Factor of the second map, which may require grad. It broadcasts to (..., heads, n_queries); one number
-        for each head is a tensor of shape (heads, 1).
+        Factor of the second map; may require grad. It broadcasts to (..., heads, n_queries); one number per
+        head has the shape (heads, 1).
     **options
-        Options of :func:`attention`, for both maps; their tensors may require grad.
+        Options of :func:`attention` for both maps; their tensors may require grad.
 
     Returns
     -------
     Tensor, shape (..., heads, n_queries, value_dim)
-        The difference is taken in float32, or in float64 for float64 tensors.
+        The difference, taken in float32, or in float64 for float64 tensors.
 
     Raises
     ------
     TypeError, ValueError
-        If lam is neither a number nor a tensor or does not fit, if the maps differ in shape, or as
-        :func:`attention`.
+        If lam is neither a number nor a tensor or does not fit, if the maps differ in shape, or if
+        :func:`attention` refuses a map.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def differential_attention(
 
 
 def _share(lam: Tensor, output: Tensor) -> Tensor:
-    """The factor lam in a shape that multiplies an output, to whose rows it broadcasts."""
+    """The factor lam in a shape that multiplies an output; it must broadcast to the rows."""
     rows = output.shape[:-1]
     extents = zip(reversed(lam.shape), reversed(rows), strict=False)
     if lam.ndim > len(rows) or any(n not in (1, m) for n, m in extents):
@@ -154,12 +154,12 @@ def _share(lam: Tensor, output: Tensor) -> Tensor:
     return lam.to(output.dtype)[..., None]
 
 
-_OF_SCORES = frozenset(ScoreOptions.__annotations__)
-#: Those that the two attentions may have each of their own, and that which says what computes them.
+_OF_SCORES = frozenset(TensorDivergenceOptions.__annotations__)
+#: Options that may differ between the two calls, and the backend.
 _OF_ONE = ("scale", "attn_mask", "softcap", "backend")
 
 
-@takes(ScoreOptions)
+@takes(TensorDivergenceOptions)
 def attention_divergence(
     query: Tensor,
     key: Tensor,
@@ -169,17 +169,17 @@ def attention_divergence(
     other_scale: float | Tensor | str | Law | Learned | None = None,
     other_attn_mask: Tensor | None = None,
     other_softcap: float | None = None,
-    **options: Unpack[ScoreOptions],
+    **options: Unpack[TensorDivergenceOptions],
 ) -> Tensor:
     """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
 
     Parameters
     ----------
     query, key, other_query, other_key : Tensor
-        As for :func:`attnscale.attention_divergence`; all of them and the scales may require grad. They are
-        taken in their own types, also under ``torch.autocast``.
+        As for :func:`attnscale.attention_divergence`; all of them and the scales may require grad. They keep
+        their own types, also under ``torch.autocast``.
     other_scale, other_attn_mask, other_softcap, {names}
-        As there; scales and backend as for :func:`attention`. There are no kernels in Triton.
+        As there; scales and backend as for :func:`attention`, without Triton.
 
     Returns
     -------
@@ -189,15 +189,14 @@ def attention_divergence(
     Raises
     ------
     TypeError, ValueError, MemoryError, RuntimeError
-        As :func:`attention`; if the two attentions do not fit each other.
+        As :func:`attention`, and if the two attentions do not fit each other.
 
     Notes
     -----
     With H the entropy of p, KL = lse' - scale' q' . sum_j p_j k'_j - H: attention with the other keys as
-    values, whose backward pass is that of :func:`attention_statistics`. The gradient of s'_j is p'_j - p_j.
-    To train p' alone, detach query and key. Where the scores of p' are no scaled products
-    (``other_softcap``, or a mask that adds numbers other than 0), both matrices of scores are
-    written out block by block.
+    values, with the backward pass of :func:`attention_statistics`. The gradient of s'_j is p'_j - p_j. To
+    train p' alone, detach query and key. If the scores of p' are not scaled products (``other_softcap``, or a
+    mask that adds numbers other than 0), both matrices of scores are written out block by block.
 
     Examples
     --------
@@ -210,7 +209,7 @@ def attention_divergence(
     >>> loss = at.torch.attention_divergence(q, k, index_q, index_k, is_causal=True).mean()
     >>> loss.backward()
     """
-    if any(option not in _OF_SCORES for option in options):  # the compiler of PyTorch follows no signature
+    if any(option not in _OF_SCORES for option in options):  # the compiler of PyTorch reads no signature
         check_known(attention_divergence, options)
     layout, backend = options.get("layout", "bhsd"), options.get("backend")
     masks: dict[str, Any] = {name: x for name, x in options.items() if name not in _OF_ONE}
@@ -231,7 +230,7 @@ def attention_divergence(
             lse = attention_statistics(
                 other_query, other_key, statistics="lse", **theirs, backend=backend
             ).lse
-            value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
+            value = other_key.to(scores.key.dtype)  # the output needs the digits of the arithmetic
             rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
             found = _from_values(rows_of_own, scores, lse, layout)
         else:
@@ -239,7 +238,7 @@ def attention_divergence(
             found = _from_blocks(scores_of(read_call(query, key, None, own)), scores)
         if other_attn_mask is not None:
             found = found.masked_fill(_hides(query, key, own_mask, their_mask, masks), math.inf)
-    # Rounding is cut off at 0, and takes no gradient with it.
+    # Results below 0 come from rounding and become 0; the gradient stays.
     return found - found.detach().clamp(max=0)
 
 
@@ -249,7 +248,6 @@ def attention_divergence(
 def _row_shape(
     query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
 ) -> tuple[int, ...]:
-    """(..., heads, n_queries) of the result."""
     layout, enable_gqa = masks.get("layout", "bhsd"), masks.get("enable_gqa", False)
     for one, many, here, there in (("query", "queries", query, other_query), ("key", "keys", key, other_key)):
         n, other_n = (shape_in(layout, x.shape)[-2] for x in (here, there))
@@ -269,12 +267,11 @@ def _row_shape(
 
 
 def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
-    """The query with a row for each of the result."""
     return query.expand(shape_in(layout, (*rows, query.shape[-1])))
 
 
 def _plain(mask: Tensor | None) -> Tensor | None:
-    """The mask; one that adds nothing but 0 and hides keys, and is no parameter, as a boolean one."""
+    """The mask; a mask of 0 and hidden keys that is not a parameter becomes boolean."""
     if mask is None or mask.dtype == torch.bool or mask.requires_grad or is_traced() or mask.is_meta:
         return mask
     shown = shows(mask)
@@ -284,7 +281,7 @@ def _plain(mask: Tensor | None) -> Tensor | None:
 def _hides(
     query: Tensor, key: Tensor, mask: Tensor | None, other_mask: Tensor | None, masks: dict[str, Any]
 ) -> Tensor:
-    """Where p' hides a key that p sees; counted on a channel of zeros."""
+    """True where p' hides a key that p sees; the keys are counted on one channel of zeros."""
     shown = [shows(x) for x in (mask, other_mask) if x is not None]
     both = shown[0] if len(shown) == 1 else shown[0] & shown[1]
     zeros = [torch.zeros_like(x[..., :1]) for x in (query, key)]
@@ -299,13 +296,13 @@ def _hides(
 
 
 def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: str) -> Tensor:
-    """From the rows of p whose values were the other keys, and from the query and lse of p'."""
+    """The divergence from rows of p with the other keys as values, and from the query and lse of p'."""
     divergence = lse - (other.query * swap_heads(own.output, layout)).sum(-1) - own.entropy
     return divergence.masked_fill(torch.isneginf(own.lse), 0.0)
 
 
 def _from_blocks(scores: Scores, other: Scores) -> Tensor:
-    """From blocks of both matrices of scores, which the backward pass computes again."""
+    """The divergence from blocks of both matrices of scores, computed again in the backward pass."""
 
     def rows(start: int, stop: int) -> tuple[Tensor]:
         log_p, log_other = (_log_softmax(*each.of_rows(start, stop)) for each in (scores, other))
@@ -317,7 +314,6 @@ def _from_blocks(scores: Scores, other: Scores) -> Tensor:
 
 
 def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """-inf at keys that are not seen."""
     if seen is None:
         return log_softmax(scores)
     empty = ~seen.any(-1, keepdim=True)

@@ -25,7 +25,7 @@ from ._plain.blocks import attend_in_blocks
 from ._triton import _support
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)
-#: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
+#: Values of ``backend=`` that run the kernels of this package on CPU tensors.
 _CORE = (None, "auto", "core")
 
 
@@ -37,7 +37,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[Tenso
     ----------
     query, key, value : Tensor
         Tensors with shapes and types as for :func:`attnscale.attention`, read in place. Under
-        ``torch.autocast`` they are taken in its type.
+        ``torch.autocast`` they are converted to its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
         Tensors that may require grad; so may the parameters of a :class:`Learned` law, the factor of a
         :class:`Scaled` law, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid` and the alpha of an
@@ -46,8 +46,9 @@ def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[Tenso
 num_threads
         As for :func:`attnscale.attention`.
     backend : {"auto", "core", "torch", "triton"}, optional
-        What computes attention. "core": the kernels of this package, on the CPU. "torch": plain operations of
-        PyTorch, on any device. "triton": kernels for CUDA and ROCm, which have not run on a GPU. None and
+        "core": the kernels of this package, on the CPU. "torch": plain operations of PyTorch, on any device.
+        "triton": kernels for CUDA and ROCm, which have not run on a GPU. None and "auto": "core" on the CPU,
+        "torch" on other devices. No tensor moves to another device.
         "auto": "core" on the CPU, "torch" on every other device. No tensor goes to another device.
 
     Returns
@@ -58,11 +59,11 @@ num_threads
     ------
     TypeError, ValueError, MemoryError
         As :func:`attnscale.attention`; ValueError also for tensors on different devices, for tensors off the
-        CPU with ``backend="core"``, and with ``backend="triton"`` for those that are not on a GPU, without
-        Triton, and for a call that its kernels do not serve.
+        CPU with ``backend="core"``, and with ``backend="triton"`` for tensors off the GPU, without Triton,
+        and for calls that its kernels do not support.
     RuntimeError
-        If a second derivative is taken, which "core" and "triton" do not have; under ``torch.jit.trace`` but
-        with ``backend="torch"``.
+        If a second derivative is taken, which "core" and "triton" do not have, and under ``torch.jit.trace``
+        except with ``backend="torch"``.
 
     Notes
     -----
@@ -72,11 +73,11 @@ num_threads
     number of threads.
 
     "torch" takes the same options except ``num_threads``, and refuses the same calls. It works in blocks of
-    queries: memory grows with the queries of a block times all keys; sums are in float32 at least. In the
-    backward pass, which is that of autograd, each block is computed again where there are several. The counts
-    on a mask and measurements of rows that a law takes are read on the CPU. A second derivative takes a
-    learned law as linear in its parameters. A softmax in float32 or float64 whose output alone is wanted may
-    be PyTorch's own.
+    queries: memory grows with the queries of a block times all keys; sums are in float32 at least. The
+    backward pass is autograd's; if there are several blocks, each is computed again. Counts on a mask and
+    measurements of rows for a law are read on the CPU. A second derivative treats a learned law as linear in
+    its parameters. If only the output of a float32 or float64 softmax is needed, PyTorch's own may compute
+    it.
 
     Examples
     --------
@@ -116,12 +117,7 @@ def attention_statistics(
     Returns
     -------
     AttentionStatistics
-        A named tuple of tensors; None stands for what was not asked for.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RuntimeError
-        As :func:`attention`.
+        A named tuple of tensors; fields that were not requested are None.
 
     Examples
     --------
@@ -158,11 +154,6 @@ def attention_entropy(query: Tensor, key: Tensor, **options: Unpack[TensorOption
     Tensor, shape (..., heads, n_queries)
         float64 for float64 tensors, else float32; differentiable.
 
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RuntimeError
-        As :func:`attention`.
-
     Examples
     --------
     >>> import attnscale as at, torch
@@ -186,7 +177,7 @@ def attention_spans(
     lengths : sequence or Tensor of int, shape (n_spans,)
         Keys in each span; they add up to n_keys.
     ids : sequence or Tensor of int, shape (n_keys,)
-        In place of lengths, the span of each key, from 0; a key of a negative id is in none.
+        In place of lengths, the span of each key, from 0; a negative id is in no span.
     {names}
         As for :func:`attention`.
 
@@ -197,8 +188,8 @@ def attention_spans(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError, RuntimeError
-        As :func:`attention`; if lengths or ids are not integers of that shape, or not one of them is given.
+    TypeError, ValueError
+        If lengths or ids are not integers of that shape, or not exactly one of them is given.
 
     Examples
     --------
@@ -221,8 +212,7 @@ def _run(
     asked: tuple[str, ...],
     options: Mapping[str, Any],
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, None without a value, and the statistics asked for."""
-    if any(name not in _OPTIONS for name in options):  # the compiler of PyTorch follows no signature
+    if any(name not in _OPTIONS for name in options):  # the compiler of PyTorch reads no signature
         check_known(function, options)
     call, backend = read_call(query, key, value, options), options.get("backend")
     eager = backend in _CORE and is_eager(*call.tensors)
@@ -239,14 +229,14 @@ def _run(
     return (None if call.value is None else output), found
 
 
-# ---- what computes a call --------------------------------------------------------------------------
+# ---- choice of the backend -------------------------------------------------------------------------
 
 
 def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> Kernel:
-    """What computes a call, of which the statistics `asked` are wanted.
+    """The backend of a call with the requested statistics `asked`.
 
-    "core" are the kernels of this package for the CPU, "triton" those for CUDA and HIP, which no call gets
-    unless it asks for them, and "torch" plain operations of PyTorch, which any device has.
+    "core": kernels of this package for the CPU. "triton": kernels for CUDA and HIP, only on request. "torch":
+    plain operations of PyTorch, on any device.
     """
     device = call.query.device
     check_one_device(device, *call.tensors)
@@ -260,7 +250,7 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
 
 @torch.compiler.assume_constant_result
 def _load_triton(device_type: str) -> None:
-    """Make the kernels in Triton those of the operator on a type of device; the compiler does not look in."""
+    """Register the kernels in Triton for a type of device; not traced by the compiler."""
     from ._triton._operator import register  # imports Triton, which may take a second
 
     register(device_type)
@@ -268,15 +258,12 @@ def _load_triton(device_type: str) -> None:
 
 # ---- a plain call, without the dispatcher of PyTorch, which takes longer than a small attention ------
 
-# Results and gradients are those of the operator ``attend``, which serves where PyTorch has more to do with a
-# call than to run it: to compile, export, transform or watch it.
+# Results and gradients equal those of the operator ``attend``, which runs where PyTorch compiles, exports,
+# transforms or watches a call.
 
 
 class _Watching(threading.local):
-    """Watches of models in this thread, the last one first to be told of a call before it is computed.
-
-    ``attend`` of a watch takes the arguments of :func:`attend_plain`, and returns what is computed.
-    """
+    """Watches of models in this thread; ``attend`` of the last one replaces :func:`attend_plain`."""
 
     watchers: tuple[Any, ...] = ()
 
@@ -287,9 +274,9 @@ watching = _Watching()
 def attend_plain(
     query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
-    """The output, None without a value, and the statistics of a plain call, which only the core reads.
+    """The output, None without a value, and the statistics of a plain call, read by the core only.
 
-    None for any other call: one with other options, or that PyTorch has more to do with than to run.
+    Returns None for calls with other options, and where PyTorch compiles, transforms or watches the call.
     """
     if watching.watchers:
         return watching.watchers[-1].attend(query, key, value, statistics, options)
@@ -304,7 +291,7 @@ def attend_plain(
     if plain is None:
         return None
     output, rows, has_lost_rows = plain
-    if has_lost_rows:  # rows of them are NaN without a reason
+    if has_lost_rows:  # their rows are NaN without a reason given
         warn_of_lost_rows(*(None if each is None else array(each.detach()) for each in (query, key, value)))
     if not has_gradient:
         return output, rows
@@ -315,9 +302,9 @@ def attend_plain(
 def attend_now(
     call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...]
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, None without a value, and the statistics asked for, of a call that is_eager() speaks for.
+    """Return the output, None without a value, and the requested statistics, if is_eager() accepts the call.
 
-    What is `kept` has also what a backward pass starts from.
+    `kept` adds what a backward pass starts from.
     """
     learnable = call.tensors[: len(LEARNABLE)]
     if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
@@ -333,16 +320,16 @@ def _differentiable(
     call: Arguments | Mapping[str, Any],
     *learnable: Tensor | None,
 ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """The output and the statistics asked for, with gradients by the learnable tensors."""
+    """Return the output and the requested statistics, with gradients by the learnable tensors."""
     found = _apply((computed, asked, call), *learnable)
     return (None, found) if computed[0] is None else (found[0], found[1:])
 
 
 class _Attend(torch.autograd.Function):
-    """Attention under autograd, which has been computed.
+    """Autograd node of attention that was already computed.
 
-    The tensors that may have a gradient are arguments of their own. A plain call has query, key and value,
-    and its options in place of the call, which is read from them if more than the core is needed.
+    Tensors that may have a gradient are separate arguments. A plain call has query, key and value, and its
+    options in place of the call; they are read if more than the core is needed.
     """
 
     @staticmethod
@@ -351,7 +338,6 @@ class _Attend(torch.autograd.Function):
         given: tuple[tuple[Tensor | None, dict[str, Tensor]], tuple[str, ...], Arguments | Mapping[str, Any]],
         *learnable: Tensor | None,
     ) -> Any:
-        """The output if there is a value, and the statistics asked for."""
         (output, rows), asked, call = given
         ctx.asked, ctx.kept = asked, tuple(name for name in rows if name in KEPT)
         if isinstance(call, Arguments):
@@ -366,7 +352,6 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        """The gradients of the learnable tensors."""
         saved, wanted, form = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.form
         *tensors, output = saved[: len(saved) - len(ctx.kept)]
         kept = dict(zip(ctx.kept, saved[len(saved) - len(ctx.kept) :], strict=True))
@@ -400,5 +385,5 @@ _apply = apply_of(_Attend)
 
 
 def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Whether each learnable tensor has a gradient, of a plain call, which has the first three."""
+    """Whether each learnable tensor has a gradient, for a plain call, which has the first three."""
     return (*wanted, *(False,) * (len(LEARNABLE) - len(wanted)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which convention the log-sum-exp of an engine follows, for tensors of any device."""
+"""Identification of an engine's log-sum-exp convention, for tensors on any device."""
 
 from __future__ import annotations
 
@@ -14,29 +14,22 @@ from ._base.tensors import on_cpu
 def identify_lse(
     query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, *, tolerance: float = 2e-3, **options: Any
 ) -> _lse.LseIdentity:
-    """:func:`attnscale.identify_lse` of tensors, which may be on a GPU and require grad.
-
-    They are copied to the CPU; nothing is differentiated.
+    """:func:`attnscale.identify_lse` on tensors, copied to the CPU without grad.
 
     Parameters
     ----------
     query, key : Tensor
         As for :func:`attention`.
     lse : Tensor
-        What the engine returned, of shape (..., heads, n_queries) or (..., n_queries, heads).
+        The engine's result, of shape (..., heads, n_queries) or (..., n_queries, heads).
     tolerance : float, default 2e-3
-        How far a row may be from a convention, over max(1, abs(lse)).
+        Largest difference of a row from a convention, over max(1, abs(lse)).
     **options
-        Those of :func:`attnscale.identify_lse`.
+        Options of :func:`attnscale.identify_lse`.
 
     Returns
     -------
     attnscale.LseIdentity
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.identify_lse`.
 
     Examples
     --------

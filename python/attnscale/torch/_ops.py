@@ -23,7 +23,7 @@ from ._base.device import backend_of, refuse_jit_trace
 from ._base.tensors import array, check_on_cpu
 from ._plain.blocks import weights_of_rows
 
-_N_ARGUMENTS = len(Arguments._fields)  # of a call; an operator may have more
+_N_ARGUMENTS = len(Arguments._fields)  # number for a call; an operator may have more
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
 
 
@@ -32,7 +32,7 @@ def _outputs(count: int) -> str:
 
 
 def filled(like: torch.Tensor, *found: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """What an operator returns, which has a tensor for everything: an empty one for what there is not."""
+    """Replace each None by an empty tensor: operators return tensors only."""
     return tuple(like.new_empty(0) if x is None else x for x in found)
 
 
@@ -46,7 +46,7 @@ def filled(like: torch.Tensor, *found: torch.Tensor | None) -> tuple[torch.Tenso
     schema=f"({SCHEMA}, str[] statistics) -> {_outputs(1 + len(NAMES))}",
 )
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    """The output, then the statistics in the order of NAMES; those not asked for are empty tensors."""
+    """Return the output, then the statistics in the order of NAMES; an empty tensor where not requested."""
     call = Arguments.of(arguments)
     check_on_cpu(*call.tensors)
     output, rows = attend_arrays(call, arguments[-1])
@@ -56,7 +56,7 @@ def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
 def attend_arrays(
     call: Arguments, asked: Sequence[str]
 ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
-    """The output, None without a value, and the statistics asked for, of tensors with numbers on the CPU."""
+    """Return the output, None without a value, and the requested statistics of tensors on the CPU."""
     read = call.on_arrays()
     normalizer = normalizer_of(read.options)
     output, rows = read.attend(normalizer, available(statistic_names(asked), normalizer, leave_out=False))
@@ -88,7 +88,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
 )
 def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    """The gradients of the tensors LEARNABLE; those that are not wanted are empty tensors."""
+    """Gradients of the tensors LEARNABLE; an empty tensor where not wanted."""
     call, wanted = Arguments.of(arguments), arguments[-1]
     check_on_cpu(*call.tensors)
     return filled(call.query, *differentiate(call, arguments[_N_ARGUMENTS:-1], wanted))
@@ -97,9 +97,9 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
 def differentiate(
     call: Arguments, rows: Sequence[torch.Tensor | None], wanted: Sequence[bool]
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of the tensors LEARNABLE, None where they are not wanted.
+    """Gradients of the tensors LEARNABLE; None where not wanted.
 
-    `rows` are the output and KEPT as far as the forward pass had them, then the gradients of the output and
+    `rows` holds the output and KEPT as far as the forward pass had them, then the gradients of the output and
     of DIFFERENTIABLE.
     """
     given = [None if x is None else array(x) for x in rows]
@@ -116,7 +116,6 @@ def differentiate(
 
 
 def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> torch.Tensor:
-    """The gradient of a tensor of the call, in the type of the tensor."""
     values: Any
     if name == "scale" and call.learned:
         values = np.concatenate([found["law"][each].reshape(-1) for each in call.learned])
@@ -125,7 +124,7 @@ def _gradient(found: dict[str, Any], name: str, given: Any, call: Arguments) -> 
     if values is None and name == "value":  # the output is not in the loss
         return torch.zeros_like(given)
     if values is None:
-        raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
+        raise ValueError(f"{name} has no gradient in this call, but requires one; use {name}.detach()")
     gradient = tensor(values if values.flags.c_contiguous else np.ascontiguousarray(values))
     if gradient.dtype is not given.dtype:
         gradient = gradient.to(given.dtype)
@@ -148,7 +147,7 @@ def differentiate_as_operator(
     rows: Sequence[torch.Tensor | None],
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """:func:`differentiate` as an operator: PyTorch may transform it, and refuses to differentiate it."""
+    """:func:`differentiate` as an operator: PyTorch may transform it, but does not differentiate it."""
     found = _backward(*tensors, *form, *rows, list(wanted))
     return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
 
@@ -157,7 +156,6 @@ def differentiate_as_operator(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    """Save the tensors that the backward pass of ``attend`` reads."""
     ctx.form, ctx.asked = inputs[N_TENSORS:_N_ARGUMENTS], inputs[-1]
     rows = dict(zip(NAMES, output[1:], strict=True))
     kept = (rows[name] if name in ctx.asked else None for name in KEPT)
@@ -167,11 +165,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -
 
 
 def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """The gradients of all arguments of ``attend``."""
     saved = ctx.saved_tensors
     wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
     grad_output = None if saved[2] is None else grads[0]
-    # Gradients are read for asked statistics only: a compiled graph has zeros for empty tensors, too.
+    # Only gradients of requested statistics: a compiled graph has zeros for empty tensors, too.
     rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in DIFFERENTIABLE]
     given = (*saved[N_TENSORS:], grad_output, *rows)
     tensors = differentiate_as_operator(saved[:N_TENSORS], ctx.form, given, wanted)
@@ -187,8 +184,8 @@ run = Differentiable(attend, _save, _pull_back, attend_rule)
 def row_weights(query: Tensor, key: Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
 
-    On the CPU the backward pass is that of attention whose values are unit vectors, and costs
-    n_queries * n_keys^2 for each head.
+    On the CPU the backward pass is that of attention with unit vectors as values; it costs n_queries *
+    n_keys^2 per head.
     """
     call = read_call(query, key, None, options)
     if backend_of(query.device, options.get("backend")) != "core":
@@ -202,7 +199,6 @@ def row_weights(query: Tensor, key: Tensor, **options: Unpack[TensorOptions]) ->
     "attnscale::weights", mutates_args=(), device_types="cpu", schema=f"({SCHEMA}) -> Tensor"
 )
 def weights(*arguments: Any) -> Tensor:
-    """The matrix of weights of a call without a value."""
     call = Arguments.of(arguments)
     check_on_cpu(*call.tensors)
     return tensor(attention_weights(*call.arrays()[:2], **call.options()))
@@ -225,7 +221,7 @@ def _pull_back_weights(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     query, key, _, *others = ctx.saved_tensors
     n_keys = key.shape[-2]
     unit = torch.eye(n_keys, dtype=key.dtype).expand(*key.shape[:-1], n_keys)
-    rows = (*(None,) * (1 + len(KEPT)), grad, *(None,) * len(_GRADIENTS))  # none was kept
+    rows = (*(None,) * (1 + len(KEPT)), grad, *(None,) * len(_GRADIENTS))  # nothing was kept
     wanted = ctx.needs_input_grad[: len(LEARNABLE)]
     found = differentiate_as_operator((query, key, unit, *others), ctx.form, rows, wanted)
     return (*found, *(None,) * (len(Arguments._fields) - len(found)))

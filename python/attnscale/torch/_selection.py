@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a selection of keys keeps, the strongest keys of each row and kinds of heads, on any device."""
+"""Weight of a selection of keys, strongest keys of each row and kinds of heads, on any device."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .._call.call import Call
 from .._call.options import takes
 from ..exact.heads import HeadKinds, Places
 from ..exact.selection import TopKeys, read_selected
-from ._base.arguments import Arguments, WeightOptions, read_call
+from ._base.arguments import Arguments, TensorSelectionOptions, read_call
 from ._base.device import backend_of, without_autocast
 from ._base.tensors import check_one_device, joined, on_cpu
 from ._plain.blocks import blocks_of
 from ._plain.scores import key_count, rows_of
 
-#: The options that say where a query stands among the keys.
+#: Options that place queries among the keys.
 _PLACING = ("is_causal", "causal", "window", "key_lengths", "document_ids", "enable_gqa", "layout")
 
 
 @hinted
-@takes(WeightOptions)
+@takes(TensorSelectionOptions)
 def attention_mass(
     query: Tensor,
     key: Tensor,
     selected: Any,
     *,
     block_size: int | None = None,
-    **options: Unpack[WeightOptions],
+    **options: Unpack[TensorSelectionOptions],
 ) -> Tensor:
-    """:func:`attnscale.attention_mass` on tensors: the share of each row's attention that a selection keeps.
+    """:func:`attnscale.attention_mass` on tensors: the share of each row's weight on the selected keys.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def attention_mass(
         Indices of keys, (..., heads, n_queries, k), (..., n_queries, k) or (k,), as for
         :func:`attnscale.attention_mass`.
     block_size : int, optional
-        The indices are those of blocks of as many keys.
+        If given, indices are those of blocks of this many keys.
     {names}
         As for :func:`attention`; ``backend`` is checked, and plain operations of PyTorch compute the result.
 
@@ -57,19 +57,14 @@ def attention_mass(
     Tensor, shape (..., heads, n_queries)
         float64 for float64 tensors, else float32; differentiable in all but selected.
 
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention` and :func:`attnscale.attention_mass`.
-
     Notes
     -----
-    The rows go in blocks, which the backward pass computes again: memory grows with the queries of a block
+    Rows are computed in blocks, and again in the backward pass: memory grows with the queries of a block
     times all keys.
 
     Examples
     --------
-    An aim to keep attention within the last four keys:
+    A loss that keeps attention within the last four keys:
 
     >>> import attnscale as at, torch
     >>> q, k = torch.randn(2, 8, 32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -91,8 +86,8 @@ def attention_mass(
 
 
 @hinted
-@takes(WeightOptions)
-def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions]) -> TopKeys:
+@takes(TensorSelectionOptions)
+def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[TensorSelectionOptions]) -> TopKeys:
     """:func:`attnscale.top_keys` on tensors: the strongest keys of each row and their weights.
 
     Parameters
@@ -100,7 +95,7 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
     query, key : Tensor
         As for :func:`attention`.
     k : int
-        At least 1; it may be more than there are keys.
+        At least 1; may exceed the number of keys.
     {names}
         As for :func:`attention_mass`.
 
@@ -112,8 +107,8 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention_mass`; if k is no integer of at least 1.
+    TypeError, ValueError
+        If k is not an integer of at least 1, and as :func:`attention_mass`.
 
     Examples
     --------
@@ -140,9 +135,11 @@ def top_keys(query: Tensor, key: Tensor, k: int, **options: Unpack[WeightOptions
 
 
 @hinted
-@takes(WeightOptions)
-def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack[WeightOptions]) -> HeadKinds:
-    """:func:`attnscale.head_kinds` on tensors: how much each row reads of the previous key, the first, ...
+@takes(TensorSelectionOptions)
+def head_kinds(
+    query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack[TensorSelectionOptions]
+) -> HeadKinds:
+    """:func:`attnscale.head_kinds` on tensors: weight on the previous key, the first key, and so on.
 
     Parameters
     ----------
@@ -157,21 +154,12 @@ def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack
     -------
     attnscale.HeadKinds
         ``previous, itself, first, induction, distance``, each a tensor (..., heads, n_queries), and by
-        ``per_head()`` (..., heads); differentiable in all but tokens. A row that sees no such key is NaN and
-        has no gradient.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As :func:`attention` and :func:`attnscale.head_kinds`.
-
-    Notes
-    -----
-    Memory is that of :func:`attention_mass`.
+        ``per_head()`` (..., heads); differentiable in all but tokens. A row without such a key is NaN and has
+        no gradient. Memory grows as in :func:`attention_mass`.
 
     Examples
     --------
-    An aim to make the first head one of the previous token:
+    A loss that makes the first head attend to the previous token:
 
     >>> import attnscale as at, torch
     >>> q, k = torch.randn(2, 8, 32, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -202,7 +190,7 @@ def head_kinds(query: Tensor, key: Tensor, tokens: Any = None, **options: Unpack
 
 
 def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:
-    """A call without values, whose weights PyTorch writes out whatever the backend."""
+    """Read a call without values, whose weights PyTorch computes for every backend."""
     call = read_call(query, key, None, options)
     check_one_device(query.device, *call.tensors)
     backend_of(query.device, options.get("backend"))
@@ -210,7 +198,6 @@ def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:
 
 
 def _members(part: Tensor, n_keys: int, block_size: int | None) -> Tensor:
-    """Whether rows select a key, (..., rows, n_keys)."""
     n_units = n_keys if block_size is None else -(-n_keys // block_size)
     found = torch.zeros(*part.shape[:-1], n_units + 1, dtype=torch.bool, device=part.device)
     found = found.scatter(-1, part.where(part >= 0, n_units), True)[..., :n_units]
@@ -218,10 +205,10 @@ def _members(part: Tensor, n_keys: int, block_size: int | None) -> Tensor:
 
 
 def _largest(scores: Tensor, k: int) -> Tensor:
-    """The k largest of each row in order, of equal ones the first."""
+    """Indices of the k largest of each row in order; ties go to the first ones."""
     found = scores.topk(k, -1).indices
     least = scores.gather(-1, found).sort(-1).values[..., :1]
-    # Which ones of those equal to the last are among the k is chance: such rows are sorted.
+    # Ties with the last of the k are chosen by chance: such rows are sorted.
     tied = ((scores >= least).sum(-1) > k) & (least > -math.inf).any(-1)
     if bool(tied.any()):
         found[tied] = scores[tied].sort(dim=-1, descending=True, stable=True).indices[..., :k]

@@ -23,7 +23,7 @@ from ._base.tensors import array, autocast, check_on_cpu, check_one_device, chec
 from ._ops import filled
 from ._plain.linear import attend_by_sums
 
-#: The options that one family or another has for itself. Rows of linear_attention without a map are features.
+#: Options that only some families have. Without a feature map, rows of linear_attention are features.
 _OWN = ("log_decay", "projection", "feature_map", "normalization", "scale", "max_length")
 _SCHEMA = (
     "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "
@@ -34,7 +34,7 @@ _N_ARGUMENTS = _SCHEMA.count(",") + 1
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
 
 
-class FamilyOptions(TypedDict, total=False):
+class SsdOptions(TypedDict, total=False):
     """Options of every family."""
 
     enable_gqa: bool
@@ -43,17 +43,17 @@ class FamilyOptions(TypedDict, total=False):
     backend: str | None
 
 
-class CausalOptions(FamilyOptions, total=False):
+class LinearAttentionOptions(SsdOptions, total=False):
     """Options of the families that a call makes causal."""
 
     is_causal: bool
     causal: str | int | None
 
 
-_OF_ALL, _OF_CAUSAL = frozenset(FamilyOptions.__annotations__), frozenset(CausalOptions.__annotations__)
+_OF_ALL, _OF_CAUSAL = frozenset(SsdOptions.__annotations__), frozenset(LinearAttentionOptions.__annotations__)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def efficient_attention(
     query: Tensor,
     key: Tensor,
@@ -61,7 +61,7 @@ def efficient_attention(
     *,
     normalization: str = "softmax",
     scale: float = 1.0,
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.efficient_attention` on tensors, with gradients.
 
@@ -74,10 +74,6 @@ def efficient_attention(
     {names}
         As for :func:`attention`; there are no kernels in Triton.
 
-    Returns
-    -------
-    Tensor
-
     Examples
     --------
     >>> import attnscale as at, torch
@@ -89,14 +85,14 @@ def efficient_attention(
     return _run(efficient_attention, query, key, value, own, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def linear_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     feature_map: str | tuple[Tensor, Tensor] = "elu",
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.linear_attention` on tensors, with gradients.
 
@@ -105,19 +101,15 @@ def linear_attention(
     query, key, value : Tensor
         Tensors on one device, which may require grad.
     feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
-        Name of the map, or a pair: the features of query and key, at least 0, which get the gradients.
+        Name of the map, or features of query and key, at least 0, which get the gradients.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
     >>> import attnscale as at, torch
     >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
-    >>> features = (q.exp(), k.exp())  # a feature map of one's own
+    >>> features = (q.exp(), k.exp())  # a custom feature map
     >>> at.torch.linear_attention(q, k, v, feature_map=features).shape
     torch.Size([2, 50, 8])
     """
@@ -130,9 +122,9 @@ def linear_attention(
     return _run(linear_attention, query, key, value, {"feature_map": feature_map}, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def cosformer_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, max_length: int, **options: Unpack[CausalOptions]
+    query: Tensor, key: Tensor, value: Tensor, *, max_length: int, **options: Unpack[LinearAttentionOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
 
@@ -145,10 +137,6 @@ def cosformer_attention(
     {names}
         As for :func:`attention`; there are no kernels in Triton.
 
-    Returns
-    -------
-    Tensor
-
     Examples
     --------
     >>> import attnscale as at, torch
@@ -159,7 +147,7 @@ def cosformer_attention(
     return _run(cosformer_attention, query, key, value, {"max_length": max_length}, options)
 
 
-@takes(CausalOptions)
+@takes(LinearAttentionOptions)
 def performer_attention(
     query: Tensor,
     key: Tensor,
@@ -167,7 +155,7 @@ def performer_attention(
     *,
     projection: Tensor,
     scale: float | None = None,
-    **options: Unpack[CausalOptions],
+    **options: Unpack[LinearAttentionOptions],
 ) -> Tensor:
     """:func:`attnscale.variants.performer_attention` on tensors, with gradients.
 
@@ -176,15 +164,11 @@ def performer_attention(
     query, key, value : Tensor
         Tensors on one device, which may require grad.
     projection : Tensor, shape (features, head_dim)
-        The directions, as :func:`attnscale.variants.performer_projection` draws them; they have no gradient.
+        The directions, for example from :func:`attnscale.variants.performer_projection`; without a gradient.
     scale
         As for the function on arrays.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
@@ -201,9 +185,9 @@ def performer_attention(
     return _run(performer_attention, query, key, value, own, options)
 
 
-@takes(FamilyOptions)
+@takes(SsdOptions)
 def ssd(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, **options: Unpack[FamilyOptions]
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, **options: Unpack[SsdOptions]
 ) -> Tensor:
     """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
 
@@ -213,10 +197,6 @@ def ssd(
         Tensors on one device, which may require grad.
     {names}
         As for :func:`attention`; there are no kernels in Triton.
-
-    Returns
-    -------
-    Tensor
 
     Examples
     --------
@@ -232,7 +212,7 @@ def ssd(
 
 
 def _scale(scale: Any) -> float:
-    """The checked scale. A compiler may have a symbol in its place, which the functions on arrays check."""
+    """The checked scale; a symbol of the compiler is checked by the array functions."""
     return scale if torch.compiler.is_compiling() else number("scale", scale)
 
 
@@ -246,7 +226,7 @@ def _run(
 ) -> Tensor:
     name, given = function.__name__, options.get
     known = _OF_ALL if name == "ssd" else _OF_CAUSAL
-    if any(option not in known for option in options):  # the compiler of PyTorch follows no signature
+    if any(option not in known for option in options):  # the compiler of PyTorch reads no signature
         check_known(function, options)
     check_tensors(query=query, key=key, value=value)
     check_one_device(query.device, query, key, value, *(x for x in own.values() if isinstance(x, Tensor)))
@@ -269,7 +249,6 @@ def _run(
 
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Options of the function on arrays, from the arguments of the operator."""
     name, query, key, _, *own, alignment, offset, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
@@ -287,7 +266,6 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     "attnscale::attend_variant", mutates_args=(), device_types="cpu", schema=f"({_SCHEMA}) -> Tensor"
 )
 def attend_variant(*arguments: Any) -> Tensor:
-    """The output of the function of attnscale.variants that the first argument names."""
     rows = (array(x) for x in arguments[1:4])
     return tensor(getattr(variants, arguments[0])(*rows, **_options(arguments)))
 
@@ -307,7 +285,7 @@ def _(*arguments: Any) -> Tensor:
     schema=f"({_SCHEMA}, Tensor grad_output) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def attend_variant_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """The gradients of query, key, value and log_decay; empty for a log_decay of None."""
+    """Gradients of query, key, value and log_decay; empty for a log_decay of None."""
     rows = [array(x) for x in (*arguments[1:4], arguments[-1])]
     found = variants.gradients(arguments[0], *rows, **_options(arguments))
     query, key = (found.query, found.key) if found.feature_map is None else found.feature_map

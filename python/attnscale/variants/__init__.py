@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the literature puts in the place of softmax over dot products, in the vocabulary of this package.
+"""Alternatives to softmax over dot products from the literature, with the options of this package.
 
 >>> import numpy as np, attnscale as at
 >>> x = np.random.default_rng(0).standard_normal((100, 16))

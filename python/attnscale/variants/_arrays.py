@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of a call, checked and in the type of the arithmetic, and which keys its queries see."""
+"""Arrays of a call, checked and converted to the type of the arithmetic, and their alignment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._core import Intervals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._call.types import FormOptions
+    from .._call.options import LayoutOptions
 
 
 def floats(name: str, value: Any) -> NDArray[Any]:
@@ -32,7 +32,6 @@ def reals(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def vectors(name: str, value: Any) -> NDArray[Any]:
-    """`value` as rows of vectors, shape (..., n, embed_dim)."""
     array = floats(name, value)
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, embed_dim), got shape {array.shape}")
@@ -59,7 +58,7 @@ def wide_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def widened(*arrays: NDArray[Any]) -> list[NDArray[Any]]:
-    """The arrays, each in the widest of their arithmetic types; copied only where its type changes."""
+    """The arrays, converted to the widest of their arithmetic types; copied only if the type changes."""
     wide = np.result_type(*(wide_type(array.dtype) for array in arrays))
     return [array.astype(wide, copy=False) for array in arrays]
 
@@ -81,29 +80,28 @@ class Whole(Inputs):
 
 
 def read_layout(layout: Any) -> str:
-    """`layout`; what is no name of a layout is refused."""
     return choose("layout", layout, LAYOUTS)
 
 
 def read_whole(query: Any, key: Any, value: Any, layout: Any, *, enable_gqa: bool) -> Whole:
-    """The arrays of a call that needs a value, checked as those of exact attention."""
+    """The arrays of a call that needs a value, checked as in exact attention."""
     inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     return Whole._make(inputs)
 
 
-def read_call(
-    query: Any, key: Any, value: Any, options: FormOptions
+def read_with_output(
+    query: Any, key: Any, value: Any, options: LayoutOptions
 ) -> tuple[Whole, NDArray[Any], NDArray[Any]]:
-    """(what was read, the array to return, its view (..., heads, n, dim))."""
+    """The inputs, the array to return, and its view (..., heads, n, dim)."""
     layout = options.get("layout", "bhsd")
     inputs = read_whole(query, key, value, layout, enable_gqa=options.get("enable_gqa", False))
     return inputs, *make_output(inputs, inputs.value.shape[-1], layout, None)
 
 
 def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
-    """Query i sees the keys 0 ... i + offset; None: all of them."""
+    """The offset by which query i sees the keys 0 ... i + offset; None: all keys."""
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     causal = read_causal(is_causal, causal)
     if causal is None:
@@ -112,7 +110,6 @@ def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
 
 
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:
-    """The error of a form that has no causal variant."""
     if is_causal is not False or causal is not None:
         seen = f"is_causal={shown(is_causal)}" if causal is None else f"causal={shown(causal)}"
         raise ValueError(f"{name} has no causal form: {why}; got {seen}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Variants made of other attention: they call it twice, head by head, on projections or on parts."""
+"""Variants composed of other attention: called twice, head by head, on projections or on parts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from .._base.checks import as_array, choose, fit_to, shown
 from .._base.hints import hinted
 from .._call.arrays import Inputs, laid_out, make_output, read_inputs
 from .._call.call import Call
-from .._call.options import DEFAULTS, takes
-from .._call.types import VariantOptions
+from .._call.options import DEFAULTS, VariantOptions, takes
 from ..exact.forward import attention
 from ..laws import Law
-from ._arrays import floats, offset_of, read_call, read_layout, read_whole, refuse_causal, wide_type
+from ._arrays import floats, offset_of, read_layout, read_whole, read_with_output, refuse_causal, wide_type
 from ._efficient import efficient_attention
 from ._linear import linear_attention
 from ._performer import performer_attention
@@ -40,7 +39,7 @@ def differential_attention(
     lam: float | ArrayLike,
     **options: Any,
 ) -> NDArray[Any]:
-    """(P1 - lam P2) value: what both maps see cancels.
+    """(P1 - lam P2) value: weights that both maps share cancel.
 
     Parameters
     ----------
@@ -49,9 +48,9 @@ def differential_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`; head_dim may differ between the two maps.
     lam : float or array_like
-        Broadcasts to (..., heads, n_queries); one a head is an array of shape (heads, 1).
+        Broadcasts to (..., heads, n_queries); one number per head has the shape (heads, 1).
     **options
-        Of :func:`attnscale.attention`, but for out: masks, laws, normalizer, layout. They are of both maps.
+        Options of :func:`attnscale.attention` except out, for both maps: masks, laws, normalizer, layout.
 
     Returns
     -------
@@ -60,16 +59,15 @@ def differential_attention(
 
     Raises
     ------
-    TypeError
-        If lam is not of numbers, or as :func:`attnscale.attention`.
-    ValueError
-        If lam is not finite or does not fit, if the maps differ in shape, or as :func:`attnscale.attention`.
+    TypeError, ValueError
+        If lam is not finite numbers or does not fit, or the maps differ in shape; else as
+        :func:`attnscale.attention`.
 
     Notes
     -----
     Ye et al. 2024, "Differential transformer" (arXiv 2410.05258), without its projections, its head-wise
     normalisation and its parametrisation of lam. The rows of the difference sum to 1 - lam and have
-    negative weights: they have no entropy. That of each map is :func:`attnscale.attention_entropy`.
+    negative weights, so they have no entropy; each map does, by :func:`attnscale.attention_entropy`.
 
     Examples
     --------
@@ -95,7 +93,7 @@ def differential_attention(
     first, other = (attention(query, key, wide, **options) for query, key in ((query1, key1), (query2, key2)))
     share = laid_out(share, layout)
     narrow = inputs.dtype if inputs.dtype == second.dtype else dtype
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
         result: NDArray[Any] = first - share.astype(dtype) * other
         return result.astype(narrow, copy=False)
 
@@ -141,9 +139,9 @@ def hybrid(
         As for :func:`attnscale.attention`, with an axis of heads.
     kinds : sequence, one for each head
         "exact", "efficient", "linear", "performer", or a callable (query, key, value, is_causal=,
-        causal=) that returns the output; ``functools.partial`` gives one its options.
+        causal=) that returns the output; ``functools.partial`` adds options.
     is_causal, causal, enable_gqa, layout
-        As for :func:`attnscale.attention`; passed on, so that a kind without a causal form is an error.
+        As for :func:`attnscale.attention`; passed on, so that a kind without a causal form raises an error.
 
     Returns
     -------
@@ -151,8 +149,8 @@ def hybrid(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; not one kind for each head; a name that does not exist.
+    TypeError, ValueError
+        If there is not one kind per head, or a name does not exist; else as :func:`attnscale.attention`.
 
     Notes
     -----
@@ -192,7 +190,7 @@ def _read_kinds(kinds: Any, heads: int) -> list[Callable[..., Any]]:
 
 
 def _heads_of(array: NDArray[Any], heads: NDArray[np.int64], inputs: Inputs) -> NDArray[Any]:
-    """The chosen heads of an array; a head of a group takes the key head that the group shares."""
+    """The chosen heads of an array; heads of a group take its shared key head."""
     if array.ndim < 3 or array.shape[-3] == 1:
         return array
     return array[..., heads // (inputs.leading[-1] // array.shape[-3]), :, :]
@@ -221,11 +219,11 @@ def linformer_attention(
     key_projection : array_like, shape (rows, n_keys) or (kv_heads, rows, n_keys)
         E: learned with the model, for one n_keys.
     value_projection : array_like, optional
-        F, of the same shape; None: E, which the paper calls sharing.
+        F, of the same shape; None: E (called sharing in the paper).
     scale, enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`.
     is_causal, causal
-        Must not be asked for: every projected row mixes all keys.
+        Must not be used: every projected row mixes all keys.
 
     Returns
     -------
@@ -233,8 +231,9 @@ def linformer_attention(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; a projection for another n_keys; a causal form was asked for.
+    TypeError, ValueError
+        If a projection is for another n_keys or a causal form is requested; else as
+        :func:`attnscale.attention`.
 
     Notes
     -----
@@ -263,7 +262,7 @@ def linformer_attention(
             f"{projected_key.shape[-2]} and {projected_value.shape[-2]}"
         )
     output = attention(inputs.query, projected_key, projected_value, scale=scale, **options)
-    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite
+    with np.errstate(over="ignore"):  # numbers too large for 16 bits become infinite
         output = output.astype(inputs.dtype, copy=False)
     return np.ascontiguousarray(laid_out(output, layout)) if layout == "bshd" else output
 
@@ -278,7 +277,7 @@ def _project(name: str, projection: Any, rows: NDArray[Any], dtype: np.dtype[Any
             f"{name} must have the shape (rows, n_keys) with n_keys = {n_keys}: it was made for one length; "
             f"got {array.shape}"
         )
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
         projected: NDArray[Any] = array.astype(dtype, copy=False) @ rows.astype(dtype, copy=False)
     return projected
 
@@ -295,7 +294,7 @@ def local_global_attention(
     scale: Scale = None,
     **options: Unpack[VariantOptions],
 ) -> NDArray[Any]:
-    """Each position sees those within a radius and the global ones, which see all: O(n (radius + globals)).
+    """Attention within a radius, plus global positions that see and are seen by all: O(n (radius + globals)).
 
     Parameters
     ----------
@@ -306,11 +305,11 @@ def local_global_attention(
     radius : int >= 0
         Position i sees i - radius ... i + radius; causal: i - radius ... i.
     global_tokens : int >= 0
-        The first positions, which see everybody and are seen by everybody.
+        Number of leading positions that see all positions and are seen by all.
     scale
-        A number, or None for 1/sqrt(head_dim). A law's n would be that of a part.
+        A number, or None for 1/sqrt(head_dim). A law would count only a part of the keys.
     is_causal, causal, enable_gqa, layout, num_threads
-        As for :func:`attnscale.attention`. Causal: the global positions are first, so that all later ones
+        As for :func:`attnscale.attention`. Causal: the global positions are first, so all later ones
         see them ("attention sinks").
 
     Returns
@@ -319,15 +318,16 @@ def local_global_attention(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; not as many queries as keys, more global tokens than positions.
+    TypeError, ValueError
+        If there are not as many queries as keys or more global tokens than positions; else as
+        :func:`attnscale.attention`.
 
     Notes
     -----
     Ainslie et al. 2020, "ETC: Encoding Long and Structured Inputs in Transformers", arXiv 2004.08483, with
-    the global tokens at the front of the sequence and one softmax over both kinds of keys. Computed as two
-    calls of the exact kernel: the global positions, and all others, for which tiles of keys out of the
-    window are not touched.
+    the global tokens at the front of the sequence and one softmax over both kinds of keys. Two calls of the
+    exact kernel compute it: one for the global positions, and one for all others, which skips tiles of keys
+    outside of the window.
 
     Examples
     --------
@@ -339,7 +339,7 @@ def local_global_attention(
     >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
     True
     """
-    inputs, result, output = read_call(query, key, value, options)
+    inputs, result, output = read_with_output(query, key, value, options)
     q, k, v = inputs.query, inputs.key, inputs.value
     if q.shape[-2] != k.shape[-2]:
         raise ValueError(
@@ -350,7 +350,7 @@ def local_global_attention(
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
     if isinstance(scale, (str, Law)):
         raise TypeError(
-            f"scale must be a number here: a law would see the n of a part of the keys, got {shown(scale)}"
+            f"scale must be a number here: a law would count only a part of the keys, got {shown(scale)}"
         )
     causal = options.get("causal")
     offset = offset_of(inputs, options.get("is_causal", False), causal)
@@ -377,7 +377,7 @@ def _attend_others(
     right: int,
     options: dict[str, Any],
 ) -> None:
-    """The positions behind the global ones, into `out`: one call that sees the global keys and a window."""
+    """Write the positions after the global ones to `out`: one call that sees the global keys and a window."""
     call = Call(query, key, value, options)
     n_keys = key.shape[-2]
     n_global = n_keys - query.shape[-2]

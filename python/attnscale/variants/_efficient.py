@@ -11,8 +11,7 @@ import numpy as np
 from .._base.checks import choose, number
 from .._base.hints import hinted
 from .._call.arrays import read_inputs
-from .._call.options import takes
-from .._call.types import VariantOptions
+from .._call.options import VariantOptions, takes
 from ..exact.results import describe_arrays
 from ._arrays import read_layout, read_whole, refuse_causal, wide_type
 from ._linear_form import LinearForm, State, attend_in
@@ -26,7 +25,6 @@ NORMALIZATIONS = ("softmax", "scaling")
 
 
 def efficient_form(normalization: Any = "softmax", scale: Any = 1.0) -> LinearForm:
-    """The form that these options ask for."""
     choose("normalization", normalization, NORMALIZATIONS)
     factor = number("scale", scale)
     if normalization == "softmax":
@@ -35,7 +33,7 @@ def efficient_form(normalization: Any = "softmax", scale: Any = 1.0) -> LinearFo
 
 
 def _softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
-    """Softmax along an axis; a row of nothing but -inf is NaN, as 0/0."""
+    """Softmax along an axis; a row of only -inf is NaN, as 0/0."""
     weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
     weights /= weights.sum(axis, keepdims=True)
     return weights
@@ -61,13 +59,13 @@ def efficient_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`.
     normalization : {"softmax", "scaling"}
-        The two of the paper. "scaling": query (key^T value) / n, where n counts the keys that the query
-        sees; its weights can be negative.
+        "softmax" as in the title, or "scaling": query (key^T value) / n with n the number of visible keys of
+        the query; its weights can be negative.
     scale : float, default 1
-        Multiplies query and key before their softmaxes. The paper has none.
+        Multiplies query and key before their softmaxes; an addition to the paper.
     is_causal, causal : optional
-        As for :func:`attnscale.attention`. Each channel's softmax then runs over the keys that the query
-        sees, by a running log-sum-exp of the channel.
+        As for :func:`attnscale.attention`. Each channel's softmax then runs over the visible keys of the
+        query, by a running log-sum-exp of the channel.
     enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`.
 
@@ -78,13 +76,13 @@ def efficient_attention(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; a normalization that does not exist.
+    TypeError, ValueError
+        If the normalization does not exist; else as :func:`attnscale.attention`.
 
     Notes
     -----
     The implied weights A_ij = sum_c softmax_c(q_i)_c softmax_j(k_c)_j are not negative and sum to 1, and
-    their rank is at most head_dim. They are not those of softmax(q k^T): see
+    their rank is at most head_dim. They differ from softmax(q k^T): see
     :func:`efficient_attention_weights`. Source: Shen, Zhang, Zhao, Yi, Li 2021, "Efficient Attention:
     Attention with Linear Complexities", arXiv 1812.01243.
 
@@ -101,7 +99,7 @@ def efficient_attention(
 
 
 class EfficientState(State):
-    """Efficient attention while keys arrive: a maximum, a sum and a weighted value for each channel.
+    """Efficient attention while keys arrive: a maximum, a sum and a weighted value per channel.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ class EfficientState(State):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalMaps:
-    """Efficient attention taken apart: output = coefficients @ values.
+    """Parts of efficient attention: output = coefficients @ values.
 
     Attributes
     ----------
@@ -141,7 +139,7 @@ class GlobalMaps:
     values : ndarray, shape (..., heads, head_dim, value_dim)
         maps @ value: the g_c of the article.
     coefficients : ndarray, shape (..., heads, n_queries, head_dim)
-        How much of each map a query takes: each row sums to 1.
+        Share of each map in a query's output: each row sums to 1.
     """
 
     maps: NDArray[Any]
@@ -169,7 +167,7 @@ def global_maps(
     query, key, value, scale, layout
         As for :func:`efficient_attention`; leading axes broadcast.
     is_causal, causal
-        Must not be asked for: a causal query has maps of its own.
+        Must not be used: a causal query has its own maps.
 
     Returns
     -------
@@ -178,7 +176,7 @@ def global_maps(
     Raises
     ------
     TypeError, ValueError
-        As :func:`efficient_attention`; a causal form was asked for.
+        If a causal form is requested; else as :func:`efficient_attention`.
 
     Examples
     --------
@@ -196,7 +194,7 @@ def global_maps(
         raise TypeError("value must be an array, got None; efficient_attention_weights works without a value")
     inputs = read_whole(query, key, value, layout, enable_gqa=False)
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
         maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
         coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
         found = (maps, maps @ inputs.value.astype(dtype), coefficients)
@@ -219,7 +217,7 @@ def efficient_attention_weights(
     query, key, scale, layout
         As for :func:`efficient_attention`; leading axes broadcast.
     is_causal, causal
-        Must not be asked for: the channels' sums of a causal row are its own, and the product form ends.
+        Must not be used: the channels' sums differ per causal row, so there is no product form.
         ``attnscale.reference.efficient_attention`` writes the causal rows out.
 
     Returns
@@ -230,11 +228,11 @@ def efficient_attention_weights(
     Raises
     ------
     TypeError, ValueError
-        As :func:`efficient_attention`; a causal form was asked for.
+        If a causal form is requested; else as :func:`efficient_attention`.
 
     Examples
     --------
-    The third key equals the query, and dot-product attention gives it a weight of 0.992:
+    The third key equals the query; dot-product attention gives it a weight of 0.992:
 
     >>> import numpy as np, attnscale as at
     >>> q = np.array([[2.0, 1, 3]])
@@ -246,7 +244,7 @@ def efficient_attention_weights(
     refuse_causal("efficient_attention_weights", why, is_causal, causal)
     inputs = read_inputs(query, key, None, read_layout(layout), enable_gqa=False)
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the weights
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the weights
         maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
         coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
         weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of the variants: of those of linear time without an n x n matrix and without a state a row."""
+"""Gradients of the variants; for those of linear time without an n x n matrix and without a state per row."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ _SHARED = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VariantGradients:
-    """Gradients of sum(grad_output * output), each of its input's shape and type; None: no such input.
+    """Gradients of sum(grad_output * output), each with its input's shape and type; None: no such input.
 
     Attributes
     ----------
     query, key, value : ndarray
-        Of :func:`differential_attention`, query and key are pairs. Where ``feature_map`` holds gradients of
+        For :func:`differential_attention`, query and key are pairs. If ``feature_map`` holds gradients of
         features they are None: nothing else depends on them.
     log_decay : ndarray
-        Of :func:`ssd`.
+        For :func:`ssd`.
     feature_map : tuple of two ndarrays
-        Of the features of query and key, where they were given as arrays.
+        For the features of query and key, if these were given as arrays.
     lam : ndarray
-        Of :func:`differential_attention`.
+        For :func:`differential_attention`.
     """
 
     query: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
@@ -86,26 +86,24 @@ def gradients(
         ``efficient_attention``, ``linear_attention``, ``cosformer_attention``, ``performer_attention``,
         ``ssd``, ``relay_attention`` or ``differential_attention``, or its name.
     query, key, value : array_like
-        As for the function. Of relay_attention x, centres and value, which may be None; of
+        As for the function. For relay_attention x, centres and value, which may be None; for
         differential_attention query and key are pairs.
     grad_output : array_like
         The gradient of a loss by the output; broadcasts to the output's shape.
     **options
-        Those of the function. A projection, and the features of a feature_map that is no name, must be given
-        as arrays.
+        Options of the function. A projection, and the features of a feature_map that is not a name, must be
+        arrays.
 
     Returns
     -------
     VariantGradients
-        Of what heads share, the sum over them. A row that sees no key, and a key that no row sees, have
+        Summed over heads that share an input. A row that sees no key, and a key that no row sees, have
         gradient 0.
 
     Raises
     ------
-    TypeError
-        An option that the function does not have, or as the function.
-    ValueError
-        What has no gradient, or as the function.
+    TypeError, ValueError
+        If the function does not have an option, or an argument has no gradient; else as the function.
 
     See Also
     --------
@@ -113,17 +111,17 @@ def gradients(
 
     Notes
     -----
-    With w_i the features of a query over what its output y_i is divided by, and g_i the gradient of y_i, the
+    With w_i the features of a query over the divisor of its output y_i, and g_i the gradient of y_i, the
     gradients of keys and values read the sums over later queries of w_i g_i^T and of w_i (g_i . y_i), as
     outputs read the sums over earlier keys: a pass over keys, one over queries and one back over keys, each
     in blocks (Katharopoulos et al. 2020, arXiv 2006.16236, section 3.3.1; with decays Dao and Gu 2024, arXiv
-    2405.21060). The gradient of a log-decay is the sum of all terms that pass it, without a difference. Where
-    float32 does not hold the products, a head is done in float64, as its output is. Results are the same bits
+    2405.21060). The gradient of a log-decay is the sum of all terms that pass it, without a difference. A
+    head whose products do not fit float32 is computed in float64, like its output. Results are the same bits
     for any number of threads.
 
     Examples
     --------
-    A step along its gradient changes the output as the gradient says:
+    A step along the gradient changes the output as predicted:
 
     >>> import numpy as np, attnscale as at
     >>> q, k, v, g = np.random.default_rng(0).standard_normal((4, 2, 100, 8))
@@ -149,7 +147,7 @@ def gradients(
 def _of_sums(
     name: str, given: tuple[Any, Any, Any, Any], own: dict[str, Any], options: dict[str, Any]
 ) -> VariantGradients:
-    """Gradients of a family of linear time; `own` holds the options that other families do not have."""
+    """Gradients of a family of linear time; `own` holds the options that only some families have."""
     query, key, value, grad_output = given
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)
@@ -188,7 +186,6 @@ def _of_sums(
 def _of_relay(
     x: Any, centres: Any, value: Any, grad_output: Any, *, num_threads: int | None = None
 ) -> VariantGradients:
-    """Gradients of relay_attention by x, centres and value."""
     given = x if value is None else value
     grad = _grad(grad_output, read_whole(centres, x, given, "bhsd", enable_gqa=False), "bhsd", "the nodes")
     found = attention_gradients(centres, x, given, grad, scale=1.0, num_threads=num_threads)
@@ -199,7 +196,7 @@ def _of_relay(
 def _of_differential(
     query: Any, key: Any, value: Any, grad_output: Any, *, lam: Any, **options: Any
 ) -> VariantGradients:
-    """Gradients of differential_attention by the queries and keys of both maps, by value and by lam."""
+    """Gradients of differential_attention by the queries and keys of both maps, value and lam."""
     pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
@@ -210,7 +207,7 @@ def _of_differential(
     second = pairs[0][1], pairs[1][1], wide
     seen = attention_statistics(*second, statistics=("lse",), **options)
     assert seen.output is not None
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the gradients
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the gradients
         by_lam = -(laid_out(grad, layout).astype(np.float64) * laid_out(seen.output, layout)).sum(-1)
         scaled = -(grad * laid_out(share.astype(grad.dtype), layout))
         two = attention_gradients(*second, scaled, forward=seen, **options)
@@ -240,7 +237,7 @@ def _added(one: NDArray[Any] | None, two: NDArray[Any] | None) -> NDArray[Any]:
 
 
 def _sum_to(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Sums over the axes that were broadcast, or repeated in groups, from `shape`."""
+    """Sum over the axes that were broadcast, or repeated in groups, from `shape`."""
     wanted = shape[max(len(shape) - array.ndim, 0) :]
     wanted = (1,) * (array.ndim - len(wanted)) + wanted
     split = [
@@ -267,10 +264,7 @@ _FUNCTIONS = {
 
 
 def form_of(name: str, inputs: Inputs, own: dict[str, Any], offset: int | None) -> LinearForm:
-    """The form of a family of linear time, of its name and own options; a pair of features is given.
-
-    Query i has the position i + offset.
-    """
+    """The form of a family of linear time by name and own options; query i has the position i + offset."""
     feature_map = own.get("feature_map", "elu")
     if isinstance(feature_map, tuple):
         return LinearForm("given")
@@ -305,7 +299,6 @@ def _read_variant(variant: Any) -> tuple[str, Callable[..., Any]]:
 
 
 def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that only this family has."""
     allowed = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
     takes_more = "options" in inspect.signature(function).parameters
     if function is ssd:
@@ -320,7 +313,7 @@ def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any
 
 
 class _Gradient:
-    """Room for the gradient of an input: each head writes its own, also where heads share the input."""
+    """Memory for the gradient of an input; each head writes its own, also if heads share the input."""
 
     def __init__(self, array: NDArray[Any], inputs: Inputs, layout: str) -> None:
         self._shape, self._dtype, self._layout = array.shape, array.dtype, layout

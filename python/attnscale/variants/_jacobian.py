@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How strongly each output of self-attention depends on each input: norms of the Jacobian."""
+"""Norms of the Jacobian of self-attention: dependence of each output on each input."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def attention_jacobian_norms(
 ) -> NDArray[Any]:
     """Norms of dy_i / dx_j for pure self-attention y_i = V sum_j softmax_j(scale Qx_i . Kx_j) x_j.
 
-    Frobenius norms, an association map: how much the output at i would move with the input at j, through
-    the value, the key and, for j = i, the query.
+    Frobenius norms, an association map: how much the output at i moves with the input at j, through the
+    value, the key and, for j = i, the query.
 
     Parameters
     ----------
     x : array_like, shape (..., n, embed_dim)
     q_weight, k_weight : array_like, shape (head_dim, embed_dim) or (heads, head_dim, embed_dim)
     v_weight : array_like, shape (value_dim, embed_dim) or (heads, value_dim, embed_dim), optional
-        V, with the output projection in it where there is one. The identity by default.
+        V, including the output projection if there is one. Default: the identity.
     scale : float, optional
         1/sqrt(head_dim) by default.
     is_causal : bool, default False
@@ -62,9 +62,9 @@ def attention_jacobian_norms(
     attn_mask : array_like of bool or float, optional
         Broadcasts to (n, n). bool: True = the key takes part; float: added to the score.
     rows : sequence of int, optional
-        The outputs i that are wanted; all by default.
+        The outputs i to compute; default: all.
     block : int, optional
-        Rows at a time; by default as many as fit 16 MiB arrays. The result depends on it by rounding only.
+        Rows at a time; default: as many as fit 16 MiB arrays. The result depends on it only by rounding.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def attention_jacobian_norms(
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind, or shapes do not fit.
+        If shapes do not fit, or rows are not indices of outputs.
 
     Notes
     -----
@@ -83,9 +83,9 @@ def attention_jacobian_norms(
 
         dy_i/dx_j = p_ij V (I + u w_i^T) + [i = j] V Cov_p(x) M^T,
 
-    and for j != i the squared norm is ``p_ij^2 (|V|^2 + 2 w_i . V^T V u + |V u|^2 |w_i|^2)``: two products
-    of matrices for all pairs. The term of the query costs value_dim * head_dim for each pair. Beside the
-    result, memory is that of a block of rows. Differentiate the scores and the softmax to derive it.
+    and for j != i the squared norm is ``p_ij^2 (|V|^2 + 2 w_i . V^T V u + |V u|^2 |w_i|^2)``: two matrix
+    products for all pairs. The term of the query costs value_dim * head_dim per pair. Beside the
+    result, memory is that of a block of rows.
 
     Examples
     --------
@@ -108,10 +108,10 @@ def attention_jacobian_norms(
     size = (
         positive_int("block", block) if block is not None else _block_rows(n, v.shape[-2], inputs.shape[-1])
     )
-    # An axis of heads by its length, not -1: a weight without rows would not say how many heads it has.
+    # An axis of heads by its length, not -1: a weight without rows would not tell its number of heads.
     weights = [w.astype(np.float64).reshape(math.prod(w.shape[:-2]), *w.shape[-2:]) for w in (q, k, v)]
     norms = np.empty((*inputs.shape[:-2], len(weights[0]), len(chosen), n), wide_type(inputs.dtype))
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the norms
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the norms
         for index in np.ndindex(norms.shape[:-2]):
             head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
             for first in range(0, len(chosen), size):
@@ -131,7 +131,7 @@ def _block(
     """Norms of the outputs `rows` by all inputs."""
     p = _weights(head, rows, mask, is_causal=is_causal)
     w = head.query[rows] @ head.k_weight  # (b, E)
-    # Products of V x after the part that all rows share is subtracted, so that few digits cancel.
+    # Products of V x after subtracting the part that all rows share, so that few digits cancel.
     shift = head.value.mean(0)
     value = head.value - shift
     mean = p @ value
@@ -181,7 +181,6 @@ def _own(head: _Head, rows: NDArray[np.int64], p: Any, w: Any, value: Any) -> ND
 
 
 def _value_weight(v_weight: Any, q: NDArray[Any], embed_dim: int) -> NDArray[Any]:
-    """V with the leading axis of the other weights."""
     v = np.eye(embed_dim) if v_weight is None else matrix("v_weight", v_weight, embed_dim, heads=True)
     if v.ndim == 3 and v.shape[:-2] != q.shape[:-2]:
         raise ValueError(f"v_weight must have as many heads as q_weight, got {v.shape} and {q.shape}")
@@ -206,5 +205,5 @@ def _rows(rows: Any, n: int) -> NDArray[np.int64]:
 
 
 def _block_rows(n: int, *dims: int) -> int:
-    """Rows whose largest array, n or a whole Jacobian wide, fits _BLOCK numbers."""
+    """Number of rows whose largest array, n or a whole Jacobian wide, fits _BLOCK numbers."""
     return int(max(1, _BLOCK // max(n, math.prod(dims), 1)))

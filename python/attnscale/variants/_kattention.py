@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kattention: weights that fall with the distance of Qx + b and Ky, on the exact kernel."""
+"""kattention: weights that fall with the distance of Qx + b and Ky, computed by the exact kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from .._base.statistics import statistic_names
 from .._call.arrays import Inputs
 from .._call.call import Call
 from .._call.names import has_names
-from .._call.options import takes
+from .._call.options import KAttentionOptions, takes
 from .._call.scale import read_law
-from .._call.types import CallOptions
 from .._call.weights import available, normalizer_of
 from ..exact.results import AttentionStatistics
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
@@ -33,11 +32,11 @@ def kattention(
     k_weight: ArrayLike,
     bias: ArrayLike | None = None,
     beta: Scale = 1.0,
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> NDArray[Any]:
     """y_i = sum_j softmax_j(beta E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j.
 
-    E_ij is ``-|Q x_i + b - K x_j|^2 / 2`` and a term of the row alone: a Gaussian kernel around Q x_i + b.
+    E_ij is ``-|Q x_i + b - K x_j|^2 / 2`` plus a term of the row: a Gaussian kernel around Q x_i + b.
     Memory does not grow with n^2.
 
     Parameters
@@ -45,13 +44,13 @@ def kattention(
     x : array_like, shape (..., n, embed_dim)
         Any float type; 16-bit types are storage.
     q_weight, k_weight : array_like, shape (head_dim, embed_dim) or (heads, head_dim, embed_dim)
-        Q and K. For f5, where x and y have the property in the same place, they are the same.
+        Q and K. For f5, with the property in the same place of x and y, they are the same.
     bias : array_like, shape (head_dim,) or (heads, head_dim), optional
-        b: the step from a query to the key that it looks for. 0 by default.
+        b: the step from a query to its best key. Default: 0.
     beta : float, array_like, Law or str, default 1.0
-        The whole multiplier of E, as in the article: what ``scale`` is elsewhere in this package, where
-        beta is a multiple of 1/sqrt(head_dim). Takes what ``scale`` of :func:`attnscale.attention` takes,
-        but no law that measures the row.
+        The whole multiplier of E, as in the article: called ``scale`` elsewhere in this package, where
+        beta is a multiple of 1/sqrt(head_dim). Any ``scale`` of :func:`attnscale.attention` except a law that
+        measures the row.
     **options
         As for :func:`attnscale.attention`, without ``enable_gqa``, ``layout`` and ``out``.
 
@@ -60,18 +59,13 @@ def kattention(
     ndarray, shape (..., n, embed_dim) or (..., heads, n, embed_dim)
         With an axis of heads if the weights have one.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or shape.
-
     See Also
     --------
     kattention_heads : the same for given queries and keys.
 
     Notes
     -----
-    "Knowledge-model-based attention" of an article of 2022, which arrives at it from the dot product in
+    "Knowledge-model-based attention" of an article of 2022, which derives it from the dot product in
     six steps: :mod:`attnscale.variants.score_functions`.
 
     Examples
@@ -91,16 +85,16 @@ def kattention(
         raise ValueError(f"q_weight and k_weight must have the same shape, got {q.shape} and {k.shape}")
     wide, q, k = widened(rows, q, k)
     value = wide[..., None, :, :]
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
         query, key = (value @ weight.swapaxes(-1, -2) for weight in (q, k))
     output = kattention_heads(query, key, value, bias=bias, scale=beta, **options)
     output = output if q.ndim == 3 else output[..., 0, :, :]
-    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
+    with np.errstate(over="ignore"):  # numbers too large for 16 bits become infinite, as in attention
         return output.astype(common_type(rows), copy=False)
 
 
 @hinted
-@takes(CallOptions)
+@takes(KAttentionOptions)
 def kattention_heads(
     query: ArrayLike,
     key: ArrayLike,
@@ -108,7 +102,7 @@ def kattention_heads(
     *,
     bias: ArrayLike | None = None,
     scale: Scale = None,
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> NDArray[Any]:
     """softmax_j(scale (q_i + b - k_j / 2) . k_j) value: attention by distance, for given queries and keys.
 
@@ -117,14 +111,13 @@ def kattention_heads(
     query, key, value : array_like
         As for :func:`attnscale.attention`.
     bias : array_like, shape (head_dim,) or (heads, head_dim), optional
-        b; 0 by default.
+        b; default: 0.
     scale : float, array_like, Law or str, optional
         The whole multiplier of the score, as for :func:`attnscale.attention`; None: 1/sqrt(head_dim).
         A law that measures the row is refused.
     {names}
-        As for :func:`attnscale.attention`. A normalizer that compares scores with a
-        constant (a sink, a sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts
-        before the bias.
+        As for :func:`attnscale.attention`. A normalizer that compares scores with a constant (a sink, a
+        sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts before the bias.
 
     Returns
     -------
@@ -132,15 +125,15 @@ def kattention_heads(
 
     Raises
     ------
-    TypeError, ValueError
-        As :func:`attnscale.attention`; and for a bias that does not fit.
+    ValueError
+        If the bias does not fit; else as :func:`attnscale.attention`.
 
     Notes
     -----
-    Equal to ``softmax_j(-scale |q_i + b - k_j|^2 / 2)``. The term of the key alone is one more channel:
-    ``(q + b, 1) . (k, -|k|^2 / 2)``. That costs O(n) memory and one channel of time, and takes every
-    option of the exact kernel. The score's rounding error grows with ``scale |k|^2``: subtract what
-    all keys have in common from queries and keys, which leaves the weights as they are.
+    Equal to ``softmax_j(-scale |q_i + b - k_j|^2 / 2)``. The term of the key is one more channel:
+    ``(q + b, 1) . (k, -|k|^2 / 2)``. That costs O(n) memory and one channel of time, and works with every
+    option of the exact kernel. The score's rounding error grows with ``scale |k|^2``: subtract the mean of
+    all keys from queries and keys, which does not change the weights.
 
     Examples
     --------
@@ -159,7 +152,7 @@ def kattention_heads(
 
 
 @hinted
-@takes(CallOptions)
+@takes(KAttentionOptions)
 def kattention_statistics(
     query: ArrayLike,
     key: ArrayLike,
@@ -168,7 +161,7 @@ def kattention_statistics(
     bias: ArrayLike | None = None,
     scale: Scale = None,
     statistics: Iterable[str] = ("lse", "entropy"),
-    **options: Unpack[CallOptions],
+    **options: Unpack[KAttentionOptions],
 ) -> AttentionStatistics:
     """Statistics of every row of weights of :func:`kattention_heads`, and the output, in one pass.
 
@@ -186,13 +179,8 @@ def kattention_statistics(
     Returns
     -------
     AttentionStatistics
-        lse, max_score and mean_score are of the score E. Those of ``-scale |q + b - k|^2 / 2`` are less by
-        ``scale |q + b|^2 / 2``; the other fields are the same.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`kattention_heads`.
+        lse, max_score and mean_score belong to the score E. Those of ``-scale |q + b - k|^2 / 2`` are smaller
+        by ``scale |q + b|^2 / 2``; the other fields are the same.
 
     Examples
     --------
@@ -218,7 +206,7 @@ def _statistics(
         )
     query, key, value = (np.asarray(x) if has_names(x) else x for x in (query, key, value))
     call = Call(query, key, value, options if law is None else {**options, "scale": law})
-    # The call's head_dim, which scales and laws read, stays that without the added channel.
+    # Scales and laws read the call's head_dim, without the added channel.
     q, k = _with_key_term(call.inputs, bias)
     call.inputs = call.inputs._replace(query=q, key=k)
     output, rows = call.read().attend(found, names)
@@ -231,7 +219,7 @@ def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any
     query, key = inputs.query, inputs.key
     q = np.empty((*query.shape[:-1], query.shape[-1] + 1), wide)
     k = np.empty((*key.shape[:-1], key.shape[-1] + 1), wide)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, as in a product
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is infinite, as in a product
         q[..., :-1] = query
         if bias is not None:  # the sum of two 16-bit numbers needs more than 16 bits
             added = _bias(bias, query)

@@ -11,9 +11,8 @@ import numpy as np
 from .._base.checks import as_array, choose, fit_to, positive_int
 from .._base.hints import hinted
 from .._call.arrays import laid_out, read_inputs
-from .._call.options import takes
-from .._call.types import FormOptions, VariantOptions
-from ._arrays import offset_of, read_call, read_layout, read_whole
+from .._call.options import LayoutOptions, VariantOptions, takes
+from ._arrays import offset_of, read_layout, read_whole, read_with_output
 from ._linear_form import LinearForm, State, attend, attend_in, check_features, read_sums, sum_keys
 
 if TYPE_CHECKING:
@@ -48,29 +47,28 @@ def linear_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`.
     feature_map : {"elu", "relu"}, callable or pair of array_like
-        "elu" is elu(x) + 1. A callable takes rows (..., n, head_dim) and returns (..., n, features) that
-        are not negative; it is called once for all queries and once for all keys.
-        A pair are the features themselves, of query and key, of shape (..., n, features); their type and
-        that of value is the result's.
+        "elu" is elu(x) + 1. A callable takes rows (..., n, head_dim) and returns features (..., n, features)
+        of at least 0; it is called once for all queries and once for all keys. A pair holds the features of
+        query and key, (..., n, features); the result has their and the value's type.
     is_causal, causal, enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`.
 
     Returns
     -------
     ndarray, shape (..., heads, n_queries, value_dim)
-        Rows whose weights are all 0 (no key, or relu of a negative vector) are 0.
+        Rows with all weights 0 (no key, or relu of a negative vector) are 0.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; features that are negative or have another shape.
+    TypeError, ValueError
+        If features are negative or have another shape; else as :func:`attnscale.attention`.
 
     Notes
     -----
     Katharopoulos, Vyas, Pappas, Fleuret 2020, "Transformers are RNNs", arXiv 2006.16236. The causal form
-    goes in blocks: the sums over all blocks before, and a masked product within. Where elu(x) + 1 = exp(x)
-    would leave the range of the type, the sums are taken of logarithms. Where other features do, or their
-    products, a head of less than 64 bits is done in float64.
+    works in blocks: sums over all earlier blocks, and a masked product within. Where elu(x) + 1 = exp(x)
+    would leave the range of the type, sums are taken of logarithms. Where other features or their products
+    would, a head of less than 64 bits is computed in float64.
 
     Examples
     --------
@@ -83,13 +81,13 @@ def linear_attention(
     """
     if not isinstance(feature_map, tuple):
         return attend_in(lambda _: read_map(feature_map), query, key, value, options)
-    read_call(query, key, value, options)
+    read_with_output(query, key, value, options)
     query, key = given_features(feature_map, query, key)
     return attend_in(lambda _: LinearForm("given"), query, key, value, options)
 
 
 def read_map(feature_map: Any) -> LinearForm:
-    """The form of a feature map that is no pair."""
+    """The form of a feature map that is not a pair."""
     if callable(feature_map):
         return LinearForm("given", function=feature_map)
     if not isinstance(feature_map, str):
@@ -100,7 +98,7 @@ def read_map(feature_map: Any) -> LinearForm:
 
 
 def given_features(pair: tuple[Any, ...], query: Any, key: Any) -> list[NDArray[Any]]:
-    """The features of a pair, checked, in place of query and key."""
+    """Checked features of a pair, in place of query and key."""
     if len(pair) != 2:
         raise ValueError(f"feature_map must hold two arrays, of query and key, got {len(pair)}")
     return [
@@ -136,7 +134,7 @@ class LinearState(State):
         layout: Layout = "bhsd",
     ) -> None:
         form = read_map(feature_map)
-        if form.map == "elu":  # no key to come makes it vanish
+        if form.map == "elu":  # sums of logarithms do not vanish beside later keys
             form = LinearForm("log_elu")
         super().__init__(form, enable_gqa=enable_gqa, layout=layout)
 
@@ -150,7 +148,7 @@ def _check_length(form: LinearForm, length: int) -> None:
 
 
 def cosformer_form(inputs: Inputs, max_length: Any, offset: int | None) -> LinearForm:
-    """The form that turns the positions of these inputs, whose query i has the position i + offset."""
+    """The form that rotates the positions of these inputs; query i has the position i + offset."""
     form = LinearForm("turned", max_length=positive_int("max_length", max_length))
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     _check_length(form, max(n_queries + max(offset or 0, 0), n_keys))
@@ -176,8 +174,8 @@ def cosformer_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`.
     max_length : int
-        M, at least the number of positions. The paper takes the length of the sequence; a number that
-        stays lets the sums stream, since earlier keys need not be turned again.
+        M, at least the number of positions. The paper takes the length of the sequence; a fixed number
+        lets the sums stream, since earlier keys need no new rotation.
     is_causal, causal, enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`. With ``causal="bottom_right"`` the last query has the position
         of the last key, with a number p query i has the position i + p, otherwise i.
@@ -185,12 +183,12 @@ def cosformer_attention(
     Returns
     -------
     ndarray, shape (..., heads, n_queries, value_dim)
-        Rows whose weights are all 0 are 0.
+        Rows with all weights 0 are 0.
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; more positions than max_length.
+    TypeError, ValueError
+        If there are more positions than max_length; else as :func:`attnscale.attention`.
 
     Notes
     -----
@@ -213,12 +211,12 @@ def cosformer_attention(
 
 
 class CosformerState(State):
-    """cosFormer while keys arrive; a query that is read has the position of the last key.
+    """cosFormer while keys arrive; the last query of a read has the position of the last key.
 
     Parameters
     ----------
     max_length, enable_gqa, layout
-        As for :func:`cosformer_attention`. Positions beyond max_length are a ValueError.
+        As for :func:`cosformer_attention`. More positions than max_length raise ValueError.
 
     Examples
     --------
@@ -238,7 +236,7 @@ class CosformerState(State):
         _check_length(self._form, n_positions)
 
     def _after(self, sums: KeySums, n_keys: int) -> KeySums:
-        """Sums whose keys come after others: cos(a + b) and sin(a + b) from those of a and b."""
+        """Sums as of keys after `n_keys` others: cos(a + b) and sin(a + b) from those of a and b."""
         reference, total, products = sums
         cos, sin = self._form.turns(n_keys, 1)[0]
         return reference, _rotated(total, -1, cos, sin), _rotated(products, -2, cos, sin)
@@ -250,13 +248,13 @@ def _rotated(sums: NDArray[np.float64], axis: int, cos: float, sin: float) -> ND
 
 
 @hinted
-@takes(FormOptions)
+@takes(LayoutOptions)
 def ssd(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     log_decay: ArrayLike,
-    **options: Unpack[FormOptions],
+    **options: Unpack[LayoutOptions],
 ) -> NDArray[Any]:
     """y_i = sum over j <= i of exp(a_(j+1) + ... + a_i) (q_i . k_j) v_j, in O(n head_dim value_dim).
 
@@ -267,12 +265,12 @@ def ssd(
     key : array_like, shape (..., kv_heads, n, head_dim)
         B, the input matrices.
     value : array_like, shape (..., kv_heads, n, value_dim)
-        X, the inputs, times the step size where there is one.
+        X, the inputs, times the step size if there is one.
     log_decay : array_like
         a <= 0, finite, that broadcasts to (..., heads, n): the state is multiplied by exp(a_i) before key
         i is added. 0 is linear attention without its normaliser.
     enable_gqa, layout, num_threads
-        As for :func:`attnscale.attention`; the layout does not concern log_decay.
+        As for :func:`attnscale.attention`; the layout does not apply to log_decay.
 
     Returns
     -------
@@ -280,14 +278,15 @@ def ssd(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; a decay above 0 or not finite; not as many queries as keys.
+    TypeError, ValueError
+        If a decay is above 0 or not finite, or there are not as many queries as keys; else as
+        :func:`attnscale.attention`.
 
     Notes
     -----
     The recurrence S_i = exp(a_i) S_(i-1) + k_i v_i^T, y_i = q_i^T S_i and the product with the masked matrix
-    L_ij (q_i . k_j), L_ij = exp(a_(j+1) + ... + a_i), are the same map; blocks take the matrix within and the
-    recurrence between them. No exponent is positive. Source: Dao and Gu 2024, "Transformers are SSMs",
+    L_ij (q_i . k_j), L_ij = exp(a_(j+1) + ... + a_i), are the same map; blocks use the matrix inside and the
+    recurrence in between. No exponent is positive. Source: Dao and Gu 2024, "Transformers are SSMs",
     arXiv 2405.21060, section 6.
 
     Examples
@@ -299,14 +298,14 @@ def ssd(
     >>> bool(np.allclose(state.read(q[:, 99:]), y[:, 99:]))
     True
     """
-    inputs, result, output = read_call(query, key, value, options)
+    inputs, result, output = read_with_output(query, key, value, options)
     decay = decay_of(inputs, {"log_decay": log_decay})
     attend(SSD_FORM, inputs, output, 0, options.get("num_threads"), decay)
     return result
 
 
 def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
-    """The decay of each key in the options of ssd, of shape (..., heads, n)."""
+    """The decay of each key from the options of ssd, (..., heads, n)."""
     n, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     if n != n_keys:
         raise ValueError(f"query and key must have the same number of rows, got {n} and {n_keys}")
@@ -314,7 +313,6 @@ def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """`log_decay`, whose leading axes broadcast to `shape`, with all of its rows."""
     array = as_array("log_decay", log_decay)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"log_decay must be numbers, got {array.dtype}")
@@ -328,7 +326,7 @@ def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 class SsdState:
-    """The recurrent form: one matrix a head, whatever the number of keys.
+    """The recurrent form of ssd: one matrix per head, whatever the number of keys.
 
     Parameters
     ----------
@@ -356,10 +354,6 @@ class SsdState:
         log_decay : array_like
             As for :func:`ssd`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As :func:`ssd`.
         """
         inputs = read_whole(key, key, value, self._layout, enable_gqa=False)
         n = inputs.key.shape[-2]
@@ -384,7 +378,7 @@ class SsdState:
         Raises
         ------
         ValueError
-            If no key was taken in yet.
+            If the state has no keys yet.
         """
         if self._sums is None:
             raise ValueError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The linear-time families as the core takes them: from rows to features, sums to outputs, and states."""
+"""Linear-time families in the form of the core: features from rows, outputs from sums, and states."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from .._base.checks import as_array, boolean
 from .._call.arrays import Inputs, laid_out, read_inputs
 from .._call.call import read_num_threads
 from .._core import linear
-from ._arrays import Whole, offset_of, read_call, read_layout, read_whole, wide_type
+from ._arrays import Whole, offset_of, read_layout, read_whole, read_with_output, wide_type
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .._call.types import VariantOptions
-
-    KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     from numpy.typing import ArrayLike, NDArray
 
-    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of keys and values, without their number
+    from .._call.options import VariantOptions
+
+    KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+    _Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # shapes of keys and values, without their number
 
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
-    """A family with its options, which the core reads by their names, but for those of Python alone."""
+    """A family with its options, which the core reads by name, except those for Python."""
 
     map: str  # one of _core.feature_map_names
     norm: str = "weights"  # one of _core.linear_norm_names
@@ -38,24 +36,24 @@ class LinearForm:
     projection: NDArray[np.float64] | None = None
     norm_factor: float = 0.0
     shift: float = 0.0
-    # Of Python alone.
+    # For Python only.
     #: For "turned": the number of positions in a quarter of a turn.
     max_length: int = 1
-    #: Of "given": the features of rows (..., n, head_dim), checked.
+    #: For "given": function that returns the checked features of rows (..., n, head_dim).
     function: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
     def rows(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """What the core reads in place of rows of queries or keys; `dtype`: of the arithmetic."""
+        """Rows that the core reads in place of queries or keys; `dtype` is that of the arithmetic."""
         if self.function is None:
             return array
         rows = array.astype(dtype, copy=False)
-        with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+        with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
             return check_features("feature_map(x)", self.function(rows), rows.shape[:-1]).astype(
                 dtype, copy=False
             )
 
     def turn(self, first: int, n: int) -> NDArray[np.float64] | None:
-        """Cosine and sine at the positions first ... first + n - 1; None: the form does not turn rows."""
+        """Cosine and sine at the positions first ... first + n - 1; None if the form does not rotate rows."""
         return self.turns(first, n) if self.map == "turned" else None
 
     def turns(self, first: int, n: int) -> NDArray[np.float64]:
@@ -64,24 +62,21 @@ class LinearForm:
         return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
 
     def features(self, dim: int) -> int:
-        """Features of a row that the core reads."""
+        """Number of features per row that the core reads."""
         if self.projection is not None:
             return int(self.projection.shape[1])
         return 2 * dim if self.map == "turned" else dim
 
 
 class LinearCall(NamedTuple):
-    """What the core reads and writes, by name: query and out, key and value, or all four.
-
-    Rows are (..., n, dim), and None is what a call does not have.
-    """
+    """Input and output of the core, by name, with rows (..., n, dim); None: not in this call."""
 
     form: LinearForm
     query: NDArray[Any] | None = None
     key: NDArray[Any] | None = None
     value: NDArray[Any] | None = None
     out: NDArray[Any] | None = None
-    sums: KeySums | None = None  # of a call that lacks queries, and then adds to them, or keys
+    sums: KeySums | None = None  # read by a call without keys, extended by a call without queries
     offset: int | None = None  # query i sees the keys 0 ... i + offset; None: all
     query_turn: NDArray[np.float64] | None = None
     key_turn: NDArray[np.float64] | None = None
@@ -91,16 +86,13 @@ class LinearCall(NamedTuple):
 
 
 class LinearGradientCall(NamedTuple):
-    """What the core reads and writes for gradients, by name.
-
-    Each head has gradients of its own, also of keys that heads share.
-    """
+    """Input and output of the core for gradients, by name; each head has its own, also of shared keys."""
 
     form: LinearForm
     query: NDArray[Any]
     key: NDArray[Any]
     value: NDArray[Any]
-    grad: NDArray[Any]  # of the output
+    grad: NDArray[Any]  # gradient of the output
     query_out: NDArray[Any]
     key_out: NDArray[Any]
     value_out: NDArray[Any]
@@ -113,7 +105,6 @@ class LinearGradientCall(NamedTuple):
 
 
 def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]:
-    """`found` as features of rows of that shape."""
     array = as_array(name, found)
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} must be floating point, got {array.dtype}")
@@ -127,8 +118,8 @@ def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]
 def attend_in(
     read_form: Callable[[Whole], LinearForm], query: Any, key: Any, value: Any, options: VariantOptions
 ) -> NDArray[Any]:
-    """The output of a call with these options in the form that its arrays are read to have."""
-    inputs, result, output = read_call(query, key, value, options)
+    """The output of a call with these options; `read_form` returns the form from the inputs."""
+    inputs, result, output = read_with_output(query, key, value, options)
     offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     attend(read_form(inputs), inputs, output, offset, options.get("num_threads"))
     return result
@@ -144,7 +135,7 @@ def attend(
 ) -> None:
     """Write the output of every query: over all keys, or (with an offset) over the keys 0 ... i + offset.
 
-    `decay`: logarithms (..., n_keys) of what is left of the sums when a key is added.
+    `decay`: logarithms (..., n_keys) of the factor of the sums when a key is added.
     """
     dtype = wide_type(inputs.dtype)
     linear(
@@ -176,13 +167,13 @@ def sum_keys(
     first: int,
     decay: NDArray[np.float64] | None = None,
 ) -> KeySums:
-    """`sums` and those of keys, the first of which has the position `first`."""
+    """Add sums of keys to `sums`; the first key has the position `first`."""
     key = form.rows(inputs.key, wide_type(inputs.dtype))
     if sums is None:
         taken = empty_sums(inputs.leading, form.features(key.shape[-1]), inputs.value.shape[-1])
     else:
         reference, total, products = sums
-        # Copies: an interrupted call leaves the state as it was.
+        # Copies, so that an interrupted call leaves the state unchanged.
         taken = reference.copy(), total.copy(), products.copy()
     turn = form.turn(first, key.shape[-2])
     linear(LinearCall(form, key=key, value=inputs.value, sums=taken, key_turn=turn, decay=decay))
@@ -192,7 +183,7 @@ def sum_keys(
 def read_sums(
     form: LinearForm, query: NDArray[Any], sums: KeySums, n_keys: int, output: NDArray[Any]
 ) -> None:
-    """Write the outputs of queries that see those keys, the last query beside the last key."""
+    """Write the outputs of queries that see these keys, the last query beside the last key."""
     n = query.shape[-2]
     linear(
         LinearCall(
@@ -206,7 +197,7 @@ def read_sums(
     )
 
 
-#: Fields of a form that decide what its sums are of, by the options that they come from.
+#: Fields of a form that decide the meaning of its sums, with the options that they come from.
 _OPTIONS = {
     "norm": "normalization",
     "map": "feature_map",
@@ -219,15 +210,16 @@ _OPTIONS = {
 
 
 class State:
-    """Keys and values taken in so far, as the sums that later queries read.
+    """Sums over the keys and values so far, for later queries.
 
-    Each family has its own subclass, with the options of its function. ``update`` takes keys and values
+    Each family has its own subclass, with the options of its function. ``update`` adds keys and values,
+    ``read`` answers queries that see all of them, ``merge`` joins two states over different keys.
     in, ``read`` answers queries that see all of them, ``merge`` joins two states over different keys.
 
     Attributes
     ----------
     n_keys : int
-        Keys taken in so far.
+        Number of keys so far.
 
     Examples
     --------
@@ -252,7 +244,7 @@ class State:
         self.n_keys = 0
 
     def update(self, key: ArrayLike, value: ArrayLike) -> Self:
-        """Take keys and values in, after those before; returns the state itself.
+        """Add keys and values after earlier ones; returns the state itself.
 
         Parameters
         ----------
@@ -262,7 +254,7 @@ class State:
         Raises
         ------
         TypeError, ValueError
-            As exact attention, and where the heads or dimensions are not those of the first update.
+            As exact attention, and if heads or dimensions differ from the first update.
         """
         inputs = read_whole(key, key, value, self._layout, enable_gqa=False)
         self._expect(self.n_keys + inputs.key.shape[-2])
@@ -285,7 +277,7 @@ class State:
         Raises
         ------
         TypeError, ValueError
-            As exact attention, and if no key was taken in yet.
+            As exact attention, and if the state has no keys yet.
         """
         if self._sums is None or self._shapes is None:
             raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
@@ -296,12 +288,12 @@ class State:
         return laid_out(output, self._layout)
 
     def merge(self, other: Self) -> Self:
-        """The state over the keys of both, those of the other one after one's own; neither is changed.
+        """The state over the keys of both, those of `other` last; neither is changed.
 
         Raises
         ------
         TypeError
-            If the other one is of another family.
+            If `other` is of another family.
         ValueError
             If the shapes, or the options of the family, differ.
         """
@@ -324,7 +316,7 @@ class State:
         return merged
 
     def _check_form(self, other: LinearForm) -> None:
-        """Refuse sums of features that other options made: they are of another kind, and do not add up."""
+        """Refuse sums made with other options, which cannot be added."""
         for field, option in _OPTIONS.items():
             mine, theirs = getattr(self._form, field), getattr(other, field)
             if not np.array_equal(mine, theirs):
@@ -333,14 +325,13 @@ class State:
                 raise ValueError(f"the states must have the same {option}, got {seen}")
 
     def _expect(self, n_positions: int) -> None:
-        """Refuse so many positions where the family has a largest number of them."""
+        """Refuse more positions than the family allows; any number by default."""
 
     def _after(self, sums: KeySums, n_keys: int) -> KeySums:
-        """The sums, as keys that come after `n_keys` others."""
+        """The sums, moved after `n_keys` other keys."""
         return sums
 
     def _read_query(self, query: ArrayLike, shapes: _Shapes) -> tuple[Inputs, tuple[int, ...]]:
-        """The query, and the shape of the output."""
         # Arrays without keys carry the shapes to the checks of exact attention.
         key, value = (np.empty(shape, np.float32) for shape in shapes)
         q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
@@ -364,7 +355,7 @@ class State:
 
 
 def _shown(shapes: _Shapes) -> str:
-    """Shapes of keys and values, whose number is no part of them: "key (2, n, 4) and value (2, n, 3)"."""
+    """Shapes of keys and values with n for their number: "key (2, n, 4) and value (2, n, 3)"."""
     key, value = (f"({', '.join(map(str, (*shape[:-2], 'n', shape[-1])))})" for shape in shapes)
     return f"key {key} and value {value}"
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean, generator, number, positive_int, shown
 from .._base.hints import hinted
-from .._call.options import takes
-from .._call.types import VariantOptions
+from .._call.options import VariantOptions, takes
 from ._arrays import reals
 from ._linear_form import LinearForm, State, attend_in
 
@@ -34,11 +33,11 @@ def performer_projection(
     Parameters
     ----------
     features : int
-        Rows.
+        Number of rows.
     head_dim : int
-        Columns.
+        Number of columns.
     orthogonal : bool, default True
-        Otherwise all rows are independent, and the estimate varies more.
+        False: all rows are independent, and the estimate varies more.
     rng : None, int, SeedSequence or Generator, optional
 
     Returns
@@ -48,12 +47,12 @@ def performer_projection(
     Raises
     ------
     TypeError, ValueError
-        A size that is not a positive integer.
+        If a size is not a positive integer.
 
     Notes
     -----
     Each block is uniform among the rotations (QR of a normal matrix, signs as Mezzadri 2007), its rows
-    stretched by independent lengths of normal vectors: every row by itself is standard normal.
+    scaled by independent lengths of normal vectors: every row by itself is standard normal.
 
     Examples
     --------
@@ -93,12 +92,12 @@ def positive_features(
     -------
     ndarray of float64, shape (..., n, features)
         phi(q) . phi(k) has the expectation exp(scale q . k). They overflow where exp does;
-        :func:`performer_attention` works on their logarithms.
+        :func:`performer_attention` uses their logarithms.
 
     Raises
     ------
     TypeError, ValueError
-        A projection for another head_dim; a scale that is not positive.
+        If the projection is for another head_dim, or the scale is not positive.
 
     Examples
     --------
@@ -114,7 +113,7 @@ def positive_features(
         raise ValueError(f"x must have at least 1 axis (..., head_dim), got shape {rows.shape}")
     form = performer_form(rows.shape[-1], None, projection, scale, None)
     assert form.projection is not None
-    with np.errstate(all="ignore"):  # what overflows or is no number shows in the features
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the features
         norms = form.norm_factor * np.square(rows).sum(-1, keepdims=True)
         found: NDArray[np.float64] = np.exp(rows @ form.projection - norms - form.shift)
     return found
@@ -130,7 +129,7 @@ def performer_form(head_dim: int, features: Any, projection: Any, scale: Any, rn
     else:
         directions = _read_projection(projection, head_dim)
         if rng is not None:
-            raise ValueError("rng is of directions that are drawn, got it with a projection")
+            raise ValueError("rng must be left out with a projection, got both")
         if features not in (None, 256, len(directions)):
             raise ValueError(
                 f"features must be the rows of the projection, {len(directions)}, got {shown(features)}"
@@ -179,11 +178,11 @@ def performer_attention(
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         As for :func:`attnscale.attention`.
     features : int, default 256
-        Random directions; with a projection 256 or its rows.
+        Number of random directions; with a projection, 256 or its number of rows.
     projection : array_like, shape (features, head_dim), optional
-        The directions, as from :func:`performer_projection`.
+        The directions, for example from :func:`performer_projection`.
     rng : None, int, SeedSequence or Generator, optional
-        For the directions.
+        Source of the directions.
     scale : float > 0, optional
         None: 1/sqrt(head_dim).
     is_causal, causal, enable_gqa, layout, num_threads
@@ -195,13 +194,14 @@ def performer_attention(
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; a projection for another head_dim, a scale that is not positive.
+    TypeError, ValueError
+        If the projection is for another head_dim, or the scale is not positive; else as
+        :func:`attnscale.attention`.
 
     Notes
     -----
     phi(x)_r = exp(w_r . x - \\|x\\|^2 / 2) / sqrt(features) is positive, and E phi(q) . phi(k) = exp(q . k).
-    The error falls as 1/sqrt(features); its constant grows as exp(scale \\|q + k\\|^2), so that sharp rows
+    The error falls like 1/sqrt(features); its constant grows like exp(scale \\|q + k\\|^2), so sharp rows
     need very many. The ratio of two unbiased sums is itself biased by O(1/features). Source: Choromanski
     et al. 2021, "Rethinking Attention with Performers", arXiv 2009.14794.
 
@@ -230,7 +230,7 @@ class PerformerState(State):
     Parameters
     ----------
     projection : array_like, shape (features, head_dim)
-        As from :func:`performer_projection`; states that are to merge need the same one.
+        As from :func:`performer_projection`; states to be merged need the same one.
     scale, enable_gqa, layout
         As for :func:`performer_attention`.
 

@@ -32,24 +32,19 @@ def relay_attention(
     centres : array_like, shape (..., nodes, dim)
         mu_k of the article. Leading axes broadcast.
     value : array_like, shape (..., n, value_dim), optional
-        What is averaged; None: x itself.
+        Values to average; None: x itself.
     num_threads
         As for :func:`attnscale.attention`.
 
     Returns
     -------
     AttentionState
-        ``output`` are the nodes B, shape (..., nodes, value_dim); ``lse`` and ``entropy`` are those of the
-        weights over the sequence. States over parts of it merge with :func:`attnscale.merge_states`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`.
+        ``output`` holds the nodes B, shape (..., nodes, value_dim); ``lse`` and ``entropy`` belong to the
+        weights over the sequence. States over its parts merge with :func:`attnscale.merge_states`.
 
     Notes
     -----
-    Attention of the nodes to the sequence with scale 1, so that the exact kernel computes it. With keys
+    Attention of the nodes to the sequence with scale 1, computed by the exact kernel. With keys
     x centres^T it is the key half of :func:`efficient_attention`: its g_k are the B_k. Source: article 1007
     on self-attention, section "Relay nodes", which names the model KED after its cost O(K E D).
 
@@ -89,7 +84,7 @@ class RelayState:
         self._state: AttentionState | None = None
 
     def update(self, x: ArrayLike, value: ArrayLike | None = None) -> Self:
-        """Take a part of the sequence in; returns the state itself."""
+        """Add a part of the sequence; returns the state itself."""
         part = relay_attention(x, self._centres, value)
         self._state = part if self._state is None else merge_states([self._state, part])
         return self
@@ -114,7 +109,7 @@ class RelayState:
         return self._state
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the result
 def relay_energy(nodes: ArrayLike, weight: ArrayLike, *, kind: str = "bilinear") -> NDArray[np.float64]:
     """The energy of nodes that interact through a matrix W.
 
@@ -134,7 +129,7 @@ def relay_energy(nodes: ArrayLike, weight: ArrayLike, *, kind: str = "bilinear")
     Raises
     ------
     TypeError, ValueError
-        Shapes that do not fit; a kind that does not exist.
+        If shapes do not fit, or the kind does not exist.
 
     Examples
     --------
@@ -153,7 +148,7 @@ def relay_energy(nodes: ArrayLike, weight: ArrayLike, *, kind: str = "bilinear")
     return np.asarray(-np.square(w.T @ b - b).sum((-2, -1)))
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the result
 def relay_energy_gradient(
     nodes: ArrayLike,
     weight: ArrayLike | tuple[ArrayLike, ArrayLike],
@@ -168,8 +163,8 @@ def relay_energy_gradient(
     weight : array_like, shape (K, K), or pair (L, R) for "ked"
         L and R of shape (D, K): the interaction has D dimensions, and costs O(K dim D).
     kind : {"bilinear", "residual", "ked"}
-        "ked" is L^T (R B), by which the article defines the model. It is the gradient of B^T L^T R B / 2
-        only where L^T R is symmetric, and not of an energy otherwise.
+        "ked" is L^T (R B), which defines the model in the article. It is the gradient of B^T L^T R B / 2
+        only if L^T R is symmetric; otherwise it is not the gradient of an energy.
 
     Returns
     -------
@@ -178,7 +173,7 @@ def relay_energy_gradient(
     Raises
     ------
     TypeError, ValueError
-        Shapes that do not fit; a kind that does not exist.
+        If shapes do not fit, or the kind does not exist.
 
     Examples
     --------
@@ -203,7 +198,7 @@ def relay_energy_gradient(
     return np.asarray(-2 * (w @ rest - rest))
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the result
 def relay_message(x: ArrayLike, centres: ArrayLike, gradient: ArrayLike) -> NDArray[np.float64]:
     """dE/dx_i = sum_k A_ik (G_k + (G_k . (x_i - B_k)) centre_k), given G_k = dE/dB_k.
 
@@ -220,8 +215,8 @@ def relay_message(x: ArrayLike, centres: ArrayLike, gradient: ArrayLike) -> NDAr
 
     Raises
     ------
-    TypeError, ValueError
-        As :func:`relay_attention`; a gradient of another shape than the nodes.
+    ValueError
+        If the gradient has another shape than the nodes; else as :func:`relay_attention`.
 
     Notes
     -----

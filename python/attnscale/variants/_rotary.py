@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions: turning queries and keys, and what the score then makes of their distance."""
+"""Rotary positions: rotation of queries and keys, and the resulting dependence of scores on distance."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def rotary_frequencies(rotary_dim: int, *, base: float = 10000.0) -> NDArray[np.float64]:
-    """base^(-2 c / rotary_dim) for the pairs of channels c = 0, 1, ...: radians for each position.
+    """base^(-2 c / rotary_dim) for the pairs of channels c = 0, 1, ..., in radians per position.
 
     Parameters
     ----------
     rotary_dim : int
-        Channels that are turned; even.
+        Number of rotated channels; even.
     base : float, default 10000.0
         > 0.
 
@@ -31,7 +31,7 @@ def rotary_frequencies(rotary_dim: int, *, base: float = 10000.0) -> NDArray[np.
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        If rotary_dim is odd, or base is not above 0.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def apply_rotary(
     rotary_dim: int | None = None,
     interleaved: bool = False,
 ) -> NDArray[Any]:
-    """Queries or keys with each pair of channels turned by position * frequency.
+    """Queries or keys with each pair of channels rotated by position * frequency.
 
     Parameters
     ----------
@@ -64,29 +64,29 @@ def apply_rotary(
     positions : array_like of numbers, optional
         Broadcasts to (..., n); 0 ... n - 1 by default.
     base : float, default 10000.0
-        Of :func:`rotary_frequencies`.
+        Base of :func:`rotary_frequencies`.
     frequencies : array_like, shape (rotary_dim / 2,), optional
-        Radians for each position, in the place of those of ``base``. A 0 leaves its pair as it is.
+        Radians per position, in place of those of ``base``. A 0 leaves its pair unchanged.
     rotary_dim : int, optional
-        How many channels are turned, from the first one; even. The others pass. head_dim by default.
+        Number of leading channels to rotate; even. The others are unchanged. Default: head_dim.
     interleaved : bool, default False
-        The pairs are channels c and c + rotary_dim / 2 (GPT-NeoX, Llama); True: 2 c and 2 c + 1 (RoFormer,
-        GPT-J). A model's weights go with one of them.
+        False: pairs are channels c and c + rotary_dim / 2 (GPT-NeoX, Llama); True: 2 c and 2 c + 1 (RoFormer,
+        GPT-J). A model's weights require one of them.
 
     Returns
     -------
     ndarray, shape (..., n, head_dim)
-        Of the type of x.
+        The type is that of x.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind, or shapes do not fit.
+        If shapes do not fit, or rotary_dim is odd or above head_dim.
 
     Notes
     -----
-    Su et al. 2021, RoFormer (arXiv 2104.09864), equation 34. Norms stay as they are, and a score depends
-    on the difference of positions alone. Angles are computed in float64, so that large positions keep their
+    Su et al. 2021, RoFormer (arXiv 2104.09864), equation 34. Norms do not change, and a score depends
+    only on the difference of positions. Angles are computed in float64, so that large positions keep their
     phase; torch code that uses float32 differs there.
 
     Examples
@@ -105,7 +105,7 @@ def apply_rotary(
     cos, sin = np.cos(angle).astype(wide.dtype), np.sin(angle).astype(wide.dtype)
     first, second = _pairs(len(theta), interleaved)
     a, b = wide[..., first].copy(), wide[..., second].copy()
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the output
         wide[..., first] = a * cos - b * sin
         wide[..., second] = a * sin + b * cos
         return wide.astype(rows.dtype, copy=False)
@@ -121,14 +121,14 @@ def rotary_score(
     rotary_dim: int | None = None,
     interleaved: bool = False,
 ) -> NDArray[Any]:
-    """Dot product of a turned query and a turned key, as a function of their distance.
+    """Dot product of a rotated query and a rotated key, as a function of their distance.
 
     Parameters
     ----------
     query, key : array_like, shape (..., head_dim)
-        Before they are turned. Leading axes broadcast.
+        Before rotation. Leading axes broadcast.
     distances : array_like of numbers, shape (n_distances,)
-        Position of the query less that of the key; negative to the right of the query.
+        Position of the query minus that of the key; negative to the right of the query.
     base, frequencies, rotary_dim, interleaved
         As for :func:`apply_rotary`.
 
@@ -140,12 +140,12 @@ def rotary_score(
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind, or shapes do not fit.
+        If shapes do not fit, or rotary_dim is odd or above head_dim.
 
     Notes
     -----
-    With the pairs of channels as complex numbers, the sum over pairs of Re(q_c conj(k_c) e^(i t theta_c)):
-    ``|q_c| |k_c|`` is the amplitude of a wave of t, and the angle between q_c and k_c its phase.
+    With pairs of channels as complex numbers it is the sum over pairs of Re(q_c conj(k_c) e^(i t theta_c)):
+    ``|q_c| |k_c|`` is the amplitude of a wave in t, and the angle between q_c and k_c its phase.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def rotary_score(
     t = _distances(distances)
     first, second = _pairs(len(theta), interleaved)
     waves = np.exp(1j * np.multiply.outer(theta, t))
-    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the scores
+    with np.errstate(all="ignore"):  # overflow shows as infinity or NaN in the scores
         products = [x.astype(np.float64)[..., first] + 1j * x.astype(np.float64)[..., second] for x in (q, k)]
         turning = products[0] * products[1].conj()
         passing = q[..., 2 * len(theta) :].astype(np.float64) * k[..., 2 * len(theta) :]
@@ -172,31 +172,31 @@ def rotary_score(
 def rotary_decay(
     distances: ArrayLike, head_dim: int, *, base: float = 10000.0, frequencies: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Mean of cos(t theta_c) over the pairs: what a distance t leaves of the expected score.
+    """Mean of cos(t theta_c) over the pairs: the share of the expected score that is left at distance t.
 
     Parameters
     ----------
     distances : array_like of numbers, shape (n_distances,)
     head_dim : int
-        Even; all channels are turned.
+        Even; all channels are rotated.
     base, frequencies
         As for :func:`apply_rotary`.
 
     Returns
     -------
     ndarray of float64, shape (n_distances,)
-        1 at distance 0; between -1 and 1, and of both signs.
+        1 at distance 0; between -1 and 1, of both signs.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        If head_dim is odd, or distances do not have one axis.
 
     Notes
     -----
-    For components with E[q_c k_c] = r and no other correlation, E[score] = r head_dim decay(t): exact. With
-    r = 0, q and k independent and one of them isotropic, mean and variance are those without positions at
-    every distance, since a rotation keeps the law of an isotropic vector: random keys do not decay.
+    For components with E[q_c k_c] = r and no other correlation, E[score] = r head_dim decay(t), exactly. With
+    r = 0, q and k independent and one of them isotropic, mean and variance are the same as without positions
+    at every distance, since a rotation keeps the law of an isotropic vector: random keys do not decay.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def rotary_bound(
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind or out of range.
+        If head_dim is odd, or distances do not have one axis.
 
     Notes
     -----
@@ -289,7 +289,7 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def _pairs(n_pairs: int, interleaved: bool) -> tuple[slice, slice]:
-    """Where the two channels of each pair stand."""
+    """Slices of the first and second channels of the pairs."""
     if boolean("interleaved", interleaved):
         return slice(0, 2 * n_pairs, 2), slice(1, 2 * n_pairs, 2)
     return slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)

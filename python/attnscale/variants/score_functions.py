@@ -43,7 +43,7 @@ __all__ = ["NAMES", "f1", "f2", "f3", "f4", "f5", "f6", "peak"]
 NAMES = ("f1", "f2", "f3", "f4", "f5", "f6")
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the scores
 def f1(
     x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike, *, divisor: float = 1.0
 ) -> NDArray[Any]:
@@ -63,7 +63,7 @@ def f1(
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind or shape.
+        If shapes do not fit, or divisor is 0.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def f1(
     return np.asarray(_pairs(qx, ky) / qx.dtype.type(divisor))
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the scores
 def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
     """``Qx . Ky - |y|^2 / 2``: a Gaussian around K^T Q x, sensitive to every change of y.
 
@@ -89,11 +89,6 @@ def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     -------
     ndarray, shape (..., n, m)
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`f1`.
-
     Examples
     --------
     >>> f2(np.ones((1, 2)), np.array([[1.0, 1.0], [2.0, 2.0]]), np.eye(2), np.eye(2))
@@ -103,9 +98,9 @@ def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     return np.asarray(_pairs(qx, ky) - _half_square(y_wide))
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the scores
 def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
-    """``Qx . Ky - |Ky|^2 / 2``: the same for Ky, so that y is free along the kernel of K.
+    """``Qx . Ky - |Ky|^2 / 2``: a Gaussian in Ky, so that y is free along the kernel of K.
 
     Parameters
     ----------
@@ -116,14 +111,9 @@ def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     -------
     ndarray, shape (..., n, m)
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`f1`.
-
     Examples
     --------
-    >>> first = np.array([[1.0, 0.0]])  # K sees the first channel alone
+    >>> first = np.array([[1.0, 0.0]])  # K sees only the first channel
     >>> f3(np.ones((1, 2)), np.array([[1.0, 5.0], [1.0, -7.0]]), first, first)
     array([[0.5, 0.5]])
     """
@@ -131,7 +121,7 @@ def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     return np.asarray(_pairs(qx, ky) - _half_square(ky))
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the scores
 def f4(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDArray[Any]:
     """(Qx + b - Ky / 2) . Ky: the best key is a step b away from Qx.
 
@@ -145,11 +135,6 @@ def f4(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike, bia
     Returns
     -------
     ndarray, shape (..., n, m)
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`f1`.
 
     Examples
     --------
@@ -173,11 +158,6 @@ def f5(x: ArrayLike, y: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDAr
     -------
     ndarray, shape (..., n, m)
 
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`f1`.
-
     Notes
     -----
     Lin et al. 2015, Learning entity and relation embeddings for knowledge graph completion (AAAI):
@@ -192,7 +172,7 @@ def f5(x: ArrayLike, y: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDAr
     return f4(x, y, k_weight, k_weight, bias)
 
 
-@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
+@np.errstate(all="ignore")  # overflow shows as infinity or NaN in the scores
 def f6(
     x: ArrayLike,
     y: ArrayLike,
@@ -208,16 +188,11 @@ def f6(
     x, y, q_weight, k_weight, bias
         As for :func:`f4`.
     query_bias : array_like, shape (head_dim,)
-        c. It moves whole rows, so that weights do not depend on it.
+        c. It shifts whole rows, so weights do not depend on it.
 
     Returns
     -------
     ndarray, shape (..., n, m)
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`f1`.
 
     Examples
     --------
@@ -251,13 +226,13 @@ def peak(
 
     Raises
     ------
-    TypeError, ValueError
-        As :func:`f1`; and ValueError for f1.
+    ValueError
+        For f1, or if shapes do not fit.
 
     Notes
     -----
     K^T Q x for f2; K^+ Q x for f3 and K^+ (Q x + b) for the others, K^+ the pseudo-inverse. If K does
-    not map onto R^head_dim, K y is the point of its range that is nearest to Q x + b.
+    not map onto R^head_dim, K y is the point of its range nearest to Q x + b.
 
     Examples
     --------

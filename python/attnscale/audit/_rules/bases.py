@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells of the family tables: the base scale, and factors beside those of rotary positions."""
+"""Cells of the family tables: the base scale, and factors other than those of rotary positions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Base: TypeAlias = Callable[[Layer, int], Term]
 
 
 def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
-    """A term whose rule is in the code of the model type; a special rule is named by the law's source."""
+    """A term by a rule in the code of the model type; the law's source names a special rule."""
     return Term(law, channels, key, f"{layer.keys.kind or 'no model type'}; {law.source}")
 
 
@@ -49,12 +49,11 @@ def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
 
 
 def standard(layer: Layer, head_dim: int) -> Term:
-    """The base scale 1 / sqrt(head_dim)."""
     return _term(layer, Standard(), layer.head_size)
 
 
 def unscaled(layer: Layer, head_dim: int) -> Term:
-    """The base scale 1, of T5 and of the Gemmas whose q and k are normed."""
+    """The base scale 1, of T5 and of Gemmas with normed q and k."""
     return _term(layer, Unscaled(), f"{layer.keys.kind} has no scale")
 
 
@@ -64,7 +63,7 @@ def over_head_dim(layer: Layer, head_dim: int) -> Term:
 
 
 def half_head_dim(layer: Layer, head_dim: int) -> Term:
-    """Zamba: (head_dim / 2)^-1/2, as half of the channels come from the first layer's input."""
+    """Zamba: (head_dim / 2)^-1/2, since half of the channels come from the first layer's input."""
     return _term(layer, Constant((head_dim / 2) ** -0.5), f"attention_head_dim = {head_dim}")
 
 
@@ -86,7 +85,7 @@ def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:
 
 
 def stated(name: str, above: float | None = None) -> Base:
-    """The base scale that a key of the config gives; null is 1 / sqrt(head_dim)."""
+    """The base scale by a key of the config; null is 1 / sqrt(head_dim)."""
 
     def base(layer: Layer, head_dim: int) -> Term:
         if layer.keys.get(name) is None:
@@ -105,7 +104,7 @@ def unless_unscaled(layer: Layer, head_dim: int) -> Term:
 
 
 def over_head_dim_if_set(layer: Layer, head_dim: int) -> Term:
-    """BTLM and Jais: 1 / sqrt(head_dim), or none, as for GPT-2; 1 / head_dim with muP."""
+    """BTLM and Jais: 1 / sqrt(head_dim) or no scale, as for GPT-2; 1 / head_dim with muP."""
     for name in ("mup_scale_qk_dot_by_d", "scale_qk_dot_by_d"):
         if layer.keys.flag(name) and layer.keys.flag("scale_attn_weights", default=True):
             return _term(layer, MuP(), layer.keys.origin(name))
@@ -113,7 +112,7 @@ def over_head_dim_if_set(layer: Layer, head_dim: int) -> Term:
 
 
 def phi3_small(layer: Layer, head_dim: int) -> Term:
-    """Phi-3-small: mup_attn_multiplier / head_dim with muP, which is its default."""
+    """Phi-3-small: mup_attn_multiplier / head_dim with muP, its default."""
     keys = layer.keys
     if not keys.flag("mup_use_scaling", default=True):
         return standard(layer, head_dim)
@@ -164,7 +163,7 @@ def disentangled(layer: Layer, head_dim: int) -> Term | None:
 
 
 def latent(name: str, channels: Any) -> Base:
-    """The factor sqrt(hidden / rank) of a latent, on the channels that it feeds."""
+    """The factor sqrt(hidden / rank) of a latent, on its channels."""
 
     def factor(layer: Layer, head_dim: int) -> Term:
         hidden, rank = layer.keys.size("hidden_size"), sliding_key(layer, name, 1024)
@@ -210,7 +209,7 @@ def logn_attention(layer: Layer, head_dim: int) -> Term | None:
 
 
 def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """Grok as SGLang serves it: a temperature behind the soft-cap; a length of 0 or less switches it off."""
+    """Grok in SGLang: a temperature after the soft-cap; a length of 0 or less switches it off."""
     for name in ("attn_temperature_len", "xai_temperature_len"):
         length = layer.keys.get(name)
         if length is not None and check_number(name, length) > 0:
@@ -219,11 +218,11 @@ def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
     return None
 
 
-# ---- factors that are written among the rope parameters ------------------------------------------
+# ---- factors among the rope parameters ------------------------------------------------------------
 
 
 def mla_yarn(layer: Layer, rope: Rope) -> Term | None:
-    """The factor by mscale_all_dim of latent attention on all channels, for scaled positions of any type."""
+    """The factor of all channels by mscale_all_dim of latent attention, for scaled positions of any type."""
     value = rope.parameters.get("mscale_all_dim")
     if rope.kind == "default" or not value:
         return None
@@ -235,7 +234,7 @@ def mla_yarn(layer: Layer, rope: Rope) -> Term | None:
 
 
 def ministral_temperature(layer: Layer, rope: Rope) -> Term | None:
-    """The temperature by llama_4_scaling_beta on every layer, which counts by the position i."""
+    """The temperature by llama_4_scaling_beta on every layer, by the position i."""
     name = "llama_4_scaling_beta"
     value = rope.parameters.get(name)
     if value is None:
@@ -253,7 +252,7 @@ class LengthSwitch(Law):
     Parameters
     ----------
     short, long : float
-        The factors; the score has their square.
+        The factors; the score has their squares.
     length : float
         Original length, in tokens.
     """
@@ -276,7 +275,7 @@ class LengthSwitch(Law):
 
 
 def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
-    """Phi-MoE: short_mscale and long_mscale, in place of the factor of the positions' own rule."""
+    """Phi-MoE: short_mscale and long_mscale, in place of the factor by the positions' own rule."""
     if rope.kind == "default":
         return None
     names = ("short_mscale", "long_mscale", "original_max_position_embeddings")
@@ -292,7 +291,7 @@ def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
 
 
 def proportional(layer: Layer, head_dim: int) -> Term:
-    """Lumina-Next: proportional attention, which its pipeline switches on where nothing is said."""
+    """Lumina-Next: proportional attention, switched on by default in its pipeline."""
     side = layer.keys.size("sample_size", default=128) * 8 // 16  # 8: pixels of a latent's side
     if side < 2:
         raise ConfigError(f"sample_size must be at least 4, got {layer.keys.get('sample_size')}")
@@ -301,7 +300,7 @@ def proportional(layer: Layer, head_dim: int) -> Term:
 
 
 def of_positions(name: str) -> Callable[[Layer, int], Term | None]:
-    """No factor: the key is read, and acts on positions alone."""
+    """No factor: the key is read, and acts only on positions."""
 
     def none(layer: Layer, head_dim: int) -> None:
         layer.keys.get(name)
@@ -310,7 +309,7 @@ def of_positions(name: str) -> Callable[[Layer, int], Term | None]:
 
 
 def omnigen_longrope(layer: Layer, rope: Rope) -> Term | None:
-    """OmniGen: LongRoPE's factor of the maximal and the original length, whatever rope_scaling says of it."""
+    """OmniGen: LongRoPE's factor by the maximal and the original length, whatever rope_scaling says."""
     names = {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
     longest, original = (layer.keys.number(name, default=usual, above=1) for name, usual in names.items())
     if longest <= original:
@@ -319,11 +318,11 @@ def omnigen_longrope(layer: Layer, rope: Rope) -> Term | None:
     return _term(layer, LongRoPE(original, longest / original), said, "rotated")
 
 
-# ---- model types that are not known --------------------------------------------------------------
+# ---- unknown model types --------------------------------------------------------------------------
 
 
 def whatever_is_given(layer: Layer, head_dim: int) -> Term:
-    """The base scale by whichever keys there are."""
+    """The base scale by the keys that there are."""
     keys = layer.keys
     for name, base in (
         ("query_pre_attn_scalar", query_pre_attn_scalar),
@@ -350,7 +349,7 @@ def mla_yarn_if_latent(layer: Layer, rope: Rope) -> Term | None:
 
 
 def learned_if_named(layer: Layer) -> str | None:
-    """Why there is no answer, if a key says that the scale is a weight of the checkpoint."""
+    """Reason for no answer, if a key says that the scale is a weight of the checkpoint."""
     for name in ("ssmax", "use_ssmax", "scalable_softmax", "use_scalable_softmax", "scaled_softmax"):
         value = layer.keys.get(name)
         if value not in (None, False, "", "none"):

@@ -2,8 +2,8 @@
 """The families of models whose scale is not 1/sqrt(head_dim) on all channels of all layers, as a table.
 
 Every row was read in the code of transformers (the version is in ``defaults.json``) and is compared
-with it by the tests. A model type that has defaults but no row is a plain one: 1/sqrt(head_dim), and
-what its rotary positions bring.
+with it by the tests. A model type with defaults but no row is plain: 1/sqrt(head_dim), and the factor of
+its rotary positions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ def _share_of_channels(layer: Layer, head_dim: int) -> int:
 
 
 def _refused(reason: str) -> Callable[[Layer], str]:
-    """The rule that no layer has an answer, for this reason."""
     return lambda layer: reason
 
 
 def _in_weights(reason: str) -> Callable[[Layer], str]:
-    """The rule that no layer has an answer, since weights of the checkpoint have it."""
+    """The rule that no layer has an answer, because it is in the weights of the checkpoint."""
     return _refused(f"{reason} (the safetensors have it: attnscale audit CHECKPOINT)")
 
 
@@ -65,7 +64,7 @@ PLAIN = Family(
 
 
 def _family(types: str, **cells: Any) -> Family:
-    """A row of the table for these model types, which is the plain family but for these cells."""
+    """A row of the table for these model types: the plain family with these cells replaced."""
     return replace(PLAIN, types=tuple(types.split()), **cells)
 
 
@@ -337,7 +336,7 @@ FAMILIES: tuple[Family, ...] = (
     _family(
         "qwen2_vl_vision", head_dim=heads.divided(embed_dim=1280, num_heads=16), count=kinds.added(depth=32)
     ),
-    # More about the weights than a scale.
+    # Plain scales, with a soft-cap or other facts about the weights.
     _family("videoprism_text_model videoprism_vision_model", softcap=("attn_logit_softcapping",)),
     _family("diffllama", notes=("the weights are the difference of two softmaxes, each with this scale",)),
     _family(
@@ -356,7 +355,7 @@ FAMILIES: tuple[Family, ...] = (
     _family("qwen3_next qwen3_5_text qwen3_5_moe_text qwen4_exp_text", kinds=_HYBRID_4),
     _family("mamba mamba2 falcon_mamba rwkv xlstm", **_NO_HEADS, kinds=kinds.uniform("linear_attention")),
     _family("fnet", **_NO_HEADS, kinds=kinds.uniform("fourier")),
-    # Other weights than a softmax of scores.
+    # Weights that are not a softmax of scores.
     _family(
         "yoso", refusal=_refused("the weights are chances that hashes of q and k collide, not a softmax")
     ),
@@ -403,24 +402,15 @@ FAMILIES: tuple[Family, ...] = (
 
 
 class Remote(NamedTuple):
-    """A row of the table of models whose code is on the Hub and not in transformers.
+    """A row of the table of models whose code is on the Hub instead of in transformers.
 
-    None of that code is imported or run. The rules were read in the code and in the ports that several
-    frameworks carry, and are tested by numbers; they are not compared with the code as it runs.
-
-    Attributes
-    ----------
-    models : str
-        Names of the models.
-    rule : str
-        What the scale is.
-    family : Family
-        The rule, for the model types.
+    That code is not imported or run. The rules were read in the code and in ports by several frameworks, and
+    are tested by numbers; they are not compared with the code as it runs.
     """
 
-    models: str
-    rule: str
-    family: Family
+    models: str  # names of the models
+    rule: str  # description of the scale
+    family: Family  # the rule, for the model types
 
 
 REMOTE: tuple[Remote, ...] = (
@@ -490,11 +480,11 @@ REMOTE: tuple[Remote, ...] = (
 
 
 def _diffuser(models: str, rule: str, types: str, **cells: Any) -> Remote:
-    """A row for transformers of diffusers, which their config calls by ``_class_name``."""
+    """A row for transformers of diffusers, named by ``_class_name`` in their config."""
     return Remote(models, rule, _family(types, **{"rotates": heads.always, **cells}))
 
 
-#: Transformers of diffusers, whose rules were read in its code, of version 0.42.1, and are tested by numbers.
+#: Transformers of diffusers, with rules read in its code, version 0.42.1, and tested by numbers.
 DIFFUSERS: tuple[Remote, ...] = (
     _diffuser(
         "Lumina-Next",
@@ -564,7 +554,7 @@ DIFFUSERS: tuple[Remote, ...] = (
     ),
 )
 
-#: A model type that is not known: what its keys say.
+#: Row of an unknown model type, by its keys.
 UNKNOWN = _family(
     "",
     head_dim=heads.whatever_is_given,
@@ -594,5 +584,4 @@ def family_of(keys: Keys) -> Family:
 
 
 def has_row(kind: str) -> bool:
-    """Whether the table has a row for the model type."""
     return kind in _by_type()

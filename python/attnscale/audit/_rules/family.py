@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a family of models is to the audit: a row of a table whose cells are small rules."""
+"""A family of models: a row of a table with small rules as cells."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ QKNorm = Literal["none", "before rotation", "after rotation"]
 
 
 class Layer(NamedTuple):
-    """One layer as the rules see it."""
+    """One layer, as input of the rules."""
 
     keys: Keys
     number: int  # from 0
     kind: str
-    kinds: Sequence[str]  # of all layers
+    kinds: Sequence[str]  # kinds of all layers
     family: Family
-    head_size: str = ""  # the keys that its head size comes from, for the column "from" of a plan
+    head_size: str = ""  # the keys of its head size, for the column "from" of a plan
 
     @property
     def total(self) -> int:
-        """Number of layers of the model."""
         return len(self.kinds)
 
 
 class Window(NamedTuple):
-    """The most keys that a query sees, and the key of the config that says so."""
+    """Largest number of keys that a query sees, and its key of the config."""
 
     keys: int | None
     origin: str
@@ -45,20 +44,20 @@ class Rope(NamedTuple):
 
     kind: str
     parameters: Mapping[str, Any]
-    name: str  # the key of the config that they come from, for messages
+    name: str  # their key of the config, for messages
 
     def number(self, key: str) -> float | None:
-        """The value of a key as a number above 0; None where the key is null or missing."""
+        """The value of a key as a number above 0; None if the key is null or missing."""
         value = self.parameters.get(key)
         return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
 
     def origin(self, *keys: str) -> str:
-        """The keys among these that the config gives, with their values."""
+        """The given keys among these, with their values."""
         seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
-#: How the config class reads the parameters of rotary positions: rope.py.
+#: Ways in which config classes read the parameters of rotary positions: rope.py.
 Spelling = Literal[
     "flat",
     "either",
@@ -76,67 +75,25 @@ Spelling = Literal[
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of models finds its scale.
+    """Rules by which a family of models finds its scale."""
 
-    Attributes
-    ----------
-    types : tuple of str
-        Model types.
-    head_dim : callable
-        Channels of q and k in a layer.
-    rotated : callable
-        How many of head_dim channels rotary positions turn, where the layer has rotary positions.
-    rotates : callable
-        Whether the layer has rotary positions.
-    base : callable
-        The scale before other factors.
-    extra : tuple of callables
-        Further factors; one that does not apply returns None. Temperatures that act on layers without
-        rotary positions only are in ``nope_extra``.
-    rope_extra : tuple of callables
-        Further factors whose keys are among the rope parameters.
-    own_rope : callable or None
-        What the rotary positions bring, where it is not the common rule.
-    softcap : tuple of str
-        Keys of the soft-cap, the first that is given; empty if the family has none.
-    window : callable
-        The most keys that a query of the layer sees.
-    sink : callable
-        Whether the layer has attention sinks.
-    qk_norm : callable
-    count : callable
-        Number of layers.
-    kinds : callable
-        (keys, number of layers) to the kinds of the layers, where the config does not list them.
-    listed : callable
-        What the config class makes of the kinds that the config lists.
-    rope_key : callable
-        The entry of nested rope parameters that a layer takes.
-    spelling : str
-        How the parameters of rotary positions are read.
-    refusal : callable
-        Why a layer has no answer, or None.
-    notes : tuple of str
-        What else a reader of the plan should know.
-    """
-
-    types: tuple[str, ...]
-    head_dim: Callable[[Layer], int]
-    rotated: Callable[[Layer, int], int]
-    rotates: Callable[[Layer], bool]
-    base: Callable[[Layer, int], Term]
-    extra: tuple[Callable[[Layer, int], Term | None], ...]
-    nope_extra: tuple[Callable[[Layer, int], Term | None], ...]
-    rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]
-    own_rope: Callable[[Layer, Rope], Term | None] | None
-    softcap: tuple[str, ...]
-    window: Callable[[Layer], Window]
-    sink: Callable[[Layer], bool]
+    types: tuple[str, ...]  # model types
+    head_dim: Callable[[Layer], int]  # channels of q and k in a layer
+    rotated: Callable[[Layer, int], int]  # number of rotated channels in a layer with rotary positions
+    rotates: Callable[[Layer], bool]  # whether the layer has rotary positions
+    base: Callable[[Layer, int], Term]  # the scale before other factors
+    extra: tuple[Callable[[Layer, int], Term | None], ...]  # further factors; None: does not apply
+    nope_extra: tuple[Callable[[Layer, int], Term | None], ...]  # only without rotary positions
+    rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]  # with keys among the rope parameters
+    own_rope: Callable[[Layer, Rope], Term | None] | None  # factors in place of the common rule
+    softcap: tuple[str, ...]  # keys of the soft-cap; the first given one counts
+    window: Callable[[Layer], Window]  # largest number of keys that a query of the layer sees
+    sink: Callable[[Layer], bool]  # whether the layer has attention sinks
     qk_norm: Callable[[Layer], QKNorm]
-    count: Callable[[Keys], int]
-    kinds: Callable[[Keys, int], list[str]]
-    listed: Callable[[list[str]], list[str]]
-    rope_key: Callable[[Layer], str]
-    spelling: Spelling
-    refusal: Callable[[Layer], str | None]
-    notes: tuple[str, ...]
+    count: Callable[[Keys], int]  # number of layers
+    kinds: Callable[[Keys, int], list[str]]  # kinds of so many layers, if the config lists none
+    listed: Callable[[list[str]], list[str]]  # kinds in the config to those of the config class
+    rope_key: Callable[[Layer], str]  # the layer's entry of nested rope parameters
+    spelling: Spelling  # how the parameters of rotary positions are read
+    refusal: Callable[[Layer], str | None]  # reason why a layer has no answer, or None
+    notes: tuple[str, ...]  # further remarks for readers of the plan

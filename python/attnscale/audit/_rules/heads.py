@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells of the family tables: channels of q and k, which of them rotary positions turn, and where."""
+"""Cells of the family tables: channels of q and k, rotated channels, and layers with rotary positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kinds import check_list, entry, first_dense, rotates_at
 
 
 def quotient(layer: Layer) -> int:
-    """hidden_size // num_attention_heads, whatever head_dim says."""
+    """hidden_size // num_attention_heads, also if head_dim is given."""
     keys = layer.keys
     sizes = []
     for name in ("hidden_size", "num_attention_heads"):
@@ -28,7 +28,7 @@ def quotient(layer: Layer) -> int:
 
 
 def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
-    """`wide` // `many`: refused or doubted where there is a remainder, as the code of the model type does."""
+    """`wide` // `many`; a remainder is refused or doubted, as in the code of the model type."""
     keys = layer.keys
     if wide < many:
         raise ConfigError(f"{width} must be at least {heads}, got {wide} and {many}")
@@ -38,21 +38,21 @@ def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
                 f"{width} must be a multiple of {heads} in the code of {keys.kind}, got {wide} and {many}"
             )
         keys.doubt(
-            f"{width} = {wide} is no multiple of {heads} = {many}: the head size is rounded down to "
+            f"{width} = {wide} is not a multiple of {heads} = {many}: the head size is rounded down to "
             f"{wide // many}"
         )
     return wide // many
 
 
 def key_or_quotient(layer: Layer) -> int:
-    """The key head_dim, or the quotient of width and heads where it is null or has no default."""
+    """The key head_dim, or width over heads if it is null or has no default."""
     keys = layer.keys
     stated = keys.code.reads_head_dim and keys.get("head_dim") is not None
     return keys.size("head_dim") if stated else quotient(layer)
 
 
 def d_kv(layer: Layer) -> int:
-    """T5: the heads need not add up to the width of the model."""
+    """T5: d_kv, since the heads need not add up to the width of the model."""
     keys = layer.keys
     return keys.size("head_dim" if "head_dim" in keys.given and "d_kv" not in keys.given else "d_kv")
 
@@ -63,7 +63,7 @@ def stated(name: str, usual: int | None = None) -> Callable[[Layer], int]:
 
 
 def divided(**usual: int) -> Callable[[Layer], int]:
-    """The rule that divides a width of the config by a number of heads, by these names and defaults."""
+    """The rule that divides a width of the config by a number of heads, with these names and defaults."""
     (width, wide), (heads, many) = usual.items()
 
     def head_dim(layer: Layer) -> int:
@@ -75,7 +75,7 @@ def divided(**usual: int) -> Callable[[Layer], int]:
 
 
 def stated_or_quotient(name: str) -> Callable[[Layer], int]:
-    """The size by a key of the config, or else the quotient under whichever names its parts have."""
+    """The size by a key of the config, or else the quotient of its parts under any of their names."""
 
     def head_dim(layer: Layer) -> int:
         return layer.keys.size(name) if layer.keys.get(name) is not None else whatever_is_given(layer)
@@ -84,7 +84,7 @@ def stated_or_quotient(name: str) -> Callable[[Layer], int]:
 
 
 def bottleneck(layer: Layer) -> int:
-    """MobileBERT: the layers are narrower than the model."""
+    """MobileBERT: width of the bottleneck over heads, as layers are narrower than the model."""
     keys = layer.keys
     width = "intra_bottleneck_size" if keys.flag("use_bottleneck", default=True) else "hidden_size"
     heads = "num_attention_heads"
@@ -92,7 +92,7 @@ def bottleneck(layer: Layer) -> int:
 
 
 def beside_convolution(layer: Layer) -> int:
-    """ConvBERT: half of each head is a convolution, and head_ratio makes them fewer and wider."""
+    """ConvBERT: half of each head is a convolution; head_ratio makes heads fewer and wider."""
     keys = layer.keys
     heads = max(1, keys.size("num_attention_heads") // keys.size("head_ratio", default=2))
     return _share(layer, "hidden_size", keys.size("hidden_size"), "the number of heads", heads) // 2
@@ -105,18 +105,17 @@ def of_stage(layer: Layer) -> int:
 
 
 def stage_width(layer: Layer) -> int:
-    """The width of a layer's stage."""
     return check_size("embed_dim", layer.keys.get("embed_dim", [64, 192, 384])[stage_of(layer)])
 
 
 def stage_of(layer: Layer) -> int:
-    """Which stage a layer is in, by the number of layers of each."""
+    """The stage of a layer, by the number of layers of each."""
     ends = accumulate(check_size("depth", depth) for depth in layer.keys.get("depth", [1, 2, 10]))
     return next(stage for stage, end in enumerate(ends) if layer.number < end)
 
 
 def half(layer: Layer) -> int:
-    """Zamba: the heads span twice the width, as their input is two vectors beside each other."""
+    """Zamba: twice the width over heads, as the input is two vectors side by side."""
     keys = layer.keys
     for name in ("attention_head_dim", "head_dim"):
         if keys.given.get(name) is not None:
@@ -126,7 +125,7 @@ def half(layer: Layer) -> int:
 
 
 def latent(layer: Layer) -> int:
-    """Multi-head latent attention: channels with and without positions beside each other."""
+    """Multi-head latent attention: channels with and without positions side by side."""
     return layer.keys.size("qk_nope_head_dim") + layer.keys.size("qk_rope_head_dim", least=0)
 
 
@@ -138,7 +137,7 @@ def global_head_dim(layer: Layer) -> int:
 
 
 def swa_head_dim(layer: Layer) -> int:
-    """Inkling: sliding layers have a key of their own."""
+    """Inkling: sliding layers have their own key."""
     return layer.keys.size("swa_head_dim" if layer.kind == "hybrid_sliding" else "head_dim")
 
 
@@ -156,14 +155,14 @@ def sliding_latent_rotated(layer: Layer, head_dim: int) -> int:
 
 
 def sliding_key(layer: Layer, name: str, default: int) -> int:
-    """A size that sliding layers of Dots 3 have under a name of their own."""
+    """A size that sliding layers of Dots 3 have under their own name."""
     keys = layer.keys
     if layer.kind != "sliding_attention" or keys.has("per_layer_config"):
         return keys.size(name)
     return keys.size(f"swa_{name}", default=default)
 
 
-# ---- how many of them are rotated ----------------------------------------------------------------
+# ---- rotated channels ------------------------------------------------------------------------------
 
 
 def latent_rotated(layer: Layer, head_dim: int) -> int:
@@ -172,16 +171,16 @@ def latent_rotated(layer: Layer, head_dim: int) -> int:
 
 
 def rotary_dim(layer: Layer, head_dim: int) -> int:
-    """GPT-J and CodeGen: the config gives the number of rotated channels; null is all channels."""
+    """GPT-J and CodeGen: the number of rotated channels is in the config; null is all channels."""
     value = layer.keys.get("rotary_dim", 64)
     return head_dim if value is None else min(head_dim, check_size("rotary_dim", value))
 
 
-# ---- in which layers -----------------------------------------------------------------------------
+# ---- layers with rotary positions ------------------------------------------------------------------
 
 
 def has_rope(layer: Layer) -> bool:
-    """Every layer, if the model type has rotary positions at all."""
+    """Every layer, if the model type has rotary positions."""
     keys = layer.keys
     if keys.known:
         return "rope_parameters" in keys.defaults
@@ -192,12 +191,10 @@ _ROTARY_KEYS = ("rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "
 
 
 def always(layer: Layer) -> bool:
-    """The rule that holds in every layer."""
     return True
 
 
 def never(layer: Layer) -> bool:
-    """The rule that holds in no layer."""
     return False
 
 
@@ -207,23 +204,23 @@ def sliding_only(layer: Layer) -> bool:
 
 
 def sliding_or_no_window(layer: Layer) -> bool:
-    """Exaone 4: rotary positions in layers with a sliding window; everywhere if the model has no window."""
+    """Exaone 4: rotary positions in layers with a sliding window; in all if the model has no window."""
     return layer.keys.get("sliding_window") is None or sliding_only(layer)
 
 
 def by_layer_list(layer: Layer) -> bool:
-    """Rotary positions by the list no_rope_layers, or by its rule where there is no list."""
+    """Rotary positions by the list no_rope_layers, or by its rule without a list."""
     return rotates_at(layer.keys, layer.number, layer.total)
 
 
 def by_theta_list(layer: Layer) -> bool:
-    """Rotary positions by layer_rope_theta, which is 0 where there are none; without a list, everywhere."""
+    """Rotary positions by layer_rope_theta, where 0 means none; in all layers without a list."""
     given = layer.keys.get("layer_rope_theta")
     return bool(entry("layer_rope_theta", given, layer.number, layer.total)) if given is not None else True
 
 
 def by_theta_list_or_fourth(layer: Layer) -> bool:
-    """Muse: as by_theta_list; without a list, every fourth layer counted from the last has none."""
+    """Muse: like by_theta_list; without a list, every fourth layer counted from the last has none."""
     if layer.keys.get("layer_rope_theta") is not None:
         return by_theta_list(layer)
     return (layer.total - 1 - layer.number) % 4 != 0
@@ -255,7 +252,7 @@ def if_set(name: str, value: str) -> Callable[[Layer], bool]:
 
 
 def sliding_or_forced(layer: Layer) -> bool:
-    """Cohere 2 with experts: the dense layers before the others rotate whatever their window."""
+    """Cohere 2 with experts: the first dense layers rotate whatever their window."""
     keys = layer.keys
     forced = layer.number < first_dense(keys) and keys.get("prefix_dense_sliding_window_pattern", 1) == 1
     return sliding_only(layer) or forced
@@ -288,30 +285,28 @@ def _switches(layer: Layer, name: str) -> bool:
 
 
 def norm_if_named(usual: str | bool | None) -> Callable[[Layer], QKNorm]:
-    """The norm before the rotation of the transformers of diffusers, by the key qk_norm: a name, or true."""
+    """The norm before rotation in transformers of diffusers, by the key qk_norm: a name, or true."""
     return lambda layer: "before rotation" if layer.keys.get("qk_norm", usual) else "none"
 
 
 def norm_always(layer: Layer) -> QKNorm:
-    """The norm before the rotation in every layer."""
     return "before rotation"
 
 
 def norm_after_if_rotated(layer: Layer) -> QKNorm:
-    """Llama 4: q and k of the layers with rotary positions are normed behind them."""
+    """Llama 4: q and k are normed after rotation in layers with rotary positions."""
     return "after rotation" if layer.keys.flag("use_qk_norm") and by_layer_list(layer) else "none"
 
 
-# ---- model types that are not known --------------------------------------------------------------
+# ---- unknown model types --------------------------------------------------------------------------
 
 
 def is_latent(layer: Layer) -> bool:
-    """Whether the keys describe multi-head latent attention."""
     return all(layer.keys.get(name) is not None for name in ("qk_nope_head_dim", "qk_rope_head_dim"))
 
 
 def whatever_is_given(layer: Layer) -> int:
-    """The head size by whichever keys there are."""
+    """The head size by the keys that there are."""
     keys = layer.keys
     if is_latent(layer):
         return latent(layer)
@@ -338,7 +333,7 @@ _SIZE_SPELLINGS = (
 
 
 def whatever_is_rotated(layer: Layer, head_dim: int) -> int:
-    """The number of rotated channels by whichever keys there are."""
+    """The number of rotated channels by the keys that there are."""
     keys = layer.keys
     if is_latent(layer):
         return latent_rotated(layer, head_dim)
@@ -353,7 +348,7 @@ def whatever_is_rotated(layer: Layer, head_dim: int) -> int:
 
 
 def whatever_rotates(layer: Layer) -> bool:
-    """Whether rotary positions are spoken of, and no list excludes the layer."""
+    """Whether any key is about rotary positions, and no list excludes the layer."""
     keys = layer.keys
     if keys.get("no_rope_layers"):
         return by_layer_list(layer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells of the family tables: the kind of each layer, where a config does not list them."""
+"""Cells of the family tables: the kind of each layer, if a config does not list them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .family import Family
 #: Kinds of layers that have no softmax over keys.
 NO_SOFTMAX = frozenset({"linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"})
 
-#: Names of kinds in older files, with the names that stand for them now.
+#: Names of kinds in older files, with today's names.
 _OLDER = {
     "attention": "full_attention",
     "mamba": "linear_attention",
@@ -26,14 +26,13 @@ Rule = Callable[[Keys, int], list[str]]
 
 
 def check_list(name: str, value: object) -> list[Any]:
-    """`value` as a list of numbers or names."""
     if not isinstance(value, (list, tuple)) or any(isinstance(each, (dict, list)) for each in value):
         raise ConfigError(f"{name} must be a list of numbers or names, got {shown(value)}")
     return list(value)
 
 
 def filled_list(keys: Keys, name: str, usual: tuple[Any, ...]) -> list[Any]:
-    """A list of the config that has at least one entry; `usual` where the config has no list."""
+    """A list of the config with at least one entry; `usual` if the config has none."""
     given = keys.get(name)
     found = check_list(name, usual if given is None else given)
     if not found:
@@ -42,13 +41,12 @@ def filled_list(keys: Keys, name: str, usual: tuple[Any, ...]) -> list[Any]:
 
 
 def first_dense(keys: Keys) -> int:
-    """The key first_k_dense_replace, a number of layers; null is 0."""
+    """The number of first dense layers, first_k_dense_replace; null is 0."""
     value = keys.get("first_k_dense_replace")
     return 0 if value is None else check_size("first_k_dense_replace", value, least=0)
 
 
 def layer_count(keys: Keys) -> int:
-    """Number of layers."""
     for name in keys.kind_lists:
         given = keys.get(name)
         if not keys.has("num_hidden_layers") and isinstance(given, (list, tuple)) and given:
@@ -57,7 +55,7 @@ def layer_count(keys: Keys) -> int:
 
 
 def pattern_length(keys: Keys) -> int:
-    """Nemotron H: the number of layers, of which the pattern has a character each."""
+    """Nemotron H: the number of layers, one per character of the pattern."""
     pattern = keys.get("hybrid_override_pattern")
     return len(pattern) if isinstance(pattern, str) and pattern else layer_count(keys)
 
@@ -76,13 +74,13 @@ def layer_kinds(keys: Keys, count: int, family: Family) -> list[str]:
 
 
 def check_length(name: str, given: Sequence[object], count: int, *, may_be_longer: bool = False) -> None:
-    """Refuse a list of the config that has not one entry for each layer."""
+    """Refuse a list of the config without one entry per layer."""
     if len(given) < count or (len(given) > count and not may_be_longer):
         raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
 
 
 def whatever_is_counted(keys: Keys) -> int:
-    """The number of layers by whichever key there is."""
+    """The number of layers by the key that there is."""
     for name in ("num_layers", "n_layer", "n_layers", "depth"):
         if keys.get("num_hidden_layers") is None and isinstance(keys.get(name), int):
             return keys.size(name)
@@ -90,7 +88,7 @@ def whatever_is_counted(keys: Keys) -> int:
 
 
 def cycles(keys: Keys) -> int:
-    """HRM: two stacks of layers that are run in turn, again and again; saved configs count the runs."""
+    """HRM: two stacks of layers, run in turn repeatedly; saved configs count the runs."""
     if keys.get("num_layers_per_stack") is not None:
         return keys.size("num_hidden_layers")
     slow, fast = keys.size("H_cycles", default=2), keys.size("L_cycles", default=3)
@@ -103,7 +101,7 @@ def two_each(keys: Keys) -> int:
 
 
 def default_list(keys: Keys, count: int) -> list[str]:
-    """The list that the model type has by default, if it fits the number of layers."""
+    """The default list of the model type, if it fits the number of layers."""
     given: list[str] = keys.defaults.get("layers_block_type", [])
     if len(given) != count:
         raise ConfigError(f"layers_block_type is missing: {keys.kind} has no rule for {count} layers")
@@ -119,14 +117,13 @@ def zamba(keys: Keys, count: int) -> list[str]:
 
 
 def uniform(kind: str) -> Rule:
-    """The rule that all layers are of one kind."""
     return lambda keys, count: [kind] * count
 
 
 def every(
     period: int, *, key: str = "", last: str = "full_attention", others: str = "sliding_attention"
 ) -> Rule:
-    """Every `period`-th layer is of the one kind, the others of the other; `key` may give the period."""
+    """`last` in every `period`-th layer, `others` elsewhere; `key` may give the period."""
 
     def rule(keys: Keys, count: int) -> list[str]:
         value = keys.get(key) if key else None
@@ -137,12 +134,10 @@ def every(
 
 
 def full_at_last(kinds: list[str]) -> list[str]:
-    """The kinds, but full attention in the last layer, whatever its kind."""
     return [*kinds[:-1], "full_attention"]
 
 
 def ending_full(rule: Rule) -> Rule:
-    """A rule with full attention put in its last layer."""
     return lambda keys, count: full_at_last(rule(keys, count))
 
 
@@ -171,7 +166,7 @@ def listed_indices(key: str, other: str) -> Rule:
 
 
 def hybrid_pattern(keys: Keys, count: int) -> list[str]:
-    """Nemotron H: one character a layer."""
+    """Nemotron H: one character per layer."""
     pattern = keys.get("hybrid_override_pattern")
     if pattern is None:
         return default_list(keys, count)
@@ -189,26 +184,26 @@ def block_cycle(keys: Keys, count: int) -> list[str]:
 
 
 def dense_then_every(keys: Keys, count: int) -> list[str]:
-    """Cohere 2 with experts: the first dense layers have a pattern of their own."""
+    """Cohere 2 with experts: the first dense layers have their own pattern."""
     dense = min(count, first_dense(keys))
     start = every(1, key="prefix_dense_sliding_window_pattern")(keys, dense)
     return start + every(4, key="sliding_window_pattern")(keys, count - dense)
 
 
 def window_or_full(keys: Keys, count: int) -> list[str]:
-    """Ministral: sliding everywhere if there is a window."""
+    """Ministral: sliding in all layers if there is a window."""
     return ["sliding_attention" if keys.get("sliding_window") is not None else "full_attention"] * count
 
 
 def exaone(keys: Keys, count: int) -> list[str]:
-    """Exaone 4: a pattern, and full attention everywhere without a window."""
+    """Exaone 4: a pattern, and full attention in all layers without a window."""
     if keys.get("sliding_window") is None:
         return ["full_attention"] * count
     return every(4, key="sliding_window_pattern")(keys, count)
 
 
 def local_ids(keys: Keys, count: int) -> list[str]:
-    """Inkling: the sliding layers are listed; without a list every sixth layer is full."""
+    """Inkling: a list of sliding layers; without one every sixth layer is full."""
     given = keys.get("local_layer_ids")
     if given is None:
         return every(6, last="hybrid", others="hybrid_sliding")(keys, count)
@@ -217,7 +212,7 @@ def local_ids(keys: Keys, count: int) -> list[str]:
 
 
 def compressed(keys: Keys, count: int) -> list[str]:
-    """DeepSeek V4: by compress_ratios, else two heavily compressed layers and then alternating."""
+    """DeepSeek V4: by compress_ratios, else two heavily compressed layers and then alternating ones."""
     ratios = keys.get("compress_ratios")
     names = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
     if ratios is None:
@@ -231,7 +226,7 @@ def compressed(keys: Keys, count: int) -> list[str]:
 
 
 def kimi(keys: Keys, count: int) -> list[str]:
-    """Kimi Linear: linear_attn_config lists layers counted from 1."""
+    """Kimi Linear: layers listed in linear_attn_config, counted from 1."""
     lists = keys.table("linear_attn_config")
     full: Any = range(4, count, 4)
     if "full_attn_layers" in lists:
@@ -253,24 +248,24 @@ def modernbert(keys: Keys, count: int) -> list[str]:
 
 
 def lara_mini(keys: Keys, count: int) -> list[str]:
-    """Lara Mini: linear attention, and both kinds of attention, in a pattern of five layers."""
+    """Lara Mini: linear, sliding and full attention in a pattern of five layers."""
     pattern = ("linear", "sliding", "linear", "full", "sliding")
     return [f"{pattern[i % 5]}_attention" for i in range(count)]
 
 
 def without_mlp(kinds: list[str]) -> list[str]:
-    """Dory: its files list each layer as two blocks, attention and "mlp"."""
+    """Dory: files list each layer as two blocks, attention and "mlp"."""
     return kinds[::2] if "mlp" in kinds else kinds
 
 
 def lfm3(keys: Keys, count: int) -> list[str]:
-    """LFM 3: convolutions, and both kinds of attention in turn."""
+    """LFM 3: convolutions, and sliding and full attention in turn."""
     kinds = {0: "sliding_attention", 2: "full_attention"}
     return ["conv" if i == 0 else kinds.get(i % 4, "conv") for i in range(count)]
 
 
 def beyond_max_window(keys: Keys, count: int) -> list[str]:
-    """Qwen 2 and 3: a window from layer max_window_layers on, where windows are switched on."""
+    """Qwen 2 and 3: a window from layer max_window_layers on, if windows are switched on."""
     slides = keys.flag("use_sliding_window", default=True) and keys.get("sliding_window") is not None
     first = keys.size("max_window_layers", least=0) if slides else count
     return ["sliding_attention" if i >= first else "full_attention" for i in range(count)]
@@ -283,20 +278,20 @@ def below_max_window(keys: Keys, count: int) -> list[str]:
 
 
 def smollm3(keys: Keys, count: int) -> list[str]:
-    """SmolLM 3: a window in the layers without rotary positions, where windows are switched on."""
+    """SmolLM 3: a window in layers without rotary positions, if windows are switched on."""
     slides = keys.flag("use_sliding_window") and keys.get("sliding_window") is not None
     rotated = (rotates_at(keys, i, count) for i in range(count))
     return ["full_attention" if rotates or not slides else "sliding_attention" for rotates in rotated]
 
 
 def llama4(keys: Keys, count: int) -> list[str]:
-    """Llama 4: chunks in the layers with rotary positions."""
+    """Llama 4: chunks in layers with rotary positions."""
     rotated = [rotates_at(keys, i, count) for i in range(count)]
     return ["chunked_attention" if rotates else "full_attention" for rotates in rotated]
 
 
 def rotates_at(keys: Keys, number: int, count: int) -> bool:
-    """Whether a layer has rotary positions, by no_rope_layers: 1 where it has them, in spite of the name."""
+    """Whether a layer has rotary positions, by no_rope_layers: 1 means yes, in spite of the name."""
     given = keys.get("no_rope_layers")
     if given:
         return bool(entry("no_rope_layers", given, number, count))
@@ -322,7 +317,7 @@ def ultrabert(keys: Keys, count: int) -> list[str]:
 
 
 def gpt_neo(keys: Keys, count: int) -> list[str]:
-    """GPT-Neo: attention_types lists [kinds, how often] in turn."""
+    """GPT-Neo: attention_types lists [kinds, repeats] in turn."""
     names = {"global": "full_attention", "local": "sliding_attention"}
     given = keys.get("attention_types")
     blocks: Any = [[["global", "local"], count // 2]] if given is None else given
@@ -343,7 +338,7 @@ def convolutions_outside(keys: Keys, count: int) -> list[str]:
 
 
 def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
-    """The number of layers by a list of the layers of each stage (Swin, CvT)."""
+    """The number of layers by a list with the layers of each stage (Swin, CvT)."""
     return lambda keys: sum(check_size(name, depth) for depth in filled_list(keys, name, usual))
 
 
@@ -353,13 +348,13 @@ def added(**usual: int) -> Callable[[Keys], int]:
 
 
 def flux(keys: Keys) -> int:
-    """Flux and Flux 2: layers of two streams, and layers of one; the class has the usual numbers."""
+    """Flux and Flux 2: layers with two streams, and layers with one; defaults are the class's."""
     two, one = (8, 48) if keys.kind.startswith("Flux2") else (19, 38)
     return added(num_layers=two, num_single_layers=one)(keys)
 
 
 def funnel_layers(keys: Keys) -> int:
-    """Funnel: blocks of layers that are run again and again, then a decoder."""
+    """Funnel: repeated blocks of layers, then a decoder."""
     sizes = filled_list(keys, "block_sizes", (4, 4, 4))
     repeats = filled_list(keys, "block_repeats", (1,) * len(sizes))
     if len(sizes) != len(repeats):

@@ -3,7 +3,7 @@
 
 Every row was read in the source of llama.cpp, in the version that llama-cpp-python 0.3.36 carries: the keys
 in llama-arch.cpp and llama-model.cpp (load_hparams), the factor of rotary positions in llama-context.cpp, the
-score in llama-graph.cpp, and what an architecture does otherwise in its file of src/models.
+score in llama-graph.cpp, and special rules of an architecture in its file of src/models.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .llama_cpp_table import OTHER_KEYS, SCORE_KEYS, WITHOUT_EFFECT, Sliding
 
 
 def family_of(keys: Keys) -> Family:
-    """The rules of the architecture that a file names, or of a plain one if it is not on record."""
+    """The rules of a file's architecture, or of a plain one if it is not on record."""
     return Family(
         types=(),
         head_dim=head_dim,
@@ -77,7 +77,7 @@ def _slides(layer: Layer, what: str) -> bool:
 
 
 def _count(keys: Keys) -> int:
-    """Layers without those that predict further tokens; layers that run again are counted again."""
+    """Number of layers without those that predict further tokens; repeated layers count each time."""
     if keys.architecture == "t5" and keys.get("decoder_block_count") is not None:
         return keys.size("decoder_block_count")
     count = keys.size("block_count")
@@ -88,7 +88,7 @@ def _count(keys: Keys) -> int:
 
 
 def _by_layer(keys: Keys, name: str, number: int, total: int) -> Any:
-    """The entry of a layer where a key has one a layer, else the value."""
+    """The entry of a layer if a key has one per layer, else the value."""
     given = keys.get(name)
     if not isinstance(given, list):
         return given
@@ -127,7 +127,7 @@ def _is_recurrent(keys: Keys, number: int, count: int) -> bool:
 
 
 def _sliding_layers(keys: Keys, count: int) -> list[bool]:
-    """Which layers have a window: by a list, or by a period of which one layer has none."""
+    """Whether each layer has a window: by a list, or by a period with one layer without."""
     rule = row_of(keys).sliding
     if rule is None or _window_size(keys, rule, count) is None:
         return [False] * count
@@ -146,7 +146,7 @@ def _sliding_layers(keys: Keys, count: int) -> list[bool]:
 
 
 def _window_size(keys: Keys, rule: Sliding, count: int) -> int | None:
-    """The number in sliding_window as llama.cpp takes it; None where no layer has a window."""
+    """sliding_window as llama.cpp reads it; None if no layer has a window."""
     if rule.only_with_layers is not None and rule.only_with_layers != count:
         return None
     given = keys.get("attention.sliding_window")
@@ -174,7 +174,7 @@ def _window(layer: Layer) -> Window:
 
 
 def head_dim(layer: Layer) -> int:
-    """Channels of a head: key_length, of sliding layers key_length_swa; of latent heads key_length_mla."""
+    """Channels of a head: key_length, key_length_swa in sliding layers, key_length_mla in latent heads."""
     keys, row, ending = layer.keys, row_of(layer.keys), "_swa" if layer.kind in WINDOWS else ""
     if keys.architecture == "gpt-oss" or keys.architecture == "bailingmoe":
         return _rotated(layer, _key_length(layer, ""))  # 1 / sqrt of the rotated channels, which are all
@@ -276,7 +276,7 @@ def _unscaled(layer: Layer, size: int) -> Term:
 
 
 def _stated(layer: Layer, size: int) -> Term:
-    """Granite: attention.scale; 0 and no key are 1/sqrt(head_dim)."""
+    """Granite: attention.scale; 0 or no key means 1/sqrt(head_dim)."""
     scale = layer.keys.number("attention.scale", default=0.0)
     if not scale:
         return _standard(layer, size)
@@ -290,7 +290,7 @@ def _grok(layer: Layer, size: int) -> Term:
 
 
 def _gemma(layers_of_27b: int) -> Callable[[Layer, int], Term]:
-    """Gemma 2 and 3: the largest size, which llama.cpp knows by its layers, has a scale of its own."""
+    """Gemma 2 and 3: the largest size, known by its number of layers, has its own scale."""
 
     def base(layer: Layer, size: int) -> Term:
         keys = layer.keys
@@ -319,7 +319,7 @@ _BASES: Mapping[str, Callable[[Layer, int], Term]] = {
 
 
 def _latent_scale(layer: Layer, size: int) -> Term | None:
-    """The weight of YaRN's logarithm on all channels of latent heads, squared."""
+    """The squared weight of YaRN's logarithm on all channels of latent heads."""
     if not row_of(layer.keys).scales_latent:
         return None
     rope = _rope(layer)
@@ -331,7 +331,7 @@ def _latent_scale(layer: Layer, size: int) -> Term | None:
 
 
 def _latent_own(layer: Layer, size: int) -> Term | None:
-    """The factor of cos and sin that latent heads have on all channels, too."""
+    """The factor of cos and sin that latent heads also have on all channels."""
     if not row_of(layer.keys).scales_latent:
         return None
     rope = _rope(layer)
@@ -366,11 +366,11 @@ def _llama4_temperature(layer: Layer, size: int) -> Term | None:
     return term(layer, Llama4Temperature(0.1, 8192), "no key: constants of the code of llama4")
 
 
-# ---- what else is to be known --------------------------------------------------------------------
+# ---- further facts --------------------------------------------------------------------------------
 
 
 def softcap_of(keys: Keys) -> tuple[float | None, str]:
-    """The soft-cap of an architecture that has one, and the key; the code's own where there is no key."""
+    """The soft-cap of an architecture that has one, and its key; without a key the code's own."""
     usual = row_of(keys).softcap
     if usual is None:
         return None, ""
@@ -381,7 +381,7 @@ def softcap_of(keys: Keys) -> tuple[float | None, str]:
 
 
 def _notes(keys: Keys) -> tuple[str, ...]:
-    """Remarks on the mask and on what is added to the score."""
+    """Remarks on the mask and on terms added to the score."""
     row, notes = row_of(keys), []
     causal = keys.flag("attention.causal", default=row.causal)
     if not causal:
@@ -406,7 +406,7 @@ def _notes(keys: Keys) -> tuple[str, ...]:
 
 
 def warnings_of(keys: Keys) -> list[str]:
-    """Keys of the file that could be thought to act on the score and do not, and keys that nobody knows."""
+    """Keys of the file that seem to act on the score but do not, and unknown keys."""
     found = []
     for name in _doubtful(keys):
         value = shown(keys.given[name])
@@ -422,7 +422,7 @@ def warnings_of(keys: Keys) -> list[str]:
 
 
 def remarks_of(keys: Keys) -> list[str]:
-    """The other keys that no rule used: those of the architecture by name, the others counted."""
+    """Other unused keys: those of the architecture by name, the rest counted."""
     unused = [name for name in keys.given if name not in keys.seen.used]
     elsewhere = [name for name in unused if _is_elsewhere(name)]
     doubtful = _doubtful(keys)
@@ -435,7 +435,7 @@ def remarks_of(keys: Keys) -> list[str]:
 
 
 def _doubtful(keys: Keys) -> list[str]:
-    """The names of keys that no rule used and that could act on the score."""
+    """Names of unused keys that could act on the score."""
     names = [name for name in keys.given if name not in keys.seen.used and not _is_elsewhere(name)]
     names = [
         name for name in names if name in SCORE_KEYS or (name not in OTHER_KEYS and SUSPICIOUS.search(name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions of llama.cpp: their parameters by keys of GGUF, and the factor of cos and sin."""
+"""Rotary positions of llama.cpp: parameters by keys of GGUF, and the factor of cos and sin."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .._layer import Term
 from .family import Layer, Rope
 from .llama_cpp_table import ARCHITECTURES, Architecture
 
-#: Kinds of layers that may have numbers of their own.
+#: Kinds of layers that may have their own numbers.
 WINDOWS = ("sliding_attention", "chunked_attention")
 
 
 def row_of(keys: Keys) -> Architecture:
-    """The row of the architecture that a file names, or the row of a plain one."""
+    """The row of a file's architecture, or that of a plain one."""
     return ARCHITECTURES.get(keys.architecture, Architecture())
 
 
 def term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
-    """A term whose rule is in the code of the architecture."""
+    """A term by a rule in the code of the architecture."""
     return Term(law, channels, key, f"llama.cpp, src/models, architecture {layer.keys.architecture}")
 
 
 @dataclass(frozen=True)
 class RopeFactor(Law):
-    """A factor of cos and sin that a file states, whatever the type of its rotary positions.
+    """A factor of cos and sin stated in a file, whatever the type of its rotary positions.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ class RopeFactor(Law):
         return np.full(n.shape, self.factor**2)
 
 
-#: Types of scaling that llama.cpp knows; without one it is linear, and without a factor that is plain.
+#: Types of scaling in llama.cpp; without a type it is linear, and without a factor that is plain.
 _TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "longrope": "longrope"}
 
 
 def rope_parameters(keys: Keys) -> dict[str, dict[str, Any]]:
-    """The parameters of rotary positions by the kind of layer, by usual names.
+    """The parameters of rotary positions by kind of layer, under usual names.
 
-    "read" among them holds the names of the keys: they count as used where a layer has these parameters.
+    Their entry "read" holds the names of the keys, which count as used in layers with these parameters.
     """
     row, given = row_of(keys), keys.given
     if row.rotates == "none":
@@ -79,7 +79,7 @@ def rope_parameters(keys: Keys) -> dict[str, dict[str, Any]]:
 
 
 def _scaled(row: Architecture, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The type of scaling and what belongs to it."""
+    """The type of scaling and its parameters."""
     stated = given.get("rope.scaling.type")
     if stated is not None and stated not in _TYPES:
         raise ConfigError(f"rope.scaling.type must be one of {', '.join(_TYPES)}, got {shown(stated)}")
@@ -103,28 +103,15 @@ def _scaled(row: Architecture, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Factors(NamedTuple):
-    """The factor on cos and sin in llama.cpp, in parts.
+    """Parts of the factor on cos and sin in llama.cpp."""
 
-    Attributes
-    ----------
-    own : float
-        YaRN's factor, with its weights; 1 without YaRN.
-    stated : float
-        rope.scaling.attn_factor.
-    growth : float
-        The logarithm of the factor, 0 up to 1.
-    weight : float
-        yarn_log_multiplier as the architecture reads it, or 0.
-    """
-
-    own: float
-    stated: float
-    growth: float
-    weight: float
+    own: float  # YaRN's factor, with its weights; 1 without YaRN
+    stated: float  # rope.scaling.attn_factor
+    growth: float  # logarithm of the factor, 0 up to 1
+    weight: float  # yarn_log_multiplier as the architecture reads it, or 0
 
 
 def factors_of(layer: Layer, rope: Rope | None) -> Factors:
-    """The factors of a layer with these rotary positions."""
     keys, row = layer.keys, row_of(layer.keys)
     stated = keys.number("rope.scaling.attn_factor", default=1.0)
     factor = 1.0 if rope is None else (rope.number("factor") or 1.0)
@@ -141,7 +128,7 @@ def factors_of(layer: Layer, rope: Rope | None) -> Factors:
 
 
 def is_yarn(keys: Keys, rope: Rope) -> bool:
-    """Whether YaRN is on: by its type, or by the extrapolation factor where that is read and not negative."""
+    """Whether YaRN is on: by its type, or by the extrapolation factor if it is read and not negative."""
     name = "rope.scaling.yarn_ext_factor"
     if row_of(keys).states_yarn and keys.get(name) is not None and keys.number(name) >= 0:
         return keys.number(name) != 0
@@ -149,13 +136,13 @@ def is_yarn(keys: Keys, rope: Rope) -> bool:
 
 
 def _weight(keys: Keys) -> float:
-    """yarn_log_multiplier, which files of latent attention have times 0.1, in single precision."""
+    """yarn_log_multiplier; files of latent attention have 0.1 times it, in single precision."""
     given = keys.number("rope.scaling.yarn_log_multiplier", default=0.0)
     return round(float(np.float32(given) / np.float32(0.1)), 6) if row_of(keys).latent else given
 
 
 def said(keys: Keys, *names: str) -> str:
-    """The keys among these that the file has, with their values."""
+    """The keys of the file among these, with their values."""
     return ", ".join(f"{name} = {keys.get(name)}" for name in names if keys.get(name) is not None)
 
 

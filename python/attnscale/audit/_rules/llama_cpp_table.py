@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The architectures of llama.cpp as a table: what each does otherwise than most."""
+"""The architectures of llama.cpp as a table of their differences from a plain one."""
 
 from __future__ import annotations
 
@@ -8,95 +8,38 @@ from typing import Literal, NamedTuple
 
 
 class Sliding(NamedTuple):
-    """The windows of an architecture.
+    """The windows of an architecture."""
 
-    Attributes
-    ----------
-    period : int or None
-        Of so many layers one has no window; 0: all have one; None: the file must list them.
-    full_first : bool
-        Whether the first layer of a period is the one without a window, and not the last.
-    usual : int or None
-        The window where the file has no key.
-    fixed : int or None
-        The window whatever number the key has, which only switches it on.
-    shape : {"before", "both sides", "chunks", "compressed"}
-        Where the keys lie.
-    only_with_layers : int or None
-        The number of layers without which there is no window.
-    """
-
-    period: int | None
-    full_first: bool = False
-    usual: int | None = None
-    fixed: int | None = None
-    shape: Literal["before", "both sides", "chunks", "compressed"] = "before"
-    only_with_layers: int | None = None
+    period: int | None  # one layer in so many has no window; 0: all have one; None: the file lists them
+    full_first: bool = False  # whether the layer without a window is first in a period, not last
+    usual: int | None = None  # the window if the file has no key
+    fixed: int | None = None  # the window whatever number the key has, which only switches it on
+    shape: Literal["before", "both sides", "chunks", "compressed"] = "before"  # position of the keys
+    only_with_layers: int | None = None  # the only number of layers with a window; None: any
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture of llama.cpp.
+    """An architecture of llama.cpp."""
 
-    Attributes
-    ----------
-    type : str
-        A model type of transformers with the same norms of q and k, by which frameworks are on record.
-    base : str
-        The scale, a name in ``llama_cpp.py``.
-    rotates : str or int
-        Which layers have rotary positions; a number: of so many layers the last has none.
-    sliding : Sliding or None
-    softcap : float or None
-        The soft-cap where the file has no key; None if the architecture has none, whatever the file says.
-    sink : {"", "all", "sliding"}
-        The layers with attention sinks.
-    latent : bool
-        Whether key_length_mla is the size of the heads.
-    scales_latent : bool
-        Whether YaRN's factor is on all channels of latent heads, too.
-    weighs : bool
-        Whether yarn_log_multiplier is read.
-    states_yarn : bool
-        Whether the other numbers of YaRN are read.
-    betas : float
-        Beta fast of YaRN where the file has no key, for the architectures that read it; else 0.
-    temperature : str
-        The key of the length of a temperature by position; empty without one.
-    recurrent : int or str
-        "all"; or, where the file does not list them, all layers but one of so many; 0: none but those
-        without heads.
-    causal : bool
-        Whether a query sees no key behind it where the file does not say so.
-    alibi : {"", "by key", "8", "40 layers"}
-        The bias by distance.
-    same_base : bool
-        Whether layers with a window have freq_base where the file has no freq_base_swa.
-    same_scaling : bool
-        Whether the angles of layers with a window are scaled as those of the others.
-    plain_sliding : bool
-        Whether layers with a window have no factor of rotary positions.
-    notes : tuple of str
-    """
-
-    type: str = ""
-    base: str = "standard"
-    rotates: str | int = "all"
+    type: str = ""  # model type of transformers with the same norms, by which frameworks are on record
+    base: str = "standard"  # the scale, a name in llama_cpp.py
+    rotates: str | int = "all"  # layers with rotary positions; a number: the last in every so many has none
     sliding: Sliding | None = None
-    softcap: float | None = None
-    sink: Literal["", "all", "sliding"] = ""
-    latent: bool = False
-    scales_latent: bool = False
-    weighs: bool = False
-    states_yarn: bool = False
-    betas: float = 0.0
-    temperature: str = ""
-    recurrent: int | str = 0
-    causal: bool = True
-    alibi: Literal["", "by key", "8", "40 layers"] = ""
-    same_base: bool = False
-    same_scaling: bool = True
-    plain_sliding: bool = False
+    softcap: float | None = None  # the soft-cap if the file has no key; None: the architecture has none
+    sink: Literal["", "all", "sliding"] = ""  # layers with attention sinks
+    latent: bool = False  # whether key_length_mla is the size of the heads
+    scales_latent: bool = False  # whether YaRN's factor also acts on all channels of latent heads
+    weighs: bool = False  # whether yarn_log_multiplier is read
+    states_yarn: bool = False  # whether the other numbers of YaRN are read
+    betas: float = 0.0  # beta fast of YaRN if the file has no key; 0: not read
+    temperature: str = ""  # key of the length of a temperature by position, or empty
+    recurrent: int | str = 0  # "all"; without a list: all but one in so many; 0: only those without heads
+    causal: bool = True  # whether queries see only earlier keys if the file does not say
+    alibi: Literal["", "by key", "8", "40 layers"] = ""  # bias by distance
+    same_base: bool = False  # whether windows use freq_base without a freq_base_swa
+    same_scaling: bool = True  # whether layers with a window have the scaled angles of the others
+    plain_sliding: bool = False  # whether layers with a window have no factor of rotary positions
     notes: tuple[str, ...] = ()
 
 
@@ -295,7 +238,7 @@ WITHOUT_EFFECT: dict[tuple[str, str], str] = {
     ("phi3", "attention.sliding_window"): "llama.cpp has the windows of Phi switched off",
 }
 
-#: Further keys of llama.cpp whose names look like the score's, and that act on something else.
+#: Further keys of llama.cpp with names like the score's that act on something else.
 OTHER_KEYS = frozenset(
     {
         "logit_scale",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions: their parameters in one form, whatever their spelling, and the factors that they bring.
+"""Rotary positions: their parameters in one form, whatever their spelling, and their factors.
 
-A config says the parameters in ``rope_parameters`` or in the older ``rope_scaling``, once or by kind of
-layer, or as null or not at all, and the config classes of transformers differ in what they make of each
-(``RotaryEmbeddingConfigMixin`` in modeling_rope_utils.py and what the classes put in its place). What a class
-drops is reported, not passed over. The factors are computed there by ``_compute_yarn_parameters`` and
+A config has the parameters in ``rope_parameters`` or in the older ``rope_scaling``, once or by kind of
+layer, or null or not at all, and the config classes of transformers read each differently
+(``RotaryEmbeddingConfigMixin`` in modeling_rope_utils.py and its replacements in the classes). What a class
+drops is reported. The factors are computed there by ``_compute_yarn_parameters`` and
 ``_compute_longrope_parameters``.
 """
 
@@ -24,12 +24,12 @@ from .llama_cpp_rope import rope_parameters
 _RULES = "transformers modeling_rope_utils.py"
 _ORIGINAL = "original_max_position_embeddings"
 
-#: Kinds of rotary positions that leave the length of q and k as it is. The last ones are spellings of
+#: Kinds of rotary positions that do not change the length of q and k. The last ones are spellings of
 #: older files and of families with several position axes.
 _UNSCALED = ("default", "linear", "dynamic", "llama3", "proportional", "axial", "mrope", "xdrope", "original")
 _LONGROPE = ("longrope", "su")
 
-#: Parameters that only have a meaning beside a type of rotary positions that is not the plain one.
+#: Parameters that only matter for rotary positions of a type other than the plain one.
 _FACTORS = (
     "factor",
     "attention_factor",
@@ -68,20 +68,20 @@ def rope_of(layer: Layer) -> Rope | None:
 def _rope(keys: Keys, given: Mapping[str, Any], name: str, *, by_kind: bool) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind == "deepseek_yarn" and keys.kind == "sarvam_mla":
-        kind = "yarn"  # as its own configuration reads its older files
+        kind = "yarn"  # the reading of older files by its own configuration
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
     if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):
-        kind = "longrope"  # as Phi-3's own configuration reads its older files
+        kind = "longrope"  # the reading of older files by Phi-3's own configuration
     rope = Rope(kind, {**given, **_original_length(keys, given, by_kind=by_kind)}, name)
     if kind in ("linear", "dynamic", "llama3"):
-        rope.number("factor")  # of no consequence here, but a wrong one is an error of the config
+        rope.number("factor")  # without effect here, but a wrong one is an error of the config
     return rope
 
 
 def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
-    """Remark on factors among the parameters of plain rotary positions, which have none."""
+    """Remark on factors among the parameters of plain rotary positions, which ignore them."""
     typed = given.get("rope_type") or given.get("type")
     why = f"{name} is of type default" if typed else f"{name} has no rope_type, which is read as default"
     for key in _FACTORS:
@@ -90,9 +90,9 @@ def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
 
 
 def _original_length(keys: Keys, given: Mapping[str, Any], *, by_kind: bool) -> dict[str, Any]:
-    """The original length: a key beside the parameters beats one among them; else the maximal length.
+    """The original length: a key beside the parameters, else one among them, else the maximal length.
 
-    Beside parameters by kind of layer no such key is read.
+    With parameters by kind of layer no key beside them is read.
     """
     if not by_kind and keys.get(_ORIGINAL) is not None:
         return {_ORIGINAL: keys.get(_ORIGINAL)}
@@ -102,7 +102,7 @@ def _original_length(keys: Keys, given: Mapping[str, Any], *, by_kind: bool) -> 
 
 
 def partial_rotary_factor(layer: Layer, head_dim: int) -> float:
-    """The share of the channels that is rotated: among the parameters, beside them, or of the model type."""
+    """The share of rotated channels: among the parameters, beside them, or of the model type."""
     rope = rope_of(layer)
     inside = None if rope is None else rope.parameters.get("partial_rotary_factor")
     if rope is not None and inside is not None:
@@ -112,7 +112,7 @@ def partial_rotary_factor(layer: Layer, head_dim: int) -> float:
 
 
 def rope_terms(layer: Layer, rope: Rope) -> tuple[Term, ...]:
-    """The factor that the rotary positions put on the score of the rotated channels."""
+    """The factors of the rotary positions on the score of the rotated channels."""
     if rope.kind not in _TERMS:
         return ()
     law, *names = _TERMS[rope.kind]
@@ -133,7 +133,7 @@ def _yarn(keys: Keys, rope: Rope) -> YaRN:
 
 
 def _weight(rope: Rope, key: str) -> float | None:
-    """The weight mscale or mscale_all_dim, which may be 0 to switch the pair off."""
+    """The weight mscale or mscale_all_dim; 0 switches the pair off."""
     value = rope.parameters.get(key)
     if value is None:
         return None
@@ -157,14 +157,14 @@ _TERMS: dict[str, tuple[Any, ...]] = {
 
 
 def _length_ratio(keys: Keys, rope: Rope) -> float:
-    """Maximal length over original length, which stands for a missing factor."""
+    """Maximal length over original length, in place of a missing factor."""
     longest = keys.number("max_position_embeddings", above=0)
     return longest / check_number(f"{rope.name}.{_ORIGINAL}", rope.parameters[_ORIGINAL], above=0)
 
 
 # ---- the parameters in one form ---------------------------------------------------------------
 
-#: Names of the entries where parameters are given by kind of layer.
+#: Names of entries with parameters by kind of layer.
 _LAYER_LABELS = frozenset(
     {
         "full_attention",
@@ -183,29 +183,17 @@ _LAYER_LABELS = frozenset(
 
 _PLAIN = {"rope_type": "default"}
 
-#: Keys that change no more than angles.
+#: Keys that change only angles.
 _ANGLES = frozenset({"rope_theta", "mrope_section", "mrope_interleaved"})
 
 
 class Spelled(NamedTuple):
-    """Parameters of the rotary positions of a model.
+    """Parameters of the rotary positions of a model."""
 
-    Attributes
-    ----------
-    name : str
-        The key of the config that they come from.
-    common : mapping
-        Parameters of every layer without an entry of its own.
-    entries : mapping
-        Parameters by kind of layer; an entry that is null has no rotary positions.
-    unread : tuple of str
-        What the config says and the code does not read.
-    """
-
-    name: str
-    common: Mapping[str, Any]
-    entries: Mapping[str, Mapping[str, Any] | None]
-    unread: tuple[str, ...]
+    name: str  # the key of the config
+    common: Mapping[str, Any]  # for every layer without its own entry
+    entries: Mapping[str, Mapping[str, Any] | None]  # by kind of layer; None: no rotary positions
+    unread: tuple[str, ...]  # parts of the config that the code does not read
 
     def of(self, entry: str) -> tuple[str, Mapping[str, Any] | None]:
         """The name and the parameters for an entry; None if it is null."""
@@ -214,16 +202,16 @@ class Spelled(NamedTuple):
         return self.name, self.common
 
 
-@lru_cache(maxsize=2)  # the layers of a model share its keys, but for those that override some
+@lru_cache(maxsize=2)  # the layers of a model share its keys, except those with overrides
 def spelling_of(keys: Keys, family: Family) -> Spelled:
-    """The parameters of rotary positions of a model in the one form of :class:`Spelled`."""
+    """The parameters of rotary positions of a model, as :class:`Spelled`."""
     legacy, given = keys.table("rope_scaling"), _given(keys)
     reader = _READERS[family.spelling] if keys.code.reads_rope_types else _not_at_all
     return reader(keys, legacy, given)
 
 
 def _given(keys: Keys) -> dict[str, Any]:
-    """The key rope_parameters; null is as good as missing."""
+    """The key rope_parameters; null counts as missing."""
     value = keys.get("rope_parameters")
     if value is None:
         value = keys.defaults.get("rope_parameters")
@@ -244,7 +232,7 @@ def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], _Entrie
 
 
 def _says_nothing(block: Mapping[str, Any] | None) -> bool:
-    """Whether the parameters change nothing, so that they could be left out."""
+    """Whether the parameters change nothing, so that they can be left out."""
     if not block:
         return True
     kind = block.get("rope_type") or block.get("type") or "default"
@@ -259,13 +247,12 @@ def _unread(keys: Keys, name: str, block: Mapping[str, Any] | None, why: str) ->
 
 
 def _first_given(legacy: dict[str, Any], given: dict[str, Any]) -> tuple[str, dict[str, Any], _Entries]:
-    """(key, common parameters, entries by kind) of rope_scaling, which goes before rope_parameters."""
+    """The key, common parameters and entries by kind of rope_scaling, else of rope_parameters."""
     name = "rope_scaling" if legacy else "rope_parameters"
     return (name, *_split(name, legacy or given))
 
 
 def _flat(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """One set of parameters for all layers."""
     name, common, entries = _first_given(legacy, given)
     why = "its code has the same rotary positions in every layer"
     found = [each for key, block in entries.items() for each in _unread(keys, f"{name}.{key}", block, why)]
@@ -282,12 +269,12 @@ def _parameters_alone(keys: Keys, legacy: dict[str, Any], given: dict[str, Any])
 
 
 def _either(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """The parameters as the config writes them, of a model type that is not known and of Dots 3."""
+    """The parameters as the config has them, for unknown model types and Dots 3."""
     return Spelled(*_first_given(legacy, given), ())
 
 
 def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """Parameters by kind of layer in rope_parameters, and nothing else."""
+    """Parameters by kind of layer, only in rope_parameters."""
     common, entries = _split("rope_parameters", given)
     found = _unread(keys, "rope_scaling", legacy, "only rope_parameters is")
     if not entries:
@@ -297,7 +284,7 @@ def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spell
 
 
 def _by_kind_with_shares(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """NeoMME: parameters by kind of layer; an entry that gives no share gets that of its kind."""
+    """NeoMME: parameters by kind of layer; an entry without a share gets that of its kind."""
     read = _by_kind(keys, legacy, given)
     usual = _split("rope_parameters", keys.defaults.get("rope_parameters") or {})[1]
     entries = {key: {**_share_of(block), **(read.entries.get(key) or {})} for key, block in usual.items()}
@@ -309,10 +296,7 @@ def _share_of(block: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, Any]], Spelled]:
-    """Parameters by kind of layer in rope_parameters; rope_scaling is laid over the entries of some kinds.
-
-    These have a rope_type, so that rope_scaling only counts where it is spelled rope_type, and not type.
-    """
+    """Parameters by kind of layer, with rope_scaling over those of `kinds`, where only rope_type counts."""
 
     def read(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
         common, entries = _split("rope_parameters", given)
@@ -331,7 +315,7 @@ def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, A
 
 
 def _compressed(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """DeepSeek V4: what is not given by entry belongs to the compressed layers, whose YaRN has no factor."""
+    """DeepSeek V4: parameters outside entries belong to the compressed layers, whose YaRN has no factor."""
     name, common, entries = _first_given(legacy, given)
     main, compress = entries.get("main"), entries.get("compress")
     share = {"partial_rotary_factor": _compressed_share(keys)}
@@ -346,7 +330,7 @@ def _compressed(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Sp
 
 
 def _compressed_share(keys: Keys) -> float:
-    """DeepSeek V4: the share that the config gives; the default of its class only counts without one."""
+    """DeepSeek V4: the share in the config; the default of its class only counts without one."""
     stated = keys.given.get("partial_rotary_factor")
     if stated is not None:
         return check_share("partial_rotary_factor", stated)
@@ -356,7 +340,7 @@ def _compressed_share(keys: Keys) -> float:
 
 
 def _listed_layers(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """Molmo 2: scaled rotary positions in the layers of rope_scaling_layers, and plain ones in the others."""
+    """Molmo 2: scaled rotary positions in the layers of rope_scaling_layers, plain ones elsewhere."""
     read = _flat(keys, legacy, given)
     return read._replace(entries={"unscaled": _PLAIN})
 
@@ -389,7 +373,7 @@ def _not_at_all(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Sp
 
 
 def share_beside(keys: Keys, head_dim: int) -> float | None:
-    """The share of rotated channels that is given beside the parameters, else that of the model type."""
+    """The share of rotated channels given beside the parameters, else that of the model type."""
     for name in keys.share_keys:
         value = keys.get(name)
         if value is not None:
@@ -398,7 +382,6 @@ def share_beside(keys: Keys, head_dim: int) -> float | None:
 
 
 def check_share(name: str, value: Any) -> float:
-    """`value` as a number from 0 to 1."""
     share = check_number(name, value)
     if not 0 <= share <= 1:
         raise ConfigError(f"{name} must be between 0 and 1, got {shown(value)}")

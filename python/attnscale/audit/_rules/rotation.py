@@ -10,7 +10,7 @@ from .._angles import Rotation
 from .family import Layer, Rope
 from .llama_cpp_rope import WINDOWS
 
-#: Bases of layers with a window, and of the others, where they stand beside the parameters.
+#: Bases of layers with a window, and of the others, given beside the parameters.
 _OF_WINDOWS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _OF_ALL = ("rope_theta", "rotary_emb_base", "rotary_base", "global_rope_theta")
 
@@ -22,7 +22,7 @@ _BESIDE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "either": (("rope_theta",), ("swa_rope_theta",)),
 }
 
-#: Types whose class has parameters with a base of its own: beside these no other is read.
+#: Types whose class has parameters with their own base, beside which no other is read.
 _OWN = frozenset(
     {
         "apertus",
@@ -51,12 +51,12 @@ _SCALING: dict[str, tuple[str, ...]] = {
 }
 _ORIGINAL = "original_max_position_embeddings"
 
-#: Keys by which channels are put into pairs, or pairs to the axes of a picture.
+#: Keys that put channels into pairs, or pairs to the axes of a picture.
 _PAIRING = ("mrope_section", "mrope_interleaved", "xdrope_section", "rope_interleave")
 
 
 def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotation | None:
-    """The rotation of a layer with these parameters; None where no channel turns."""
+    """The rotation of a layer with these parameters; None if no channel rotates."""
     if not rotated:
         return None
     layer.keys.seen.used.update(rope.parameters.get("read", ()))
@@ -76,7 +76,7 @@ def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotati
 
 
 def _share(layer: Layer, rope: Rope, turned: str) -> str:
-    """How many channels turn, and the key that says so, if one does."""
+    """The number of rotated channels, with its key if there is one."""
     keys, name = layer.keys, "partial_rotary_factor"
     if rope.parameters.get(name) is not None and not keys.architecture:
         return f"{rope.name}.{name} = {rope.parameters[name]} ({turned})"
@@ -89,7 +89,7 @@ def _share(layer: Layer, rope: Rope, turned: str) -> str:
 
 
 def _parameters(layer: Layer, rope: Rope) -> tuple[dict[str, Any], list[str]]:
-    """The parameters that the type of scaling has a use for, and how the config says them."""
+    """The parameters that the type of scaling uses, and their text in the config."""
     names = [name for name in _SCALING.get(rope.kind, ()) if rope.parameters.get(name) is not None]
     given = {name: rope.parameters[name] for name in names}
     if rope.kind in ("llama3", "yarn", "longrope") and rope.parameters.get(_ORIGINAL) is not None:
@@ -119,7 +119,7 @@ def _parameters(layer: Layer, rope: Rope) -> tuple[dict[str, Any], list[str]]:
 
 
 def _base(layer: Layer, rope: Rope) -> tuple[float | None, str]:
-    """Theta and where it comes from: the parameters of the config, a key beside them, the model type."""
+    """Theta and its origin: the parameters of the config, a key beside them, or the model type."""
     keys = layer.keys
     if keys.architecture:
         name = rope.parameters.get("read", ("rope.freq_base",))[-1]
@@ -189,7 +189,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """The value as text; of a long list its ends."""
+    """The value as text; of a long list only its ends."""
     if isinstance(value, (list, tuple)) and len(value) > 4:
         return f"[{value[0]}, {value[1]}, ..., {value[-1]}]"
     return str(value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cells of the family tables: the most keys that a query of a layer sees, and the key that says so.
+"""Cells of the family tables: largest number of keys that a query of a layer sees, with its key.
 
 In the code of transformers a causal window of w keys ends with the query's own, one on both sides has w
-keys on each, and a chunk is the part of the text that the query lies in (masking_utils.py).
+keys on each, and a chunk is the part of the text with the query (masking_utils.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COMPRESSED = frozenset({"compressed_sparse_attention", "heavily_compressed_atte
 
 
 def by_kind(layer: Layer) -> Window:
-    """The window of a layer whose kind has one, or whose model type gives it to all layers."""
+    """The window of a layer, if its kind has one or its model type gives it to all layers."""
     keys = layer.keys
     if layer.kind == "chunked_attention":
         return causal(layer, "attention_chunk_size", "chunks of the text")
@@ -29,7 +29,7 @@ def by_kind(layer: Layer) -> Window:
 
 
 def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window:
-    """A causal window of `name` keys, the last of which is the query's own; null is no window."""
+    """A causal window of `name` keys, of which the last is the query's own; null is no window."""
     if not layer.keys.get(name):
         return ALL_KEYS
     origin = layer.keys.origin(name)
@@ -37,7 +37,7 @@ def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window
 
 
 def both_sides(layer: Layer) -> Window:
-    """A window of sliding_window keys before the query, as many behind it, and its own, in any layer."""
+    """A window of sliding_window keys on each side of the query, and its own, in any layer."""
     keys = layer.keys
     if keys.get("sliding_window") is None:
         return ALL_KEYS
@@ -45,7 +45,7 @@ def both_sides(layer: Layer) -> Window:
 
 
 def embedding_gemma(layer: Layer) -> Window:
-    """Gemma 3, whose window lies around the query where it reads texts for embeddings."""
+    """Gemma 3: the window lies around the query if it reads texts for embeddings."""
     keys = layer.keys
     if layer.kind != "sliding_attention" or not keys.flag("use_bidirectional_attention"):
         return by_kind(layer)
@@ -81,7 +81,7 @@ def local(layer: Layer) -> Window:
 
 
 def longformer(layer: Layer) -> Window:
-    """Longformer: attention_window is one number, or one a layer; tokens of global attention see all keys."""
+    """Longformer: attention_window is one number, or one per layer; global tokens see all keys."""
     given = layer.keys.get("attention_window", 512)
     if isinstance(given, (list, tuple)):
         given = check_list("attention_window", given)[layer.number]

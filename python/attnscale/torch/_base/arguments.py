@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call of attention as arguments of an operator, and as options of the functions on arrays."""
+"""Conversion of a call between operator arguments and options of the array functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torch import Tensor
 
 from ... import laws, normalizers
 from ..._base.checks import fit_to, shown
+from ..._base.rows import CallRows
 from ..._call.call import Call
 from ..._call.rows import read_causal, read_window
 from ...laws import Law
 from ...laws._registry import open_law, with_values
 from ...normalizers import Normalizer
-from ...normalizers._base import Rows, Rule
+from ...normalizers._base import Rule
 from .learned import Entmax, Learned, Sigmoid, Sink
 from .tensors import array, autocast, check_tensors, row_extents
 
@@ -35,8 +36,8 @@ LEARNABLE = (
 )
 
 
-class ScoreOptions(TypedDict, total=False):
-    """Options of every function of queries and keys: their scores, who sees whom, and what computes it."""
+class TensorDivergenceOptions(TypedDict, total=False):
+    """Options of every function of queries and keys: scores, masks and backend."""
 
     scale: float | Tensor | str | Law | Learned | None
     is_causal: bool
@@ -51,8 +52,8 @@ class ScoreOptions(TypedDict, total=False):
     backend: str | None
 
 
-class WeightOptions(ScoreOptions, total=False):
-    """Options of functions of the weights, which plain operations of PyTorch compute."""
+class TensorSelectionOptions(TensorDivergenceOptions, total=False):
+    """Options of functions of the weights, which are computed by plain operations of PyTorch."""
 
     distance_scale: Tensor | None
     distance_bias: Tensor | None
@@ -60,19 +61,19 @@ class WeightOptions(ScoreOptions, total=False):
     qk_norm: QKNorm | None
 
 
-class TensorOptions(WeightOptions, total=False):
+class TensorOptions(TensorSelectionOptions, total=False):
     """Options of :func:`attnscale.torch.attention`."""
 
     num_threads: int | None
 
 
 class Arguments(NamedTuple):
-    """The arguments of an operator: the tensors of a call, then what it is besides; "" stands for None."""
+    """Arguments of an operator: the tensors of a call, then its other options; "" stands for None."""
 
     query: Tensor
     key: Tensor
     value: Tensor | None
-    scale: Tensor | None  # one that is given, or the learned parameters of the law, one after another
+    scale: Tensor | None  # a given tensor, or the learned parameters of the law, one after another
     attn_mask: Tensor | None
     distance_scale: Tensor | None
     distance_bias: Tensor | None
@@ -81,13 +82,13 @@ class Arguments(NamedTuple):
     alpha: Tensor | None
     key_lengths: Tensor | None
     document_ids: Tensor | None
-    multiplier: float | None  # scale= where it is a number
-    law: str  # scale= where it is a law
-    learned: Sequence[str]  # parameters of the law that the tensor `scale` has
-    lengths: Sequence[int]  # how many numbers each parameter has; 0: one for all heads
-    alignment: str  # causal= where it is a name
-    offset: int | None  # causal= where it is a number
-    left: int | None  # of the window
+    multiplier: float | None  # a scale= that is a number
+    law: str  # a scale= that is a law
+    learned: Sequence[str]  # parameters of the law that the tensor `scale` holds
+    lengths: Sequence[int]  # length of each parameter; 0: one number for all heads
+    alignment: str  # a causal= that is a name
+    offset: int | None  # a causal= that is a number
+    left: int | None  # keys of the window
     right: int | None
     enable_gqa: bool
     softcap: float | None
@@ -98,24 +99,23 @@ class Arguments(NamedTuple):
 
     @staticmethod
     def of(arguments: tuple[Any, ...]) -> Arguments:
-        """Read a call from an operator's arguments, which may have more behind those of the call."""
+        """Read a call from an operator's arguments, of which further ones may follow."""
         call = Arguments._make(arguments[: len(Arguments._fields)])
         return call._replace(learned=tuple(call.learned), lengths=tuple(call.lengths))
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """All tensors of the call."""
         return self[:N_TENSORS]
 
     @property
     def hides(self) -> bool:
-        """Whether anything but the mask may hide keys."""
+        """Whether options other than the mask may hide keys."""
         is_bounded = bool(self.alignment) or not self.offset is self.left is self.right is None
         return is_bounded or not self.key_lengths is self.document_ids is None
 
     @property
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
-        """The shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
+        """Shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
         return row_extents(self[:3], self.layout, enable_gqa=self.enable_gqa)
 
     @property
@@ -126,21 +126,17 @@ class Arguments(NamedTuple):
         return self.bias is None and self.alpha is None and _names_softmax(self.normalizer)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
-        """The call with the function applied to each of its tensors."""
         tensors = (None if x is None else function(x) for x in self.tensors)
         return Arguments._make((*tensors, *self[N_TENSORS:]))
 
     def arrays(self) -> tuple[Any, Any, Any]:
-        """Query, key and value as arrays."""
         query, key, value = self[:3]
         return array(query, "query"), array(key, "key"), None if value is None else array(value, "value")
 
     def on_arrays(self) -> Call:
-        """The call as functions on arrays read it."""
         return Call(*self.arrays(), self.options()).read()
 
     def options(self) -> dict[str, Any]:
-        """The call as options of the functions on arrays."""
         found = {
             "causal": self.alignment or self.offset,
             "window": (self.left, self.right),
@@ -165,7 +161,7 @@ class Arguments(NamedTuple):
         return self._law(self.scale.tolist()) if self.law else array(self.scale, "scale")
 
     def _law(self, numbers: list[float]) -> laws.Law:
-        """The law with values for its learned parameters, which `numbers` has one after another."""
+        """The law with its learned parameters set from `numbers`, which holds them one after another."""
         values: dict[str, float | tuple[float, ...]] = {}
         start = 0
         for name, length in zip(self.learned, self.lengths, strict=True):
@@ -188,11 +184,11 @@ def _names_softmax(text: str) -> bool:
     return isinstance(normalizers.get(text), (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink))
 
 
-#: How many arguments are tensors; they are the first.
+#: Number of arguments that are tensors; they come first.
 N_TENSORS = Arguments._fields.index("multiplier")
-#: Tensors that are options of the functions on arrays.
+#: Tensors that are options of the array functions.
 _OPTIONAL_ARRAYS = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
-#: Types of arguments as a schema of PyTorch names them; a length of a tensor is its "SymInt".
+#: Types of arguments in an operator's schema; a dimension of a tensor is a "SymInt" there.
 _KINDS = {
     "Tensor": "Tensor",
     "Tensor | None": "Tensor?",
@@ -224,7 +220,7 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
     )
     query, key, value = autocast(query, key, value)
     lengths, documents = _integers(given("key_lengths"), query), _integers(given("document_ids"), query)
-    # By position: names take twice as long.
+    # Arguments by position, since names take twice as long.
     learnable = query, key, value, factor, attn_mask, *tables, sink, bias, alpha
     aligned = alignment_of(given("is_causal", False), given("causal"))
     seen = *aligned, *read_window(given("window")), given("enable_gqa", False)
@@ -233,18 +229,18 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
 
 
 def _integers(given: Any, query: Tensor) -> Tensor | None:
-    """Integers as a tensor; a tensor stays on its device."""
+    """Convert integers to a tensor; a tensor stays on its device."""
     if given is None:
         return None
     return given if isinstance(given, Tensor) else torch.as_tensor(given, device=query.device)
 
 
-#: multiplier, law, learned and lengths of ``scale=None``.
+#: The arguments multiplier, law, learned and lengths of ``scale=None``.
 _STANDARD: tuple[Any, Any, Any, Any] = (None, "", (), ())
 
 
 def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
-    """The tensor of a scale, and the arguments that describe the scale."""
+    """Return the tensor of a scale, and the arguments that describe the scale."""
     if isinstance(scale, Learned):
         return scale.packed, (None, scale.spelling, tuple(scale.parameters), tuple(scale.lengths))
     if isinstance(scale, Tensor):
@@ -258,9 +254,8 @@ def _read_scale(scale: Any) -> tuple[Tensor | None, tuple[Any, Any, Any, Any]]:
 
 
 def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
-    """The name of a normalizer, and the tensors of one that has some: sink, bias and alpha."""
     if not isinstance(normalizer, (Normalizer, Sink, Sigmoid, Entmax)):
-        normalizers.get(normalizer)  # an error
+        normalizers.get(normalizer)  # raises if there is no such normalizer
     return (
         normalizer.spelling if isinstance(normalizer, Normalizer) else "",
         normalizer.logits if isinstance(normalizer, Sink) else None,
@@ -270,7 +265,7 @@ def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
 
 
 def alignment_of(is_causal: Any, causal: Any) -> tuple[str, int | None]:
-    """is_causal= and causal= as the name of an alignment, "" for none, and an offset; one of them at most."""
+    """Read is_causal= or causal= as the name of an alignment ("" without one) and an offset."""
     found = read_causal(is_causal, causal)
     return (found, None) if isinstance(found, str) else ("", found)
 
@@ -282,7 +277,7 @@ class _HeadSigmoid(Normalizer):
     def __init__(self, bias: NDArray[np.float64]) -> None:
         self.bias = bias
 
-    def _rule(self, call: Rows) -> Rule:
+    def _rule(self, call: CallRows) -> Rule:
         fitted = fit_to(
             "bias", self.bias[..., None] if self.bias.ndim else self.bias, call.row_shape, "(heads,)"
         )

@@ -16,12 +16,12 @@ from .arguments import Arguments
 from .private import has_forward_derivatives, is_transformed
 
 _ARRAYS = ("query", "key", "value")
-#: Tensors of heads: if each sample has its own, one call has no axis for them.
+#: Tensors per head: if they differ between samples, one call has no axis for them.
 _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
 
 def by_loop(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    """The rule of vmap that makes a call for each sample, which is right for every operator."""
+    """Rule of vmap that makes one call per sample; it is right for every operator."""
     if not info.batch_size:
         raise ValueError(
             "vmap needs at least one sample where each takes a call of its own (sinks, tables of the "
@@ -42,11 +42,11 @@ def _sample(x: Any, dim: Any, i: int) -> Any:
 
 
 class _Fold(NamedTuple):
-    """The way that samples go in front of the axes of one call, and back."""
+    """Maps between samples of vmap and one call with the samples as its first axis."""
 
     size: int
-    rank: int  # of query, key and value, with heads
-    without_heads: bool  # whether an axis of one head is put in
+    rank: int  # axes of query, key and value, with heads
+    without_heads: bool  # whether an axis of one head is inserted
     layout: str
 
     @staticmethod
@@ -64,17 +64,14 @@ class _Fold(NamedTuple):
         return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
 
     def front(self, x: Tensor, dim: int | None, rank: int, *, expand: bool) -> Tensor:
-        """The tensor with the axis of samples in front, then axes of length 1 up to the rank.
-
-        A tensor without an axis of samples broadcasts as it is, unless `expand` asks for one.
-        """
+        """Samples on the first axis, axes of length 1 up to the rank; without samples only if `expand`."""
         if dim is None and not expand:
             return x
         x = x.expand(self.size, *x.shape) if dim is None else x.movedim(dim, 0)
         return x[(slice(None), *(None,) * (rank + 1 - x.ndim))]
 
     def tensors(self, call: Arguments, in_dims: Any, wanted: Any) -> list[Tensor | None]:
-        """All tensors of a call; those with a gradient for each sample are repeated, without a copy."""
+        """All tensors of a call; those that need a gradient per sample are expanded, without a copy."""
         found: list[Tensor | None] = []
         for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
             expand = i < len(wanted) and bool(wanted[i])
@@ -99,23 +96,21 @@ class _Fold(NamedTuple):
         )
 
     def output(self, x: Tensor) -> Tensor:
-        """An output without the axis of heads that was put in."""
         return x.squeeze(-2 if self.layout == "bshd" else -3) if self.without_heads else x
 
     def rows(self, x: Tensor) -> Tensor:
-        """A statistic without the axis of heads that was put in."""
         return x.squeeze(-2) if self.without_heads else x
 
 
 def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    """The rule of vmap of ``attend``: one call, unless samples have tensors of heads of their own."""
+    """Rule of vmap of ``attend``: one call, unless tensors per head differ between samples."""
     given = Arguments.of(arguments)
     if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors)]]):
         return by_loop(call, info, in_dims, *arguments)
     fold = _Fold.of(info.batch_size, in_dims, given)
     tensors = fold.tensors(given, in_dims, ())
     output, *rows = call(*tensors, *arguments[len(tensors) :])
-    there = [given.value is not None, *(x.ndim > 1 for x in rows)]  # the others are empty
+    there = [given.value is not None, *(x.ndim > 1 for x in rows)]  # missing results are empty tensors
     found = [fold.output(output) if there[0] else output]
     found += [fold.rows(x) if has else x for x, has in zip(rows, there[1:], strict=True)]
     return tuple(found), tuple(0 if has else None for has in there)
@@ -124,7 +119,7 @@ def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: A
 def attend_backward_rule(
     call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any
 ) -> tuple[Any, Any]:
-    """The rule of vmap of ``attend_backward``: each sample has gradients, also of tensors that all share."""
+    """Rule of vmap of ``attend_backward``: gradients per sample, also of tensors that all samples share."""
     given, wanted = Arguments.of(arguments), arguments[-1]
     n = len(given.tensors)
     own = [dim is not None or want for dim, want in zip(in_dims[:n], [*wanted, False, False], strict=True)]
@@ -148,21 +143,20 @@ def _has_heads_of_its_own(call: Arguments, own: list[bool]) -> bool:
 
 
 def _without(x: Tensor | None, dim: int | None) -> tuple[int, ...]:
-    """The shape of one sample of a tensor."""
     if x is None:
         return ()
     return tuple(x.shape) if dim is None else (*x.shape[:dim], *x.shape[dim + 1 :])
 
 
 def compute_again(function: Callable[..., Any], *arguments: Any, enabled: bool) -> Any:
-    """The function's result; where `enabled`, the backward pass keeps its arguments and computes it again."""
+    """Call a function; if `enabled`, save only its arguments and compute it again in the backward pass."""
     if not enabled or is_transformed() or not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 class _Zeroed(torch.autograd.Function):
-    """Numbers with 0 in the place of some, and the gradient of all of them."""
+    """Set some entries to 0, and pass the gradient through to all of them."""
 
     generate_vmap_rule = True
 
@@ -180,10 +174,7 @@ class _Zeroed(torch.autograd.Function):
 
 
 def zeroed(x: Tensor, bad: Tensor) -> Tensor:
-    """The numbers with 0 where they are `bad`, whose gradient is that of any number there.
-
-    For NaN and infinities that are brought in later: what a product makes of them goes to its other factor.
-    """
+    """Set `bad` entries to 0 and pass their gradient through, for NaN and infinities that are added later."""
     if has_forward_derivatives():
         return x.masked_fill(bad, 0)
     found: Tensor = _Zeroed.apply(x, bad)
@@ -191,21 +182,19 @@ def zeroed(x: Tensor, bad: Tensor) -> Tensor:
 
 
 def refuse_second_derivative(*_: Any) -> None:
-    """Raise an error in place of the backward pass of a backward pass."""
     raise RuntimeError(
-        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "attention of attnscale has first derivatives only, and cannot be differentiated twice "
         "(create_graph=True and a second backward, or torch.func.grad of a gradient)"
     )
 
 
 class Differentiable:
-    """An operator whose formulas for autograd and torch.func.vmap are registered.
+    """An operator with formulas for autograd and torch.func.vmap.
 
-    A call goes through a Function with a setup_context: torch.func takes no other, and what PyTorch makes of
-    a registered formula reads the whole schema again for every argument, 0.2 ms a call. The compiler takes
-    the operator itself. Without `save` and `pull_back`, the setup_context and the backward pass, the latter
-    is an error. ``rule(call, info, in_dims, *arguments)`` is the rule of vmap, where `call` is the operator
-    again.
+    Calls go through a Function with a setup_context, because torch.func takes no other, and because formulas
+    registered with PyTorch read the whole schema again for every argument (0.2 ms a call). The compiler takes
+    the operator itself. `save` is the setup_context and `pull_back` the backward pass; without them the
+    backward pass raises. ``rule(call, info, in_dims, *arguments)`` is the rule of vmap, with this as `call`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Devices: which backend computes a call, and the devices and types that a person names."""
+"""Choice of the backend of a call, and devices and types by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from ..._base.checks import choose, refusal, shown
 
-#: Names of what computes attention and its linear families; None stands for "auto".
+#: Names of the backends of attention and its linear families; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
-#: Types of devices whose tensors the kernels in Triton take; ROCm calls its own "cuda", too.
+#: Types of devices with kernels in Triton; ROCm calls its own "cuda", too.
 TRITON_DEVICES = {"cuda"}
-#: Types of a model that a person may ask for.
+#: Types of a model that a user may choose.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 _RULE = "must be one that PyTorch sees here"
@@ -26,7 +26,7 @@ Kernel = Literal["core", "triton", "torch"]
 
 
 def backend_of(device: torch.device, backend: str | None, *more: str) -> Kernel:
-    """The backend of this name, one of BACKENDS or `more`; without a name, that of the device."""
+    """The backend of this name, one of BACKENDS or `more`; for None or "auto", that of the device."""
     if backend is None or backend == "auto":
         return "core" if device.type in ("cpu", "meta") else "torch"  # "meta" has shapes and no numbers
     found = choose("backend", backend, (*BACKENDS, *more))
@@ -48,7 +48,7 @@ def backend_of(device: torch.device, backend: str | None, *more: str) -> Kernel:
 
 
 def check_no_threads(num_threads: int | None) -> None:
-    """Refuse a number of threads, which the operations of PyTorch do not take."""
+    """Refuse a number of threads, which the PyTorch backend does not take."""
     if num_threads is not None:
         raise ValueError(
             f"num_threads must be None with backend='torch', got {shown(num_threads)}; "
@@ -57,7 +57,7 @@ def check_no_threads(num_threads: int | None) -> None:
 
 
 def refuse_jit_trace() -> None:
-    """Refuse ``torch.jit.trace``, which cannot record an operator whose arguments are lists of texts."""
+    """Refuse ``torch.jit.trace``, which cannot record an operator with arguments that are lists of texts."""
     if torch.jit.is_tracing():
         raise RuntimeError(
             "torch.jit.trace cannot record the kernels of attnscale, which torch.export takes; "
@@ -66,22 +66,21 @@ def refuse_jit_trace() -> None:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A context in which ``torch.autocast`` is off for a device."""
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # "meta" has no autocast
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
-# ---- what a person names ------------------------------------------------------------------------
+# ---- names from a user ----------------------------------------------------------------------------
 
 
 def device_named(name: Any) -> torch.device:
-    """The device of this name, which PyTorch must be able to put tensors on."""
+    """The device of this name, checked to hold tensors."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         raise refusal(
-            ValueError, "device", f"{_RULE}, got {shown(name)}, which is no device of PyTorch"
+            ValueError, "device", f"{_RULE}, got {shown(name)}, which is not a device of PyTorch"
         ) from None
     if device.type == "meta":
         raise refusal(ValueError, "device", f"{_RULE}, got {shown(name)}, whose tensors have no numbers")
@@ -94,6 +93,5 @@ def device_named(name: Any) -> torch.device:
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    """The type of this name, one of DTYPES."""
     found: torch.dtype = getattr(torch, choose("dtype", name, DTYPES))
     return found

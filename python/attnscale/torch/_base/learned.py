@@ -14,25 +14,24 @@ from ...laws._registry import check_learnable, open_law, with_values
 
 
 class Learned:
-    """A law some of whose parameters are tensors, which may require grad.
+    """A law with parameters that are tensors, which may require grad.
 
     Parameters
     ----------
     law : str, float or Law
         Law as :func:`attnscale.laws.get` takes it; a name needs no values for learned parameters.
     **parameters : Tensor, shape () or (heads,)
-        Learned parameters, in place of the law's own values, by the names that its
-        :meth:`~attnscale.laws.Law.derivatives` have. A parameter may have one number for each head where the
-        law takes that.
+        Learned parameters in place of the law's own values, by their names in
+        :meth:`~attnscale.laws.Law.derivatives`. One number per head is allowed where the law allows it.
 
     Raises
     ------
     TypeError, ValueError
-        If the law has no such parameter, or no gradient of it; if a parameter is no such tensor.
+        If the law has no such parameter or no gradient of it, or a parameter is not such a tensor.
 
     Examples
     --------
-    SSMax, s ln n + b, with s and b for each head:
+    SSMax, s ln n + b, with s and b per head:
 
     >>> import attnscale as at, torch
     >>> q, k = torch.randn(2, 2, 50, 8, generator=torch.Generator().manual_seed(0))  # two heads
@@ -48,7 +47,7 @@ class Learned:
     def __init__(self, law: Any, **parameters: Tensor) -> None:
         for name, tensor in parameters.items():
             _check(name, tensor)
-        # The law as text, which the operator takes and the compiler does not look into.
+        # The law as text, which the operator takes and the compiler does not trace.
         self.spelling = law if isinstance(law, str) else laws.get(law).spelling
         self.parameters = parameters
         if not torch.compiler.is_compiling():
@@ -61,12 +60,11 @@ class Learned:
 
     @property
     def packed(self) -> Tensor:
-        """All parameters in one tensor, one after another."""
         return torch.cat([x.double().reshape(-1) for x in self.parameters.values()])
 
     @property
     def lengths(self) -> list[int]:
-        """How many numbers each parameter has; 0 stands for a number without an axis."""
+        """Length of each parameter; 0 for a number without an axis."""
         return [x.shape[0] if x.ndim else 0 for x in self.parameters.values()]
 
     def _check_names(self) -> None:
@@ -76,20 +74,20 @@ class Learned:
 
 
 def _check(name: str, given: Any, instead: str = "", *, of_heads: bool = True) -> None:
-    """Refuse what is no tensor of a number, or of one for each head."""
+    """Refuse an object that is not a tensor of one number or one per head."""
     if not isinstance(given, Tensor) or given.ndim > of_heads:
         shape = "() or (heads,)" if of_heads else "()"
         raise TypeError(f"{name} must be a tensor of shape {shape}, got {shown(given)}{instead}")
 
 
 def _numbers(tensor: Tensor) -> Any:
-    """The value of a parameter of a law: a number, or a tuple with a number for each head."""
+    """The value of a parameter of a law: a number, or a tuple with a number per head."""
     given = tensor.detach().double().tolist()
     return tuple(given) if isinstance(given, list) else given
 
 
 class Scaled(Learned):
-    """A law times a factor that is a tensor, such as one that a model learns.
+    """A law times a factor that is a tensor, for example a learned scale.
 
     ``Scaled("standard", factor)`` is a learned scale. ``Scaled(law, factor)`` means
     ``Learned(1 * law, amplitude=factor)``.
@@ -113,7 +111,7 @@ class Scaled(Learned):
 
     def __init__(self, law: Any, factor: Tensor) -> None:
         _check("factor", factor, "; 2 * law is a law, too")
-        #: The law that is multiplied, as text that :func:`attnscale.laws.get` reads.
+        #: The law inside, as text that :func:`attnscale.laws.get` reads.
         self.law = law if isinstance(law, str) else laws.get(law).spelling
         self.factor = factor
         super().__init__(f"1.0 * {self.law}", amplitude=factor)
@@ -125,8 +123,8 @@ class Sink:
     Parameters
     ----------
     logits : Tensor, shape (), (heads,) or (..., heads, n_queries)
-        Logit of the sink for all heads, of each query head or of each row; may require grad. Those of a sink
-        key are ``scale * torch.einsum("...hnd,hd->...hn", query, sink_key)``.
+        Logit of the sink for all heads, per query head or per row; may require grad. A sink key has the
+        logits ``scale * torch.einsum("...hnd,hd->...hn", query, sink_key)``.
 
     Examples
     --------
@@ -152,7 +150,7 @@ class Sigmoid:
     Parameters
     ----------
     bias : Tensor, shape (heads,) or ()
-        Bias added to every score, one for each query head or one for all heads; may require grad.
+        Bias added to every score, per query head or for all heads; may require grad.
 
     Examples
     --------
@@ -170,7 +168,7 @@ class Sigmoid:
 
 
 class Entmax:
-    """:class:`attnscale.normalizers.Entmax` with an alpha that is a tensor: how sparse rows are is learned.
+    """:class:`attnscale.normalizers.Entmax` with an alpha that is a tensor, so that sparsity is learned.
 
     Parameters
     ----------

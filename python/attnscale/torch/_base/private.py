@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the package takes of PyTorch beside its public names; PyTorch 2.13 has all of it, and was tried.
+"""Private names of PyTorch that the package uses; PyTorch 2.13 has all of them, and was tested.
 
-No other module reads a private name of PyTorch, and a test says which one a version does not have.
+No other module reads a private name of PyTorch. A test lists the names that a version lacks.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map_only as tree_map_only
 
-#: Contexts in which functions of PyTorch ask no mode and no subclass, or no subclass, what to do.
+#: Contexts in which functions of PyTorch call no mode and no subclass, or no subclass.
 DisableTorchFunction = torch._C.DisableTorchFunction
 DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
-#: A context in which operators ask no mode and no subclass what to do.
+#: A context in which operators call no mode and no subclass.
 DisableTorchDispatch = torch._C._DisableTorchDispatch
-#: The modes of this thread that functions of PyTorch ask what to do.
+#: The function modes of this thread.
 function_modes = torch.overrides._get_current_function_mode_stack
 
-# Names of this module are found faster than those of PyTorch, which a small call would notice.
-#: Whether torch.func transforms what runs.
+# Names of this module are found faster than those of PyTorch, which matters for small calls.
+#: Whether a transform of torch.func is active.
 is_transformed = torch._C._are_functorch_transforms_active
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _tracing_state, _is_profiled = torch._C._get_tracing_state, torch._C._autograd._profiler_enabled
 _dispatch_keys = torch._C._dispatch_keys
-#: What PyTorch's dispatcher reads of a plain tensor on the CPU, inside and outside of inference mode. Tensors
-#: that are elsewhere, fake, batched, nested, sparse, or stored with the opposite sign have other keys.
+#: Dispatch keys of a plain tensor on the CPU, inside and outside of inference mode. Tensors on other devices,
+#: fake, batched, nested or sparse ones, and those stored with the opposite sign have other keys.
 _INFERENCE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.AutocastCPU
 )
@@ -46,20 +46,19 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_traced() -> bool:
-    """Whether tensors may have no numbers that Python can read: they are compiled, transformed or fake."""
+    """Whether tensors may be compiled, transformed or fake, without numbers that Python can read."""
     return torch.compiler.is_compiling() or is_transformed() or _dispatch_modes() > 0
 
 
 def has_forward_derivatives() -> bool:
-    """Whether tensors may have derivatives in forward mode."""
     return bool(forward_ad._current_level >= 0)
 
 
 def is_eager(*tensors: torch.Tensor | None) -> bool:
-    """Whether a call is a plain one: an operator would run its kernel for the CPU on the tensors as they are.
+    """Whether a call is a plain one: an operator would run its CPU kernel on the tensors as they are.
 
-    Nobody compiles, traces, transforms, watches or profiles the call, there is no forward-mode
-    differentiation, and every tensor is a plain one on the CPU, of no subclass.
+    The call is not compiled, traced, transformed, watched or profiled, there is no forward-mode
+    differentiation, and every tensor is a plain one on the CPU, without a subclass.
     """
     if (
         torch.compiler.is_compiling()
@@ -78,16 +77,13 @@ def is_eager(*tensors: torch.Tensor | None) -> bool:
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """The ``apply`` of a function in calls that is_eager() speaks for.
-
-    It does not look for torch.func in every argument, which takes longer than a small attention.
-    """
+    """The ``apply`` of a function if is_eager(), without PyTorch's slow search for torch.func."""
     found: Callable[..., Any] = super(torch.autograd.Function, function).apply
     return found
 
 
 def is_computed_again() -> bool:
-    """Whether a backward pass computes again what runs, as a checkpoint asks of it."""
+    """Whether a backward pass is running, as when a checkpoint computes again."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
@@ -105,7 +101,7 @@ def flex_scores(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *ot
 
 @contextmanager
 def without_dispatch_modes() -> Iterator[None]:
-    """A block in which operators of this thread are computed, and no mode is asked."""
+    """A block in which operators of this thread run without calling a dispatch mode."""
     modes = [_pop_mode() for _ in range(_dispatch_modes())]
     try:
         yield
@@ -115,22 +111,21 @@ def without_dispatch_modes() -> Iterator[None]:
 
 
 def is_operator(function: Any) -> bool:
-    """Whether a function that a dispatch mode is asked for is one operator, and no function of several."""
+    """Whether a function passed to a dispatch mode is a single operator."""
     return isinstance(function, torch._ops.OpOverload)
 
 
 def is_whole_operator(function: Any) -> bool:
-    """Whether an operator comes as it was called, though it is made of others: so it is in inference mode."""
+    """Whether a composite operator arrives as it was called, as in inference mode."""
     return torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(
         function.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     )
 
 
 def run_parts(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator by its own kernel, which calls others; Python's decomposition may round otherwise."""
+    """Run an operator by its own kernel, which calls others; Python's decomposition may round differently."""
     return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_wrapped(x: torch.Tensor) -> bool:
-    """Whether torch.func has wrapped a tensor."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))

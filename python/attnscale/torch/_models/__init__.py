@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention inside models: what they compute is seen, recorded, and monitored while they are trained."""
+"""Attention inside models: watching, recording, and monitoring during training."""

@@ -10,31 +10,31 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-#: A new number: of an axis, or of a mark that a product leaves on its rows and columns, which is negative.
+#: New number of an axis; also, negated, of a mark that a product leaves on its rows and columns.
 new_number = itertools.count(2, 2).__next__
-#: A new number of the axes of a parameter, which is odd.
+#: New number of the axes of a parameter; it is odd.
 new_parameter = itertools.count(1, 2).__next__
 
-#: The kin of axes that an operator made whose way with axes is not known.
+#: Kin of axes from an operator whose effect on axes is not known.
 UNKNOWN = 0
 
 
 class Piece(NamedTuple):
-    """A part of an axis: the index along the axis `root`, divided by `stride`, modulo `size`."""
+    """Part of an axis: the index along the axis `root`, divided by `stride`, modulo `size`."""
 
     root: int
     stride: int
     size: int
     kin: frozenset[int]  # numbers of the axes that it was split from, cut out of or joined from, and marks
-    is_spread: bool = False  # whether an expansion made it, so that all its entries are alike
+    is_spread: bool = False  # whether an expansion made it, so that all its entries are equal
 
 
-Axis = tuple[Piece, ...]  # of size 1 where it has no piece
+Axis = tuple[Piece, ...]  # () if the axis has size 1
 Axes = tuple[Axis, ...]
 
 
 def fresh(sizes: Iterable[int], kin: frozenset[int] | None = None) -> Axes:
-    """Axes of their own, each with the kin given or a kin of its own."""
+    """New axes, each with the given kin or a new one."""
     return tuple(
         (Piece(new_number(), 1, n, frozenset((new_number(),)) if kin is None else kin),) if n != 1 else ()
         for n in sizes
@@ -47,22 +47,19 @@ def kin_of(*axes: Axis) -> frozenset[int]:
 
 
 def of_parameters(kin: frozenset[int]) -> frozenset[int]:
-    """Numbers of axes of parameters among numbers of axes."""
     return frozenset(k for k in kin if k % 2)
 
 
 def marks(axis: Axis, number: int) -> bool:
-    """Whether a piece of the axis has a mark."""
     return any(number in piece.kin for piece in axis)
 
 
 def marked(axis: Axis, number: int) -> Axis:
-    """The axis with a mark on each piece."""
     return tuple(piece._replace(kin=piece.kin | {number}) for piece in axis)
 
 
 def renamed(axis: Axis, number: int) -> Axis:
-    """The axis with roots of its own and a mark, told apart from the same axis of another tensor."""
+    """The axis with new roots and a mark, so that it differs from the same axis of another tensor."""
     names: dict[int, int] = {}
 
     def root(piece: Piece) -> int:
@@ -82,8 +79,8 @@ def resized(size: int, *axes: Axis) -> Axis:
 
 
 def regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """Pieces in their order as axes of another shape; None where an axis is no whole number of them."""
-    if 0 in shape:  # nothing says which piece the axis without entries is
+    """Regroup pieces, in order, as axes of another shape; None if an axis is not a whole number of them."""
+    if 0 in shape:  # an axis without entries may be any piece
         return None
     rest = [piece for axis in axes for piece in axis if piece.size != 1][::-1]
     found = []
@@ -108,7 +105,7 @@ def regroup(axes: Axes, shape: Sequence[int]) -> Axes | None:
 
 
 def refine(one: Axis, other: Axis) -> Axis | None:
-    """One axis as pieces of both, named by those that are not spread; None where there are no such pieces."""
+    """Split one axis into pieces of both, named by those that are not spread; None if that is impossible."""
     rests, found = (list(one)[::-1], list(other)[::-1]), []
     while all(rests):
         pair = [rest.pop() for rest in rests]
@@ -126,13 +123,7 @@ def refine(one: Axis, other: Axis) -> Axis | None:
 
 
 def unfold(x: Tensor, axes: Axes, order: Sequence[Piece]) -> Tensor:
-    """The tensor with one axis for each piece of the order, of size 1 where it lacks the piece.
-
-    Raises
-    ------
-    LookupError
-        If the tensor has a piece that the order lacks, or one twice.
-    """
+    """One axis per piece of the order, of size 1 where the tensor lacks it; LookupError for other pieces."""
     sizes, found = [], []
     for size, axis in zip(x.shape, axes, strict=True):
         for piece in axis if size > 1 else ():
@@ -150,7 +141,7 @@ def unfold(x: Tensor, axes: Axes, order: Sequence[Piece]) -> Tensor:
 
 
 def fold(x: Tensor, groups: Sequence[Sequence[Piece]]) -> Tensor:
-    """Axes of pieces as one axis for each group, of size 1 where the tensor lacks the whole group."""
+    """Join axes of pieces to one axis per group, of size 1 where the tensor lacks the whole group."""
     shape, sizes, i = list(x.shape), [], 0
     for group in groups:
         own = range(i, i + len(group))

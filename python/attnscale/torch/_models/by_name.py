@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a log has of each call of attention, by the name of its module, and as one array."""
+"""Content of a log for each call of attention, by the name of its module, and as one array."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _Value = TypeVar("_Value")
 
 
 class ByName(dict[str, _Value]):
-    """Values by the name of a module's call; a key that is not there is an error that names what is."""
+    """Values by the name of a module's call; a missing key raises an error with the known names."""
 
     def __missing__(self, key: Any) -> _Value:
         raise KeyError(_missing(key, tuple(self)))
 
 
 class LoggedCall(NamedTuple):
-    """What a log says of one call of attention, besides its rows.
+    """Data of a log on one call of attention, besides its rows.
 
     Attributes
     ----------
     kind : {"self", "cross"}
     way : str
-        What the model called: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
-        where it writes the softmax over its scores out.
+        How the model computed it: "scaled_dot_product_attention", "flex_attention", "attnscale", or "softmax"
+        if it writes out the softmax over its scores.
     heads, key_heads : int
         Grouped queries share key heads.
     tower : str
-        The part of the model that the module is in, as the start of its name; "" in a model of one tower.
+        The part of the model with the module, as the start of its name; "" in a model of one tower.
     key_of : tuple of int
         The key head of each head.
     axes : {"batch, heads, queries", "unknown"}
-        What the axes of its rows count. Unknown: texts and heads cannot be told apart, and all are in the
+        Meaning of the axes of its rows. Unknown: texts and heads cannot be told apart, and all are in the
         first.
     """
 
@@ -54,11 +54,11 @@ class LoggedCall(NamedTuple):
 
 
 class Rows(NDArrayOperatorsMixin, Mapping[str, "NDArray[Any]"]):
-    """One statistic of all calls: an array of each by the name of its module, and of all where they agree.
+    """One statistic of all calls: an array per module name, and one array of all if their shapes agree.
 
-    A name gives the array of one call, shape (batch, heads, queries). NumPy takes the whole as an array with
-    the layers in front, and so do operators, other indices than names (``rows[0]``, ``rows[:, 0]``) and the
-    attributes of an array (``rows.shape``, ``rows.mean()``).
+    A name gives the array of one call, shape (batch, heads, queries). NumPy, operators, other indices than
+    names (``rows[0]``, ``rows[:, 0]``) and array attributes (``rows.shape``, ``rows.mean()``) use the whole
+    as an array with the layers in front.
     """
 
     def __init__(self, statistic: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -105,7 +105,7 @@ class Rows(NDArrayOperatorsMixin, Mapping[str, "NDArray[Any]"]):
 
 
 def differing(what: str, how: str, seen: Mapping[str, Any]) -> str:
-    """Why calls that differ are not one array, and how to choose calls that are."""
+    """Error text for calls that differ and are not one array, with the way to choose calls that are."""
     first: dict[Any, list[str]] = {}
     for name, value in seen.items():
         first.setdefault(value, []).append(name)
@@ -121,7 +121,6 @@ def differing(what: str, how: str, seen: Mapping[str, Any]) -> str:
 
 
 def _missing(key: Any, names: Sequence[str]) -> str:
-    """What an error says of a key that is not there."""
     if isinstance(key, int) and not isinstance(key, bool):
         numbers = layer_numbers(names)
         there = names[numbers.index(key)] if key in numbers else next(iter(names), "")
@@ -134,10 +133,7 @@ def _missing(key: Any, names: Sequence[str]) -> str:
 
 
 def layer_numbers(names: Sequence[str]) -> tuple[int, ...]:
-    """A number for each name: the last one in it that tells all apart, or 0, 1, 2, ...
-
-    The number of a call, after "#", counts as a number of the name.
-    """
+    """A number for each name: the last one in it (after "#", too) that tells all apart, or 0, 1, 2, ..."""
     found = [
         [int(each) for each in re.findall(r"\d+", name if "#" in name else f"{name}#0")] for name in names
     ]
@@ -149,9 +145,9 @@ def layer_numbers(names: Sequence[str]) -> tuple[int, ...]:
 
 
 def towers_of(names: Iterable[str]) -> dict[str, str]:
-    """The tower of each call: its name up to the first part in which names differ, where that is no number.
+    """The tower of each call: its name up to the first part in which names differ, unless that is a number.
 
-    All calls of a model of one tower have the tower "".
+    In a model of one tower all calls have the tower "".
     """
     parts = {name: name.partition("#")[0].split(".") for name in names}
     shared = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One call of attention that a model made, and the statistics of its rows."""
+"""One call of attention by a model, and the statistics of its rows."""
 
 from __future__ import annotations
 
@@ -17,64 +17,60 @@ from .._base.tensors import shows
 from .._functional import attention_entropy, attention_statistics
 from .readings import Product, with_causal
 
-#: Options that say something of a row by its place among all rows.
+#: Options that depend on the place of a row among all rows.
 _OF_PLACES = ("key_lengths", "document_ids", "distance_scale", "distance_bias")
 
 
 class Place(NamedTuple):
-    """Where a call was made."""
+    """Module and number of a call."""
 
-    module: str  # as the model's ``named_modules()`` has it
-    number: int  # of the call of the module within one pass of the model, from 0
+    module: str  # name in the model's ``named_modules()``
+    number: int  # call number of the module within one pass of the model, from 0
 
     def __str__(self) -> str:
         return f"{self.module}#{self.number}" if self.number else self.module
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class SeenCall:
     """One call of attention, detached from autograd."""
 
     place: Place
-    way: str  # of calling it: see LoggedCall
+    way: str  # how the model computed it: see LoggedCall
     kind: str  # "self" or "cross"
     key_of: tuple[int, ...]  # the key head of each head, which grouped queries share
-    #: Queries, keys and options that give the rows which the model computed: of a softmax that it wrote out,
-    #: its scores as a mask on products of 0.
+    #: Queries, keys and options that give the rows of the model; for a softmax that it wrote out, its scores
+    #: as a mask on products of 0.
     measured: Product
-    #: Those of the model itself. None where it wrote its softmax out over scores that are no product which is
-    #: known here.
+    #: Queries, keys and options of the model itself; None for a written-out softmax over scores that are not
+    #: known to be one product.
     product: Product | None
-    real: Tensor | None = None  # which rows are of a text and not of padding, (batch, n_queries); None: all
-    #: Which text each key is of, (batch, n_keys), where laws count positions in the key's own; None: one.
+    real: Tensor | None = None  # True for rows of a text, not of padding, (batch, n_queries); None: all
+    #: The text of each key, (batch, n_keys), for laws that count positions in the key's own; None: one text.
     documents: Tensor | None = None
     is_cut: bool = False  # whether the first keys of the text are gone, as from the cache of a sliding window
     has_known_axes: bool = True  # whether batch and heads are told apart; otherwise heads are in the batch
-    hides_by_sum: bool = False  # whether keys are hidden by a finite number that was added to scores
+    hides_by_sum: bool = False  # whether a finite number added to scores hides keys
 
     @property
     def rows_shape(self) -> tuple[int, int, int]:
-        """The numbers of texts, heads and queries."""
         batch, heads, n_queries = self.measured.query.shape[:3]
         return batch, heads, n_queries
 
     @property
     def key_heads(self) -> int:
-        """How many key heads there are."""
         return len({*self.key_of})
 
     @property
     def n_keys(self) -> int:
-        """How many keys there are, seen or hidden."""
         return self.measured.key.shape[-2]
 
     @property
     def has_sink(self) -> bool:
-        """Whether a sink is an outcome beside the keys."""
         return isinstance(self.measured.options.get("normalizer"), Sink)
 
     def statistics(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Statistics of each row, (batch, heads, n_queries), of what the model itself computed."""
+        """Statistics of each row, (batch, heads, n_queries), as the model itself computed it."""
         asked = tuple(dict.fromkeys(names))
         query, key, options = self.measured
         with torch.no_grad():
@@ -87,8 +83,8 @@ class Call:
         Raises
         ------
         NotImplementedError
-            If the model's scale is not known, or is a law itself, or it is not known where the queries stand
-            among the keys, which the law's n depends on.
+            If the model's scale is unknown or a law itself, or the law's n depends on the places of queries
+            among the keys and these are unknown.
         """
         query, key, known = self.known(f"law {law.spelling} multiplies")
         own = known["scale"]
@@ -120,7 +116,7 @@ class Call:
             if meaning.is_distance or (by_place and (n_queries == 1 or not self._begins_with_text())):
                 raise NotImplementedError(self._refusal(law, "the places of its queries are not known"))
             return key, options if by_place else options | _lengths(seen)
-        if is_last and seen is not None:  # behind the keys that no row sees is room for later ones
+        if is_last and seen is not None:  # room for later keys follows those that no row sees
             filled = int(_some_row(seen).flatten(0, -2).any(0).nonzero().max()) + 1
             key, seen = key[..., :filled, :], seen[..., :filled]
             options["attn_mask"] = options["attn_mask"][..., :filled]
@@ -143,7 +139,6 @@ class Call:
         return self.real is None or bool(self.real[:, 0].all())
 
     def _sees_other_texts(self, options: Mapping[str, Any], seen: Tensor | None, n_keys: int) -> bool:
-        """Whether a real row sees a key of another text than its own."""
         documents, n_queries = options["document_ids"], self.rows_shape[2]
         other = documents[:, None, -n_queries:, None] != documents[:, None, None]
         if self.real is not None:
@@ -153,7 +148,7 @@ class Call:
         return bool((other if seen is None else other & seen).any())
 
     def known(self, purpose: str) -> Product:
-        """Query, key and options of the model, where the scores are known to be one product of them."""
+        """Query, key and options of the model, if the scores are known to be one product of them."""
         if self.product is None:
             raise NotImplementedError(
                 f"{str(self.place) or 'the model'} writes its softmax out over scores that are more than one "
@@ -161,11 +156,11 @@ class Call:
             )
         return self.product
 
-    def some(self, rows: int | None) -> Call:
+    def some(self, rows: int | None) -> SeenCall:
         """The call with some real queries of the first text that has any, evenly spread, with the last one.
 
-        None takes all queries of all texts, and so does a call whose rows are not apart from their place:
-        with a law as its scale, tables of the distance or several documents.
+        None takes all queries of all texts. So does a call whose rows depend on their place: with a law as
+        its scale, tables of the distance or several documents.
         """
         if rows is None or not self._has_rows_apart:
             return self
@@ -176,7 +171,7 @@ class Call:
         if rows < len(places):
             places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
         measured, product = self.measured.of_rows(text, places), None
-        if self.product is not None:  # most often one with what is measured
+        if self.product is not None:  # usually the same as `measured`
             product = measured if self.product is self.measured else self.product.of_rows(text, places)
         return replace(
             self,
@@ -188,19 +183,19 @@ class Call:
 
     @property
     def _has_rows_apart(self) -> bool:
-        """Whether some rows can be measured without the others, by a mask of theirs."""
+        """Whether some rows can be measured without the others, by their own mask."""
         options = (self.product or self.measured).options
         number = isinstance(options.get("scale", 1.0), (int, float))
         return number and not any(options.get(name) is not None for name in _OF_PLACES)
 
 
 def _some_row(seen: Tensor) -> Tensor:
-    """Which keys a head or row of each text sees, (batch, 1, n_keys)."""
+    """Keys that any head or row of each text sees, (batch, 1, n_keys)."""
     return seen[(None,) * (4 - seen.ndim)].flatten(1, 2).any(1, keepdim=True)
 
 
 def _lengths(seen: Tensor | None) -> dict[str, Any]:
-    """The option of lengths for keys of another text, behind which its padding is."""
+    """Option with the lengths of keys of another text, without the padding after them."""
     if seen is None:
         return {}
     places = torch.arange(1, seen.shape[-1] + 1, device=seen.device)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch's fused path of its transformer modules in evaluation, which nobody who watches a model sees.
+"""PyTorch's fused path of its transformer modules in evaluation, which a watch replaces by their parts.
 
-``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` are one operator then, and a
-``TransformerEncoder`` cuts padding off. While a mode of PyTorch is active or a layer has hooks, they are
-computed by their parts. Mostly that is a matter of rounding. It is not where the operator takes weights past
-a module that would change what they do (an adapter in place of ``linear1`` or around ``self_attn``), where a
-layer has a mask of numbers, which the operator takes for hidden keys, and in rows of padding.
+Unwatched, ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` are one operator, and a
+``TransformerEncoder`` cuts padding off. While a mode of PyTorch is active or a layer has hooks, their parts
+run. Usually only rounding differs. More differs where the operator bypasses a module that would change its
+weights (an adapter in place of ``linear1`` or around ``self_attn``), where a layer has a mask of numbers,
+which the operator takes for hidden keys, and in rows of padding.
 """
 
 from __future__ import annotations
@@ -23,31 +23,20 @@ from torch.nn import Module, MultiheadAttention, TransformerEncoder, Transformer
 from .._base.private import DisableTorchDispatch, DisableTorchFunction, function_modes, tree_leaves
 from .._base.tensors import shows
 
-#: How many times the difference that rounding may explain is none.
+#: Smallest multiple of the difference by rounding that counts as a difference.
 _SLACK = 8.0
-#: Types of tensors whose operations are PyTorch's own; with others PyTorch does not take the fused path.
+#: Types of tensors with PyTorch's own operations; with others PyTorch does not take the fused path.
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def parts(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> float | None:
     """The largest difference between an output of a watched module and what PyTorch computes unwatched.
 
-    Parameters
-    ----------
-    module : Module
-        Any module; only ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` are looked at.
-    args, kwargs : tuple, dict
-        Arguments of its ``forward``.
-    output : Any
-        Its output, computed while a mode of PyTorch was active or hooks of this package were attached. The
-        gradient mode is that in which it was computed.
-
-    Returns
-    -------
-    float or None
-        None where the fused path is not taken without a watch, and where the difference, outside of rows of
-        padding, is that of rounding: a multiple of what the operator makes of its input rounded otherwise.
-        inf where one of the two is NaN and the other is not, and where the operator refuses the call.
+    Only ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` are checked. `output` was computed in
+    the current gradient mode, while a mode of PyTorch was active or hooks of this package were attached. None
+    if the fused path is not taken without a watch, and if the difference, outside of rows of padding, is
+    rounding: a multiple of the operator's change when its input is rounded otherwise. inf where only one of
+    the two is NaN, and where the operator refuses the call.
     """
     kind = _kind_of(module, (TransformerEncoderLayer, MultiheadAttention))
     if kind is None:
@@ -71,26 +60,17 @@ def parts(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output:
             if difference <= _SLACK * (least + _largest(_rows(kind, again, given), found))
             else difference
         )
-    except Exception:  # nobody's pass ends because the operator takes less than its parts do
+    except Exception:  # the operator may accept less than its parts; the pass must go on
         return math.inf
 
 
 def with_padding_cut(
     module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
 ) -> Tensor | None:
-    """The output of a watched ``nn.TransformerEncoder`` with the rows of padding that it has unwatched.
+    """The output of a watched ``nn.TransformerEncoder`` with rows of padding as they are without a watch.
 
-    In evaluation the encoder cuts off padding behind each text, if it can: its last layer gives 0 there.
-
-    Parameters
-    ----------
-    module, args, kwargs, output
-        As for :func:`parts`; only ``nn.TransformerEncoder`` is looked at.
-
-    Returns
-    -------
-    Tensor or None
-        None where the encoder cuts off nothing.
+    In evaluation the encoder cuts off padding after each text if it can: its last layer gives 0 there. None
+    if the encoder cuts off nothing. Arguments as for :func:`parts`.
     """
     kind = _kind_of(module, (TransformerEncoder,))
     if kind is None or output.is_nested:
@@ -116,11 +96,11 @@ def with_padding_cut(
 
 
 class _NotFused(Exception):
-    """PyTorch computes the module by its parts."""
+    """Raised where PyTorch computes the module by its parts."""
 
 
 class _Reached(Exception):
-    """An encoder calls its first layer, with this input."""
+    """Raised when an encoder calls its first layer; holds its input."""
 
     def __init__(self, given: Tensor) -> None:
         super().__init__()
@@ -128,7 +108,7 @@ class _Reached(Exception):
 
 
 class _FirstLayer:
-    """The first layer of an encoder, which is not computed."""
+    """Replaces the first layer of an encoder, which is not computed."""
 
     def __init__(self, layer: Module) -> None:
         self._layer = layer
@@ -144,7 +124,7 @@ def _not_fused(module: Module) -> Any:
     raise _NotFused
 
 
-#: What PyTorch reads of a module first, or only, where it computes the module by its parts.
+#: Attributes of a module that PyTorch reads first, or only, if it computes the module by its parts.
 _BY_PARTS: dict[type[Module], tuple[str, Callable[[Any], Any]]] = {
     TransformerEncoderLayer: ("_sa_block", _not_fused),
     MultiheadAttention: ("dropout", _not_fused),
@@ -153,10 +133,10 @@ _BY_PARTS: dict[type[Module], tuple[str, Callable[[Any], Any]]] = {
 
 
 class _StandIn(Module):
-    """A module that has everything of another one, and gives up where it is no fused operator."""
+    """A module with all attributes of another one, which raises where it is not a fused operator."""
 
     def modules(self) -> Iterator[Module]:
-        """The modules with hooks that are not this package's, which keep PyTorch from the operator."""
+        """The modules with hooks from outside this package, which keep PyTorch from the operator."""
         return (each for each in super().modules() if _has_others_hooks(each))
 
 
@@ -167,7 +147,7 @@ def _stand_in(kind: Any, own: Any) -> type[Module]:
 
 
 def _unwatched(kind: Any, module: Any, given: dict[str, Any]) -> Any:
-    """The result of the fused operator, without hooks and modes; None where PyTorch does not take it."""
+    """The result of the fused operator, without hooks and modes; None if PyTorch does not take it."""
     own: Any = type(module)
     stand_in = object.__new__(_stand_in(kind, own))
     stand_in.__dict__ = module.__dict__
@@ -179,7 +159,7 @@ def _unwatched(kind: Any, module: Any, given: dict[str, Any]) -> Any:
 
 
 def _kind_of(module: Module, kinds: tuple[type[Module], ...]) -> type[Module] | None:
-    """PyTorch's class whose forward pass a module has, which may be fused: nobody else has a mode."""
+    """PyTorch's class with a module's forward pass, if it may be fused: no mode from elsewhere is active."""
     if not isinstance(module, kinds) or module.training or "forward" in vars(module):
         return None
     if not all(_is_of_these_modules(mode) for mode in function_modes()):
@@ -193,19 +173,19 @@ def _has_others_hooks(module: Module) -> bool:
 
 
 def _is_ours(hook: Any) -> bool:
-    """Whether a hook is a method of a class of these modules."""
+    """Whether a hook is a method of a class of this folder."""
     while isinstance(hook, partial):
         hook = hook.func
     return _is_of_these_modules(getattr(hook, "__self__", None))
 
 
 def _is_of_these_modules(x: Any) -> bool:
-    """Whether the class of an object is defined beside this module."""
+    """Whether the class of an object is defined in this folder."""
     return type(x).__module__.rpartition(".")[0] == __name__.rpartition(".")[0]
 
 
 def _is_plain(module: Module, given: Iterable[Any]) -> bool:
-    """Whether no tensor has operations of its own, or rows of several lengths."""
+    """Whether no tensor has its own operations, or rows of several lengths."""
     tensors = (*module.parameters(), *(x for x in tree_leaves(list(given)) if isinstance(x, Tensor)))
     return all(type(x) in _PLAIN and not x.is_nested for x in tensors)
 
@@ -216,7 +196,6 @@ def _signature(kind: Any) -> Any:
 
 
 def _bound(kind: Any, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a forward pass by their names."""
     found = dict(_signature(kind).bind(module, *args, **kwargs).arguments)
     del found["self"]
     return found
@@ -226,7 +205,7 @@ def _bound(kind: Any, module: Module, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _rows(kind: type[Module], output: Any, given: dict[str, Any]) -> list[Tensor]:
-    """The output, and the weights if there are any, without the rows of queries that are padding."""
+    """The output, and the weights if there are any, without rows of padded queries."""
     found = [x.detach() for x in (output if isinstance(output, tuple) else (output,)) if x is not None]
     padding = given.get("src_key_padding_mask" if kind is TransformerEncoderLayer else "key_padding_mask")
     with DisableTorchFunction(), DisableTorchDispatch():
@@ -248,13 +227,13 @@ def _largest(found: list[Tensor], want: list[Tensor]) -> float:
 
 
 def _size(x: Tensor) -> float:
-    """The largest number of a tensor but for NaN."""
+    """The largest absolute entry of a tensor, NaN ignored."""
     with DisableTorchFunction(), DisableTorchDispatch():
         return x.nan_to_num(nan=0.0).abs().amax().item() if x.numel() else 0.0
 
 
 def _rounded(given: dict[str, Any], x: Tensor) -> dict[str, Any]:
-    """The arguments with `x`, wherever it is one of them, rounded otherwise: by eps up and down in turn."""
+    """The arguments with `x`, wherever it occurs, rounded otherwise: by eps up and down in turn."""
     with DisableTorchFunction(), DisableTorchDispatch():
         signs = 1 - 2 * (torch.arange(x.shape[-1], device=x.device) % 2).to(x.dtype)
         other = torch.addcmul(x, x, signs, value=torch.finfo(x.dtype).eps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The attention function and the masks that transformers calls.
+"""The attention function and the masks for transformers.
 
 Masks are patterns of a few numbers, so that no n x n array is made for them.
 """
@@ -21,9 +21,9 @@ from .._functional import attention
 from ..nn._dropout import Dropout, attend_with_dropout
 from ..nn._inputs import hidden_by
 
-#: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
+#: Tensor properties that are read before a mask is used; a pattern has those of its full mask.
 _HARMLESS = ("device", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
-#: Functions of a mask that says of each pair whether it is seen; all others get one of numbers.
+#: Functions that use a mask as booleans, True where a key is visible; all others use numbers.
 _LOGICAL = frozenset(
     (
         *("__invert__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "logical_not", "logical_and"),
@@ -38,17 +38,17 @@ class Pattern:
     """The keys that a query may see, by the index of the query, counted from the first one."""
 
     causal: bool  # whether a query sees only keys up to its own
-    window: tuple[int, int] | None  # how many keys to the left and right of its own a query sees; None: all
+    window: tuple[int, int] | None  # keys to the left and right of its own that a query sees; None: all
     padding: Any  # bool, (batch, n_keys), False hides a key; or None
 
 
 class PatternMask(torch.Tensor):
-    """A mask that is a :class:`Pattern`, or none, as long as a model only passes it on.
+    """A mask that holds a :class:`Pattern`, or none, as long as a model only passes it on.
 
-    A model that computes with its mask gets the full mask instead, which transformers would make for its
-    eager attention: the numbers that are added to scores, 0, and the smallest number where a key is hidden.
-    Only what is logic, ``~mask``, gets a boolean one, True where a key is seen. Its type is that of numbers,
-    so that a model which asks for it reads it alike.
+    A model that computes with its mask gets the full mask, as transformers would make for its eager
+    attention: numbers that are added to scores, 0, and the smallest number where a key is hidden. Only logic,
+    ``~mask``, gets a boolean one, True where a key is visible. Its dtype is that of numbers, for models that
+    read it.
     """
 
     pattern: Pattern | None
@@ -65,7 +65,6 @@ class PatternMask(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do the operation on the full mask."""
         if getattr(func, "__self__", None) is not None and _property_name(func) in _HARMLESS:
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
@@ -76,7 +75,7 @@ class PatternMask(torch.Tensor):
 
     @staticmethod
     def plain(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a function with the full masks that it takes."""
+        """The arguments of a function with full masks in place of patterns."""
         name = getattr(func, "__name__", "")
         is_logical = name in _LOGICAL or (name == "where" and isinstance(args[0], PatternMask))
         leaves = tree_leaves((args, kwargs))
@@ -110,11 +109,8 @@ def make_mask(
     device: Any = "cpu",
     **options: Any,
 ) -> torch.Tensor:
-    """The mask interface of transformers: a pattern where the mask is one, else the full mask.
-
-    The parameters are those of ``transformers.masking_utils.sdpa_mask``.
-    """
-    q_offset = int(q_offset)  # of a static cache it is a tensor, which counts on before the mask is made
+    """A mask like ``transformers.masking_utils.sdpa_mask``, as a pattern if it is one."""
+    q_offset = int(q_offset)  # a static cache has it as a tensor, and increases it before the mask is made
     full = partial(
         masking_utils.sdpa_mask,
         batch_size=batch_size,
@@ -139,7 +135,7 @@ def make_mask(
 
 
 def _recognise(function: Any) -> tuple[bool, tuple[int, int] | None] | None:
-    """The pair (causal, window) of a mask function; None for a function of another kind."""
+    """The pair (causal, window) of a mask function; None for other functions."""
     if function is masking_utils.causal_mask_function:
         return True, None
     if function is masking_utils.bidirectional_mask_function:
@@ -172,7 +168,7 @@ def _closure(function: Any) -> dict[str, Any]:
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
 
-#: Arguments that models pass along and that say nothing about the weights of attention.
+#: Arguments that models pass along and that do not affect the weights of attention.
 _IRRELEVANT = frozenset(
     (
         *("position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"),
@@ -194,10 +190,10 @@ def register() -> str:
     Notes
     -----
     Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
-    arrays of one byte for each query and key. A model may be on any device and of any float type, and can be
-    trained: the gradient is that of :func:`attnscale.torch.attention`. Dropout of the weights, which models
-    ask for in training, is that of :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed
-    from PyTorch's generator, and the backward pass draws the same mask again.
+    arrays of one byte per query and key. A model may be on any device and of any float type, and can be
+    trained: the gradient is that of :func:`attnscale.torch.attention`. Dropout of the weights in training is
+    that of :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed from PyTorch's generator,
+    and the backward pass draws the same mask again.
 
     Examples
     --------
@@ -225,9 +221,9 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of one layer; transformers calls this function.
 
-    Arrays are (batch, heads, n, dim), the mask is that of the mask interface or the model's own, and options
-    are those of :func:`call_options`. The output is (batch,
-    n_queries, heads, value_dim); the whole matrix of weights is never in memory.
+    Arrays are (batch, heads, n, dim), the mask comes from the mask interface or the model, and options are
+    those of :func:`call_options`. The output is (batch, n_queries, heads, value_dim); the whole matrix of
+    weights is never in memory.
     """
     options = call_options(module, query, key, attention_mask, **given)
     if not dropout:
@@ -251,15 +247,11 @@ def call_options(
     sinks: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """The options of :func:`attnscale.torch.attention_statistics` for a call of a layer of transformers.
-
-    The parameters are named as transformers passes them; what is not known and may change the result is
-    refused.
-    """
+    """Options of attention for a call of a transformers layer; unknown ones that may matter are refused."""
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(
-                f"{type(module).__name__} passes {name}=, which attnscale does not know and may not ignore"
+                f"{type(module).__name__} passes {name}=, which attnscale does not know and cannot ignore"
             )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, kwargs.get("sliding_window"), causal=bool(causal))
@@ -277,7 +269,6 @@ def call_options(
 def _masks(
     query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None, *, causal: bool
 ) -> dict[str, Any]:
-    """Options of attention that say which keys each query may see."""
     if isinstance(mask, PatternMask) and mask.pattern is None:
         mask = mask.full()
     if isinstance(mask, PatternMask):
@@ -297,7 +288,7 @@ def _masks(
         raise NotImplementedError("a sliding window without a mask is only known for causal queries")
     if not causal or query.shape[2] == 1:
         return {}
-    # As in the sdpa path of transformers: without a mask, query i is aligned with key i.
+    # Without a mask, query i is aligned with key i, as in the sdpa path of transformers.
     return {"is_causal": True, **({} if window is None else {"window": (window - 1, 0)})}
 
 
@@ -310,7 +301,7 @@ def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> Any:
 
 
 def _sink(module: Any, given: torch.Tensor | None) -> Sink | None:
-    """The layer's sink: one logit for each head, (heads,), or each row, (batch, heads, n_queries, 1)."""
+    """The layer's sink: one logit per head, (heads,), or per row, (batch, heads, n_queries, 1)."""
     sink = getattr(module, "sinks", None) if given is None else given
     if not isinstance(sink, torch.Tensor):
         return None

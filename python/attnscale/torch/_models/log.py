@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The log of what was recorded of a model's attention."""
+"""The log of a model's recorded attention."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from ..._report.result import Report
     from ...calibration.fit import Length
     from ...laws import Law
-    from .calls import Call
+    from .calls import SeenCall
 
 
 class AttentionLog(Tabled):
     """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.
 
-    Everything is keyed by the name of the module that calls attention, as the model's ``named_modules()`` has
-    it. A module that is called again within one pass of the model has a "#" and the number of the call behind
-    its name: "layer", "layer#1", "layer#2".
+    Keys are names of the modules that call attention, as in the model's ``named_modules()``. A module that is
+    called again within one pass of the model has "#" and the number of the call after its name: "layer",
+    "layer#1", "layer#2".
 
     Attributes
     ----------
     statistics : tuple of str
-        What is recorded: names of fields of :class:`attnscale.AttentionStatistics`.
+        Recorded fields of :class:`attnscale.AttentionStatistics`.
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
     unmeasured : dict of str to str
-        Modules in which attention was seen that could not be measured, with the reason, of all passes. They
-        are not among ``modules``. A log may have nothing else.
+        Modules with attention that could not be measured, with the reason, of all passes. They are not among
+        ``modules``. A log may have nothing else.
 
     Notes
     -----
     ``log["entropy"]``, or another statistic, has the arrays of the last pass by name, with all rows. It is
-    one array (layers, batch, heads, queries) as well, where the layers agree in shape; where they do not,
-    ``select`` gives a log of some of them. Means are over the rows of texts: ``rows`` says which are padding.
+    also one array (layers, batch, heads, queries) if the layers agree in shape; if not, ``select`` gives a
+    log of some of them. Means are over the rows of texts; ``rows`` is False at padding.
 
-    ``calls`` says of each call what its axes count. Where texts and heads cannot be told apart ("unknown")
-    its rows are there, and means by head are refused. Heads that share keys are in ``calls[name].key_of``.
+    ``calls`` has the meaning of each call's axes. If texts and heads cannot be told apart ("unknown") its
+    rows are there, and means by head are refused. ``calls[name].key_of`` has the heads that share keys.
 
-    Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
+    In a layer with a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
     and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic
     "sink_weight", the entropy over the keys alone is (entropy + w ln w + (1 - w) ln(1 - w)) / (1 - w).
     """
@@ -75,17 +75,17 @@ class AttentionLog(Tabled):
         self.unmeasured: dict[str, str] = {}
         self._passes: list[dict[str, Logged]] = []
         self._begins = True  # whether the next call is the first one of a pass
-        self._towers: Mapping[str, str] | None = None  # of the log that this one was selected from
+        self._towers: Mapping[str, str] | None = None  # those of the log it was selected from
 
     def __len__(self) -> int:
         return len(self._passes)
 
     def begin_pass(self) -> None:
-        """Say that the calls which follow are of a new pass; one without calls leaves nothing in the log."""
+        """Start a new pass with the next call; a pass without calls leaves nothing in the log."""
         self._begins = True
 
-    def add(self, call: Call) -> None:
-        """Measure one call of attention, and keep the statistics of its rows in the memory of the CPU."""
+    def add(self, call: SeenCall) -> None:
+        """Measure one call of attention, and keep the statistics of its rows in CPU memory."""
         name, found = (
             str(call.place),
             measured(call, self.statistics, self.laws, keep_heads=self._keeps_heads),
@@ -98,7 +98,7 @@ class AttentionLog(Tabled):
         self._passes[-1][name] = found
 
     def lose(self, module: str, why: str) -> None:
-        """Keep the reason why attention that was seen in a module could not be measured."""
+        """Keep the reason why attention of a module could not be measured."""
         self.unmeasured.setdefault(module, why)
 
     # ---- what was recorded
@@ -121,17 +121,17 @@ class AttentionLog(Tabled):
 
     @property
     def key_heads(self) -> ByName[int]:
-        """The number of key heads of each call, which grouped queries share."""
+        """Number of key heads of each call, which grouped queries share."""
         return ByName((name, each.key_heads) for name, each in self.calls.items())
 
     @property
     def ways(self) -> ByName[str]:
-        """What the model called for each: where its attention was seen."""
+        """Way in which the model computed each call, such as "softmax" or "flex_attention"."""
         return ByName((name, each.way) for name, each in self._last().items())
 
     @property
     def rows(self) -> Rows:
-        """Which rows are of a text and not of padding, shape (batch, queries) for each call."""
+        """True for rows of a text, not of padding, shape (batch, queries) for each call."""
         return Rows("rows", {name: each.real for name, each in self._last().items()})
 
     @property
@@ -146,11 +146,11 @@ class AttentionLog(Tabled):
 
     @property
     def sink_layers(self) -> tuple[int, ...]:
-        """Numbers of the layers that have a sink, which their entropy counts."""
+        """Numbers of the layers with a sink, which counts in their entropy."""
         return tuple(n for n, each in zip(self.layers, self._last().values(), strict=True) if each.has_sink)
 
     def __getitem__(self, name: str) -> Rows:
-        """A statistic of the last pass: the arrays by module, and one array where layers agree in shape."""
+        """A statistic of the last pass: arrays by module, and one array if layers agree in shape."""
         last = self._last()
         if any(name not in each.arrays for each in last.values()):
             known = ", ".join(next(iter(last.values())).arrays)
@@ -164,13 +164,13 @@ class AttentionLog(Tabled):
 
     @property
     def effective_keys(self) -> NDArray[Any]:
-        """The number of effective keys of each row, exp(entropy)."""
+        """Number of effective keys of each row, exp(entropy)."""
         keys: NDArray[Any] = np.exp(self.entropy)
         return keys
 
     @property
     def lse(self) -> NDArray[Any]:
-        """Natural log-sum-exp of the scores, and of the sink's logit where the layer has one."""
+        """Natural log-sum-exp of the scores and, in a layer with a sink, of its logit."""
         return np.asarray(self["lse"])
 
     @property
@@ -181,8 +181,8 @@ class AttentionLog(Tabled):
     def mean_entropy(self, law: str | float | Law | None = None) -> NDArray[np.float64]:
         """Mean entropy over the rows of texts, (layers, heads), of the model itself or under a law.
 
-        A law is given by any of its spellings, or by the name that ``record(laws={...})`` gave it. A layer
-        without such rows has NaN.
+        A law is given by any of its spellings, or by its name in ``record(laws={...})``. A layer without such
+        rows has NaN.
         """
         return self.mean("entropy" if law is None else f"entropy under {self._called(law)}")
 
@@ -202,10 +202,10 @@ class AttentionLog(Tabled):
     def means(
         self, statistic: str, function: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
     ) -> ByName[NDArray[np.float64]]:
-        """As :meth:`mean`, but by name, shape (heads,), of layers that may differ in their heads.
+        """Mean of a statistic by name, shape (heads,), for layers that may differ in their heads.
 
-        A function of the rows, as ``numpy.exp``, gives the mean of what it makes of them. A layer whose axes
-        are "unknown" has one mean, over all its rows.
+        With a function of the rows, such as ``numpy.exp``, the mean of its results. A layer with "unknown"
+        axes has one mean, over all its rows.
         """
         rows = self[statistic]
         return ByName(
@@ -213,7 +213,7 @@ class AttentionLog(Tabled):
         )
 
     def _called(self, law: str | float | Law) -> str:
-        """The name under which the law was recorded; its own spelling where it was not."""
+        """The name under which the law was recorded, or its own spelling."""
         if isinstance(law, str) and law in self.laws:
             return law
         try:
@@ -223,25 +223,25 @@ class AttentionLog(Tabled):
         return next((name for name, each in self.laws.items() if each == wanted), wanted.spelling)
 
     def select(self, kind: str | None = None, modules: str | Iterable[str] | None = None) -> AttentionLog:
-        """A log of some of the calls alone.
+        """A log with only some of the calls.
 
         Parameters
         ----------
         kind : {"self", "cross"}, optional
             Self-attention, or attention to keys of other rows.
         modules : str or iterable of str, optional
-            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``. What is
-            ``unmeasured`` stays if its name fits; its kind is not known.
+            Patterns of names, where ``*`` stands for anything: ``"encoder.*"``, ``"*.self_attn"``. Entries of
+            ``unmeasured`` stay if the name fits; their kind is not known.
 
         Returns
         -------
         AttentionLog
-            Of all passes that have such calls.
+            All passes that have such calls.
 
         Raises
         ------
         TypeError, ValueError
-            If kind is another one, a pattern is no str, or no call is left.
+            If kind is unknown, a pattern is not a str, or no call is left.
         """
         if kind is not None:
             choose("kind", kind, ("self", "cross"))
@@ -268,7 +268,7 @@ class AttentionLog(Tabled):
         }
         return found
 
-    # ---- how it shows itself
+    # ---- display
 
     def _variables(self) -> dict[str, Labelled]:
         axes = ("layer", "batch", "head", "query")
@@ -313,7 +313,7 @@ class AttentionLog(Tabled):
         return Sheet(title, header, rows, tuple(f"  {note}" for note in self._notes()))
 
     def _notes(self) -> list[str]:
-        """What is worth saying of the last pass: rows that were left out, and several ways of measuring."""
+        """Notes on the last pass: rows that were left out, and how attention was computed if not alike."""
         last = self._last().values()
         padding = Counter((int((~each.real).sum()), each.real.size) for each in last)
         several = len(padding) > 1
@@ -344,8 +344,8 @@ class AttentionLog(Tabled):
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
         """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
 
-        The unit is "nats" or "bits". Where layers differ in their heads, fields that are too many stay white,
-        and so does a layer in which texts and heads cannot be told apart.
+        The unit is "nats" or "bits". If layers differ in their heads, extra fields stay white, and so does a
+        layer in which texts and heads cannot be told apart.
         """
         unknown = self._without_heads()
         means = [
@@ -371,25 +371,25 @@ class AttentionLog(Tabled):
         with_heads: bool = False,
         tell: Callable[[str], object] = lambda text: None,
     ) -> Report:
-        """A report of every head of every layer, which ``record(model, keep_heads=True)`` makes possible.
+        """A report of every head of every layer; it needs ``record(model, keep_heads=True)``.
 
         Parameters
         ----------
         path : str or Path, optional
-            Where the page goes; see :meth:`attnscale.Report.save`. Without it nothing is written.
+            File of the page; see :meth:`attnscale.Report.save`. Without it nothing is written.
         overwrite : bool, default False
-            Whether a file that is there may be replaced.
+            Whether an existing file may be replaced.
         laws : iterable of str, float or Law, optional
             As for :func:`attnscale.report`; default: the laws of the log, if it has any.
         about : mapping of str to str, optional
-            What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
+            Facts for the head of the page: "model", "text", and others.
         plan : str, default ""
             What multiplies the scores of the model, for the page: ``attnscale.audit.resolve(...).explain()``.
         tokens, spans, with_heads
             The text of the longest pass in pieces, parts of it, and whether the page carries the heads: as
             for :func:`attnscale.report`.
         tell : function of a str, optional
-            Told what is being measured.
+            Called with the measurement in progress.
 
         Returns
         -------
@@ -401,12 +401,14 @@ class AttentionLog(Tabled):
         FileExistsError, OSError
             As :meth:`attnscale.Report.save`, before anything is measured.
         ValueError
-            If queries and keys were not kept, or a pass was not one whole text: a batch, a step with a cache.
+            If queries and keys were not kept, or a pass was not one whole text (a batch, a step with a
+            cache).
 
         Notes
         -----
         Rows of padding are left out. Towers of a model, and self- and cross-attention, are groups of a page.
-        Lengths are of the first module whose keys change in number; a group that sees others says how many.
+        Lengths are those of the first module whose number of keys changes; a group with others states its
+        own.
         """
         if not self._keeps_heads:
             raise ValueError("a report needs queries and keys: record(model, keep_heads=True) keeps them")
@@ -431,17 +433,17 @@ class AttentionLog(Tabled):
         return found
 
     def head_kinds(self, tokens: Any = None) -> ByName[HeadKinds]:
-        """Which words each head read in the last pass, if ``record(model, keep_heads=True)`` kept it.
+        """Words that each head read in the last pass; needs ``record(model, keep_heads=True)``.
 
         Parameters
         ----------
         tokens : array_like of int, shape (n,), optional
-            The numbers of the text without its padding, as for :func:`attnscale.head_kinds`.
+            Token numbers of the text without its padding, as for :func:`attnscale.head_kinds`.
 
         Returns
         -------
         mapping of str to HeadKinds
-            Of each module with self-attention, by its name; arrays (heads, n).
+            Each module with self-attention, by its name; arrays (heads, n).
 
         Raises
         ------
@@ -462,19 +464,19 @@ class AttentionLog(Tabled):
         model_name: str = "model",
         overwrite: bool = False,
     ) -> Path:
-        """Write the files that HeadVis shows, if ``record(model, keep_heads=True)`` kept queries and keys.
+        """Write the files for HeadVis; needs ``record(model, keep_heads=True)``.
 
         Parameters
         ----------
         directory, model_name, overwrite
             As for :func:`attnscale.export_headvis`.
         tokens : iterable of sequence of str
-            Of each pass, which is one text, its tokens without padding.
+            For each pass, which is one text, its tokens without padding.
 
         Returns
         -------
         Path
-            The folder, with the heads of self-attention; the numbers of layers are those of ``layers``.
+            The folder, with the heads of self-attention; numbers of layers are those of ``layers``.
 
         Raises
         ------

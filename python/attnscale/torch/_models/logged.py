@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a log keeps of one call of attention, and the rows of a report."""
+"""Data that a log keeps of one call of attention, and the rows of a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...calibration.fit import Length
 from .._base.learned import Sink
 from .._base.tensors import array, shows
 from .by_name import ByName, LoggedCall
-from .calls import Call
+from .calls import SeenCall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +33,8 @@ class Logged(NamedTuple):
     n_keys: int
     has_sink: bool
     has_known_axes: bool  # whether batch and heads are told apart
-    hides_by_sum: bool  # whether keys are hidden by a finite number that was added to scores
-    real: NDArray[np.bool_]  # which rows are of a text, shape (batch, queries)
+    hides_by_sum: bool  # whether a finite number added to scores hides keys
+    real: NDArray[np.bool_]  # True for rows of a text, shape (batch, queries)
     arrays: ByName[NDArray[Any]]  # by statistic, shape (batch, heads, queries)
     kept: Length | None  # queries and keys
 
@@ -43,13 +43,14 @@ class Logged(NamedTuple):
         return int(next(iter(self.arrays.values())).shape[1])
 
     def called(self, tower: str) -> LoggedCall:
-        """The call as a log says it."""
         axes = "batch, heads, queries" if self.has_known_axes else "unknown"
         return LoggedCall(self.kind, self.way, self.heads, len({*self.key_of}), tower, self.key_of, axes)
 
 
-def measured(call: Call, statistics: Iterable[str], laws: Mapping[str, Law], *, keep_heads: bool) -> Logged:
-    """Measure one call, also under laws, and copy its queries and keys where they are kept."""
+def measured(
+    call: SeenCall, statistics: Iterable[str], laws: Mapping[str, Law], *, keep_heads: bool
+) -> Logged:
+    """Measure one call, also under laws, and copy its queries and keys if they are kept."""
     found = {name: np.asarray(on_host(rows)) for name, rows in call.statistics(statistics).items()}
     for name, law in laws.items():
         found[f"entropy under {name}"] = np.asarray(on_host(call.entropy_under(law)))
@@ -69,23 +70,20 @@ def measured(call: Call, statistics: Iterable[str], laws: Mapping[str, Law], *, 
 
 
 def mean_of_texts(rows: NDArray[Any], real: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Mean of each head, shape (heads,), over the rows (batch, heads, queries) that are of texts."""
+    """Mean per head, shape (heads,), over the rows (batch, heads, queries) that are of texts."""
     chosen = np.moveaxis(rows, 1, -1)[real].astype(np.float64)
     return chosen.mean(axis=0) if len(chosen) else np.full(rows.shape[1], np.nan)
 
 
 def on_host(option: Any) -> Any:
-    """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""
+    """A tensor as a NumPy array, copied if it is on a device; other options unchanged."""
     if isinstance(option, Sink):
         return normalizers.Sink._of_one_call(logits=array(option.logits.detach().cpu()))
     return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
 
 
-def kept_rows(call: Call) -> Length:
-    """A copy of the queries and keys of one call, of a lone text without its padding.
-
-    The query is such that 1/sqrt(head_dim) is its own scale. The copy is in the memory of the CPU.
-    """
+def kept_rows(call: SeenCall) -> Length:
+    """A CPU copy of the keys and of the queries, rescaled for 1/sqrt(head_dim), of a text without padding."""
     query, key, given = call.known("keep_heads keeps")
     options = dict(given)
     if len(query) == 1:
@@ -103,9 +101,9 @@ def kept_rows(call: Call) -> Length:
 
 
 def _without_padding(
-    call: Call, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
+    call: SeenCall, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The real rows of a lone text, and the keys of these rows or that some row sees; options follow."""
+    """The real rows of a single text, and the keys that these are or that some row sees; options follow."""
     mask, device = options.get("attn_mask"), query.device
     real = torch.ones(query.shape[2], dtype=torch.bool) if call.real is None else call.real[0]
     seen = torch.ones(key.shape[2], dtype=torch.bool)
@@ -131,11 +129,11 @@ def _without_padding(
 def groups_of(
     passes: Sequence[Mapping[str, Length | None]], calls: Mapping[str, LoggedCall], numbers: Sequence[int]
 ) -> list[Group]:
-    """The heads of each call with their rows at every length: one for each pass, the later of two alike.
+    """The heads of each call with their rows at every length: one per pass, the later of two equal ones.
 
     The length of a pass is the number of keys of its first call for which that number changes between the
-    passes. A module that never sees more than one key has nothing to show, and is left out. Towers and kinds
-    of attention are groups of the page, which shows the `numbers` of the calls of the last pass.
+    passes. A module that never sees more than one key is left out. Towers and kinds of attention are groups
+    of the page, which shows the `numbers` of the calls of the last pass.
     """
     found = [
         {name: whole_text(name, rows, calls) for name, rows in each.items() if rows is not None}
@@ -164,7 +162,7 @@ def groups_of(
 def _group_names(
     calls: Mapping[str, LoggedCall], by_length: Mapping[int, Mapping[str, Length]]
 ) -> dict[str, str]:
-    """What the page calls the group of each module; "" where there is one."""
+    """Name of the group of each module on the page; "" if there is only one."""
 
     def parts(name: str, each: LoggedCall) -> Iterator[str]:
         if len({one.tower for one in calls.values()}) > 1:
@@ -179,7 +177,7 @@ def _group_names(
 
 
 def whole_text(name: str, rows: Length, calls: Mapping[str, LoggedCall]) -> Length:
-    """The rows without the batch axis; what is not one text that sees itself or another one is refused."""
+    """The rows without the batch axis; refuses a pass that is not one whole text."""
     batch, n_queries, n_keys = rows.query.shape[0], rows.query.shape[-2], rows.key.shape[-2]
     if batch != 1:
         raise ValueError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Watching the attention of a model while it is trained, by hand or by a trainer."""
+"""Monitoring of a model's attention during training, by hand or by a trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..._base.tabled import Labelled, Sheet, Tabled
 from ..._base.text import by_reason, counted, to_csv
 from ..._grid.files import write_whole
 from .by_name import layer_numbers
-from .calls import Call
+from .calls import SeenCall
 from .record import why_nothing
 from .tally import Alarm, Limits, Tally, told
 from .watch import Watch
@@ -34,44 +34,44 @@ class Monitor(Tabled):
     ----------
     model : torch.nn.Module
         Any model that :func:`record` can watch. It computes as before, with its own attention: the rows are
-        computed once more, beside it.
+        computed once more, in addition.
     every : int, default 100
         Steps 0, every, 2 every, ... are recorded.
     statistics : str or sequence of str, default ("entropy", "max_score")
-        Names of fields of :class:`attnscale.AttentionStatistics` that have a mean over rows. What a limit
-        needs is recorded, too.
+        Names of fields of :class:`attnscale.AttentionStatistics` that have a mean over rows. Statistics that
+        a limit needs are added.
     rows : int or None, default 16
-        How many queries of each head are measured in each forward pass: evenly spread over the first text of
-        the batch, without its padding, the last query among them. None: all queries of all texts, for the
+        Number of queries of each head measured in each forward pass: evenly spread over the first text of
+        the batch, without its padding, including the last query. None: all queries of all texts, for the
         largest score of all.
     min_entropy : float or None, default 0.001
-        A head whose rows have a mean entropy below this, in nats, is called out: such a row gives one key
-        99.99 % of its weight. Sharp heads that work have been seen down to 0.003. None: no head is.
+        A head raises an alarm if the mean entropy of its rows is below this, in nats: such a row gives one
+        key 99.99 % of its weight. Sharp heads that work have been seen down to 0.003. None: no limit.
     max_score : float or None, default 100
-        A head with a score above this is called out. None: no head is.
+        A head raises an alarm if it has a score above this. None: no limit.
     on_alarm : callable, optional
-        Called with a list of :class:`Alarm`, one for each head that passed a limit in the step, in place of a
+        Called with a list of :class:`Alarm`, one for each head that passed a limit in the step, instead of a
         warning. An error that it raises ends the training.
 
     Attributes
     ----------
     steps : list of int
-        The steps that were recorded.
+        The recorded steps.
     modules : list of str
-        The layers, as the model's ``named_modules()`` has them; where one is called again in a pass, "#" and
-        the number of the call are behind its name.
+        The layers, as in the model's ``named_modules()``; a module that is called again in a pass has "#" and
+        the number of the call after its name.
     alarms : list of Alarm
-        All that were called out. A head is called out again only after it came back.
+        All alarms. A head raises another only after it came back within the limit.
     unmeasured : dict of str to str
-        Modules in which attention was seen that could not be measured, with the reason, of all recorded
-        steps. The others are recorded.
+        Modules with attention that could not be measured, with the reason, of all recorded steps. The others
+        are recorded.
 
     Raises
     ------
     TypeError
-        If the model is no module, or an argument is of another kind.
+        If the model is not a module, or an argument has another type.
     ValueError
-        If a statistic is not known or has no mean over rows, or a number is out of range; at the end of a
+        If a statistic is unknown or has no mean over rows, or a number is out of range; at the end of a
         step, if nothing was recorded in it, with the reason: the model did not run, or in another thread; it
         has no attention; or none could be measured.
 
@@ -81,11 +81,11 @@ class Monitor(Tabled):
     ``max_score`` is the largest and the other statistics are means. A layer's sink is one more outcome in
     its entropy.
 
-    What is seen of a model is what :func:`record` sees. A step belongs to the thread that opens it, and to
-    those in which PyTorch runs replicas of the model for it: passes of other threads are not recorded, so
-    open the step in the thread that trains. The table names what is ``unmeasured``.
+    A monitor sees what :func:`record` sees. A step belongs to the thread that opens it, and to those in which
+    PyTorch runs replicas of the model for it: passes of other threads are not recorded, so open the step in
+    the thread that trains. The table names what is ``unmeasured``.
 
-    Under gradient checkpointing what is computed again is not recorded again. In training on several machines
+    Under gradient checkpointing, recomputed attention is not recorded again. In training on several machines
     each of them records its own batches.
 
     Examples
@@ -122,7 +122,7 @@ class Monitor(Tabled):
         self._limits = Limits(least, None if max_score is None else _limit("max_score", max_score))
         self.statistics = tuple(dict.fromkeys((*statistic_names(statistics), *self._limits.given)))
         if "argmax" in self.statistics:
-            raise ValueError("statistics must have a mean over rows, got 'argmax', which is a place")
+            raise ValueError("statistics must have a mean over rows, got 'argmax', which is an index")
         if not (on_alarm is None or callable(on_alarm)):
             raise TypeError(f"on_alarm must be callable, got {shown(on_alarm)}")
         self.on_alarm = on_alarm
@@ -131,7 +131,7 @@ class Monitor(Tabled):
         self.alarms: list[Alarm] = []
         self._model, self._watch = model, Watch(model, self._see, self._begin_pass, self._lose)
         self.unmeasured: dict[str, str] = {}
-        self._lost: dict[str, str] = {}  # of the step that is being recorded
+        self._lost: dict[str, str] = {}  # reasons by module, in this step
         self._tally = Tally()
         self._recorded: list[dict[str, dict[str, NDArray[np.float64]]]] = []
         self._is_recording, self._trained, self._counts = False, False, True
@@ -144,16 +144,16 @@ class Monitor(Tabled):
         Parameters
         ----------
         number : int, optional
-            The number of the step, counted from 0; by default that of the last block plus 1.
+            Number of the step, counted from 0; default: that of the last block plus 1.
         """
         now = self._next if number is None else number
         self._next = now + 1
         return _Step(self, now) if now % self.every == 0 else nullcontext()
 
     def begin(self, *, trained: bool = False) -> None:
-        """Record the forward passes from now on; for a callback, which has no ``with`` block.
+        """Record the forward passes from now on, for a callback, which has no ``with`` block.
 
-        With ``trained=True`` only those that have a gradient: a validation between them is none.
+        With ``trained=True`` only passes with a gradient: others between them are of a validation.
         """
         self.cancel()
         self._trained = trained
@@ -161,19 +161,18 @@ class Monitor(Tabled):
         self._is_recording = True
 
     def cancel(self) -> None:
-        """Stop to record, and forget what was recorded of this step."""
+        """Stop recording, and forget the records of this step."""
         self._watch.close()
         self._is_recording, self._tally, self._lost = False, Tally(), {}
         self._has_validated = False
 
     @property
     def is_recording(self) -> bool:
-        """Whether forward passes are being recorded."""
         return self._is_recording
 
     def end(self, number: int) -> None:
-        """Keep what was recorded as the step of this number, and call out the heads that passed a limit."""
-        # The watch names weights that multiplied nothing when it closes.
+        """Keep the records as the step of this number, and raise alarms for heads that passed a limit."""
+        # On closing, the watch names weights that multiplied nothing.
         self._watch.close()
         found = self._tally.result()
         why = "" if found else self._why_nothing()
@@ -198,50 +197,48 @@ class Monitor(Tabled):
         return layer_numbers(self.modules)
 
     def _why_nothing(self) -> str:
-        """The reason why nothing was recorded in a step, for an error."""
         if self._lost:
             return f"it was seen, and none could be measured: {'; '.join(by_reason(self._lost))}"
         if self._tally.has_calls:
             return "none of its rows counts: all are padding, or see no key"
         if self._has_validated:
-            return "all passes were without a gradient, as those of a validation, which is not recorded"
+            return "no pass had a gradient, and passes of a validation are not recorded"
         return why_nothing(self._watch, "step")
 
     def _lose(self, module: str, why: str) -> None:
-        """Keep the reason why attention that was seen in a module could not be measured."""
+        """Keep the reason why attention of a module could not be measured."""
         if self._counts:
             self._lost.setdefault(module, why)
             self.unmeasured.setdefault(module, why)
 
     def _begin_pass(self) -> None:
-        """A pass without a gradient is a validation, where the passes of training are recorded."""
+        """Begin a pass; while passes of training are recorded, one without a gradient is of a validation."""
         self._counts = torch.is_grad_enabled() or not self._trained
         self._has_validated |= not self._counts
 
-    def _see(self, call: Call) -> None:
-        """Measure some rows of a call of the model."""
+    def _see(self, call: SeenCall) -> None:
         if not call.has_known_axes:
-            self._lose(str(call.place), "texts and heads cannot be told apart, so that no row is of a head")
+            self._lose(str(call.place), "texts and heads cannot be told apart, so no row belongs to a head")
         elif self._counts:
             some = call.some(self.rows)
             rows = some.statistics((*self.statistics, "n_visible"))
             self._tally.add(str(call.place), rows, self.statistics, some.real)
 
     def attach(self, trainer: Any, *, by: str = "layer") -> Any:
-        """Let a Trainer of transformers or of Lightning record its steps, and log what was recorded.
+        """Let a Trainer of transformers or of Lightning record and log its steps.
 
         Parameters
         ----------
         trainer : transformers.Trainer or lightning.pytorch.Trainer
             A step is one of its optimizer; with accumulated gradients it has several forward passes. The
-            values go to the loggers that the trainer has, with the number of the step.
+            values go to the trainer's loggers, with the number of the step.
         by : {"layer", "head"}, default "layer"
             As for :meth:`scalars`.
 
         Returns
         -------
         object
-            The callback that the trainer got.
+            The callback, added to the trainer.
         """
         choose("by", by, ("layer", "head"))
         homes = [each.__module__ for each in type(trainer).__mro__]
@@ -257,14 +254,14 @@ class Monitor(Tabled):
         raise TypeError(f"trainer must be a Trainer of transformers or of Lightning, got {shown(trainer)}")
 
     def scalars(self, *, by: str = "layer") -> dict[str, float]:
-        """The last step that was recorded, as loggers take it: a number for each name.
+        """The last recorded step for loggers: a number for each name.
 
         Parameters
         ----------
         by : {"layer", "head"}, default "layer"
-            "layer": ``attention/max_score/layer_3`` is the largest of the heads; of the entropy there is
-            ``entropy_min``, that of the sharpest head, beside ``entropy``, the mean; of other statistics the
-            mean. "head": ``attention/entropy/layer_3/head_0`` for every head.
+            "layer": ``attention/max_score/layer_3`` is the largest of the heads; the entropy has ``entropy``,
+            the mean, and ``entropy_min``, that of the sharpest head; other statistics have the mean.
+            "head": ``attention/entropy/layer_3/head_0`` for every head.
         """
         choose("by", by, ("layer", "head"))
         found: dict[str, float] = {}
@@ -282,12 +279,12 @@ class Monitor(Tabled):
         return found
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write everything that was recorded as CSV: one line for each step, layer and head.
+        """Write all records as CSV: one line for each step, layer and head.
 
         Raises
         ------
         FileExistsError
-            If the file is there, and ``overwrite`` is False.
+            If the file exists and ``overwrite`` is False.
         """
         target = Path(path)
         if target.exists() and not boolean("overwrite", overwrite):
@@ -349,7 +346,7 @@ class Monitor(Tabled):
 
 
 class _Step:
-    """A step that is recorded. A class, which adds no frame of another package to that of a warning."""
+    """A step that is recorded. A class, so that a warning has no frame of another package (contextlib)."""
 
     def __init__(self, monitor: Monitor, number: int) -> None:
         self._monitor, self._number = monitor, number
@@ -365,7 +362,7 @@ class _Step:
 
 
 def _place_in(known: Mapping[str, int], name: str) -> tuple[int, int]:
-    """Where the module of a call is in the model, and the number of the call."""
+    """Place of a call's module in the model, and the number of the call."""
     module, _, number = name.partition("#")
     return known.get(module, len(known)), int(number or 0)
 
@@ -405,7 +402,7 @@ def _of_lightning(monitor: Monitor, package: str, by: str) -> Any:
         """Records the steps, which the trainer counts from 0, and logs before the weights change."""
 
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-            # With accumulated gradients several batches are one step.
+            # Several batches are one step if gradients are accumulated.
             if trainer.global_step % monitor.every == 0 and not monitor.is_recording:
                 monitor.begin(trained=True)
 

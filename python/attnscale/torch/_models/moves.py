@@ -13,7 +13,7 @@ from .scores import FAR, Note, Scores, Weights
 
 
 def guessed(op: Operation) -> Note:
-    """The note of a result whose axes are not known but for those in front that keep their sizes."""
+    """Note of a result with unknown axes, except leading ones that keep their sizes."""
     first, axes = op.first, []
     is_alike = op.given[0].ndim == op.out.ndim
     for place, size in enumerate(op.out.shape):
@@ -78,7 +78,7 @@ def _part(op: Operation) -> Note:
 
 
 def _pad(op: Operation) -> Note:
-    """A tensor with entries around it; one column behind scores is a sink."""
+    """Padding of a tensor; one column after scores is a sink."""
     what, note = op.first.what, _part(op)
     if isinstance(what, Scores) and list(op.args[1]) == [0, 1]:
         columns = torch.full_like(op.given[0][..., :1], float(op.argument(2, "value", 0)))
@@ -99,7 +99,7 @@ def _select(op: Operation) -> Note:
 
 
 def _index(op: Operation) -> Note | None:
-    """One list of places along an axis; more of them have no such axes."""
+    """Indexing by one list of places along an axis; with several the axes are unknown."""
     places = [i for i, x in enumerate(op.args[1]) if x is not None]
     if len(places) == 1 and op.out.ndim == op.given[0].ndim:
         return _part(op)
@@ -129,7 +129,7 @@ def _cat(op: Operation) -> Note:
 
 
 def _all_parts(notes: Sequence[Note]) -> Piece | None:
-    """The number of a part as a piece, where tensors are all parts of one in their order."""
+    """The number of a part as a piece, if the tensors are all parts of one, in order."""
     parts = [note.part for note in notes]
     first = parts[0]
     if first is None or [part and (part.axis, part.number) for part in parts] != [
@@ -149,17 +149,16 @@ def _stack(op: Operation) -> Note:
 
 
 def _copy(op: Operation) -> Note | None:
-    """Entries of the second tensor written over the first."""
+    """Entries of the second tensor, written over the first."""
     return op.notes[1] if op.given[1].shape == op.out.shape else None
 
 
 def _gather(op: Operation) -> None:
-    """Entries from places along an axis: only the axes in front of it are kept."""
+    """Entries from places along an axis; only the axes before it are known."""
     return
 
 
 def _put(op: Operation) -> Note:
-    """A tensor into which parts of others were written, as into a cache."""
     what = op.first.what
     if (
         op.name == "index_put"
@@ -180,7 +179,7 @@ def _embedding(op: Operation) -> Note:
 
 
 def _convolution(op: Operation) -> Note:
-    """A layer over places, whose channels are those of its parameter."""
+    """A layer over places, with the channels of its parameter."""
     source, weight = op.first, op.notes[1]
     places = resized_axes(zip(source.axes[2:], op.out.shape[2:], op.given[0].shape[2:], strict=True))
     channels = weight.axes[0]
@@ -202,7 +201,7 @@ def _as_real(op: Operation) -> Note:
     return op.first.like((*op.first.axes, resized(2, op.first.axes[-1])))
 
 
-#: The note of a result by the name of the operator; None where its way with axes is not known.
+#: Note of a result by the name of the operator; None if its effect on axes is unknown.
 MOVES: dict[str, Callable[[Operation], Note | None]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze"), _view),
     **dict.fromkeys(("slice", "narrow", "index_select"), _part),

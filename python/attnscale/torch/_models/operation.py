@@ -16,19 +16,18 @@ from .scores import Note
 
 
 def named(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 
-#: Operators whose result has the entries of one tensor as they are, but for their type.
+#: Operators whose result has the entries of one tensor, apart from their type.
 SAME = named("clone detach alias contiguous _to_copy lift_fresh lift_fresh_copy nan_to_num to positive _conj")
 #: Operators whose result has the axes of both operands.
 JOINT = named("mul div neg add sub rsub where masked_fill maximum")
-#: Operators that keep all scores but those too far below zero to have a weight.
+#: Operators that keep all scores except those too far below zero to have a weight.
 LIMITS = named("clamp clamp_min maximum")
-#: Operators that give all parts of a tensor.
+#: Operators that return all parts of a tensor.
 PARTS = named("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind")
-#: Operators that compute attention inside, of whose rows nothing comes out.
+#: Operators that compute attention inside and return none of its rows.
 _INSIDE = {
     "_native_multi_head_attention": "PyTorch's fused operator of a whole layer",
     "_transformer_encoder_layer_fwd": "PyTorch's fused operator of a whole layer",
@@ -37,12 +36,12 @@ _INSIDE = {
     "_nested_tensor_softmax_with_shape": "a softmax of nested tensors",
     "_masked_softmax": "a masked softmax of PyTorch's fused layers",
 }
-#: Names of operators of other libraries that are attention.
+#: Names of other libraries' attention operators.
 _OF_OTHERS = re.compile(r"attn|attention|(^|_)mha|sdpa")
 
 
 def attends_inside(function: Any) -> str:
-    """The name of an operator that computes attention of whose rows nothing comes out; "" of any other."""
+    """Name of an operator that computes attention inside and returns none of its rows; "" for others."""
     schema = function._schema.name
     namespace, _, name = schema.partition("::")
     if namespace in ("aten", "attnscale"):
@@ -51,7 +50,7 @@ def attends_inside(function: Any) -> str:
 
 
 class Operation(NamedTuple):
-    """One call of an operator: what it was given, the tensors among that with their notes, and its result."""
+    """One call of an operator: arguments, the tensors among them with their notes, and the result."""
 
     name: str
     args: tuple[Any, ...]
@@ -62,27 +61,24 @@ class Operation(NamedTuple):
     writes: bool = False  # into its first argument
 
     def argument(self, place: int, name: str, default: Any) -> Any:
-        """An argument by its place or its name."""
         return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
 
     @property
     def first(self) -> Note:
-        """The note of the first tensor."""
         return self.notes[0]
 
 
 class Known(NamedTuple):
-    """What the schema of an operator says."""
+    """Facts from the schema of an operator."""
 
     name: str  # without the underscore of operators that write into their first argument
     writes: bool
     is_view: bool
-    hides: str  # what it is if it computes attention of whose rows nothing comes out
+    hides: str  # its name if it computes attention inside and returns none of its rows
 
 
 @cache
 def known(function: Any) -> Known:
-    """Read the schema of an operator."""
     schema = function._schema
     name = schema.name.partition("::")[2]
     writes = name.endswith("_") and not name.startswith("__")
@@ -92,7 +88,6 @@ def known(function: Any) -> Known:
 
 
 def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-    """Arguments, and those in lists of them."""
     for each in (*args, *kwargs.values()):
         if isinstance(each, (list, tuple)):
             yield from each
@@ -101,14 +96,13 @@ def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
 
 
 def broadcasts(shape: torch.Size, whole: torch.Size) -> bool:
-    """Whether a tensor of one shape broadcasts to another."""
     return len(shape) <= len(whole) and all(
         n in (1, m) for n, m in zip(reversed(shape), reversed(whole), strict=False)
     )
 
 
 def joint_axes(op: Operation, order: list[int]) -> Axes:
-    """Each axis as the first operand has it that is neither of size 1 nor spread there."""
+    """Each axis from the first operand in which it is neither of size 1 nor spread."""
     found = []
     for place in range(1, op.out.ndim + 1):
         size = op.out.shape[-place]
@@ -123,12 +117,11 @@ def joint_axes(op: Operation, order: list[int]) -> Axes:
 
 
 def resized_axes(axes: Iterable[tuple[Axis, int, int]]) -> Axes:
-    """Axes with their new and old sizes, which stay where these are equal."""
+    """Axes from (axis, new size, old size), unchanged where the sizes are equal."""
     return tuple(axis if new == old else resized(new, axis) for axis, new, old in axes)
 
 
 def number_of(x: Any) -> float | None:
-    """A number, or a tensor without axes, as a number."""
     if isinstance(x, Tensor):
         return float(x.detach()) if x.numel() == 1 and x.ndim <= 1 and x.device.type != "meta" else None
     return float(x) if isinstance(x, (int, float)) else None
@@ -142,5 +135,4 @@ def operand(op: Operation, place: int) -> Any:
 
 
 def as_wide(x: Tensor, ndim: int) -> Tensor:
-    """The tensor with axes of size 1 in front."""
     return x.detach().reshape([1] * (ndim - x.ndim) + list(x.shape))

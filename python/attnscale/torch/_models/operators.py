@@ -2,9 +2,9 @@
 """Operators below autograd, followed from products of queries and keys to weights that multiply values.
 
 Every tensor of a pass has a note. It says which pieces of earlier axes each axis is made of, so that folds,
-views and permutations need no list of the ways in which libraries write them. A product of two tensors that
-no layer's weight is part of makes scores; what is done to them is kept as steps. Only weights that multiply
-values are of attention: a router's softmax is over no such product, and a loss over one multiplies nothing.
+views and permutations need no list of the spellings of libraries. A product of two tensors without a layer's
+weight makes scores; later operations on them are kept as steps. Only weights that multiply values belong to
+attention: a router's softmax is not over such a product, and a loss over one multiplies nothing.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from .steps import changed, rank, stepped
 class Following:
     """Notes of the tensors of one pass in one thread.
 
-    `place` says where in the model an operator runs. In `used` are weights that have multiplied values, until
-    somebody takes them out.
+    `place` returns the module in which an operator runs. `used` collects weights that have multiplied values,
+    until the caller takes them out.
     """
 
     def __init__(self, place: Callable[[], str | None]) -> None:
@@ -63,20 +63,20 @@ class Following:
         self.outcomes: list[Outcome] = []
 
     def add_constants(self, tensors: Iterator[Tensor]) -> None:
-        """Take tensors as parameters, which buffers are, too, until something is written into them."""
+        """Treat tensors as parameters (also for buffers) until something is written into them."""
         self._constants.update(map(id, tensors))
 
     # ---- notes
 
     def note(self, x: Tensor) -> Note:
-        """The note of a tensor; a new one where no operator made it."""
+        """The note of a tensor; a new one if no operator made it."""
         entry = self._notes.get(id(x))
         if entry is not None and entry[0]() is x:
             return entry[1]
         if x.is_nested:
             return Note(())
         is_parameter = id(x) in self._constants or isinstance(x, torch.nn.Parameter)
-        is_parameter |= x._is_view() and isinstance(x._base, torch.nn.Parameter)  # as of a flat parameter
+        is_parameter |= x._is_view() and isinstance(x._base, torch.nn.Parameter)  # such as a flat parameter
         axes = fresh(x.shape, frozenset((new_parameter(),)) if is_parameter else None)
         if x.ndim == 4 and not is_parameter:  # the second axis may be one of texts or of heads
             axes = (axes[0], marked(axes[1], UNKNOWN), *axes[2:])
@@ -92,7 +92,6 @@ class Following:
         return note
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Note what an operator made."""
         name, writes, is_view, _ = known(function)
         if "out" in kwargs:
             kwargs = {each: x for each, x in kwargs.items() if each != "out"}
@@ -125,7 +124,7 @@ class Following:
     def _follow_several(
         self, name: str, args: Any, given: list[Tensor], notes: list[Note], out: Sequence[Any], is_view: bool
     ) -> None:
-        """Note parts of a tensor, or a result of its shape and what a backward pass needs."""
+        """Note parts of a tensor, or a result of its shape with data for a backward pass."""
         first, shape = notes[0], given[0].shape
         for number, part in enumerate(out):
             if not isinstance(part, Tensor):
@@ -149,7 +148,7 @@ class Following:
             self._mark(part, note)
 
     def _written(self, x: Tensor, note: Note) -> None:
-        """Tell the tensor of which a view was written into."""
+        """Update the base of a view that was written into."""
         base = None if note.base is None else note.base()
         if base is None or base is x:
             return
@@ -166,10 +165,10 @@ class Following:
         elif isinstance(old.what, Scores):
             old.what = old.what.mixed()
 
-    # ---- results that have the axes of their operands
+    # ---- results with the axes of their operands
 
     def elementwise(self, op: Operation) -> Note | None:
-        """The note of any other operator: a result of the shape of its operands has their axes."""
+        """Note of an elementwise result, which has the axes of its operands."""
         shape = op.out.shape
         if len(op.given) == 1 and op.given[0].shape == shape:
             order, axes = [0], op.first.axes
@@ -203,7 +202,7 @@ class Following:
     def product(
         self, a: Tensor, b: Tensor, notes: tuple[Note, Note], axes: tuple[Axes, Axes], alpha: float = 1.0
     ) -> Note:
-        """The note of a product of (batch..., rows, summed) and (batch..., summed, columns)."""
+        """Note of a product of (batch..., rows, summed) and (batch..., summed, columns)."""
         note_a, note_b = notes
         (*batch_a, rows, summed), (*batch_b, other_summed, columns) = axes
         batch = list(zip(batch_a, batch_b, strict=True))
@@ -237,13 +236,12 @@ class Following:
         return Note(kept, scores if alpha == 1 else scores.then("mul", float(alpha)))
 
     def use(self, weights: Weights) -> None:
-        """Say that weights multiply values."""
         if not weights.outcome.is_used:
             weights.outcome.is_used = True
             self.used.append(weights)
 
     def use_outside(self, x: Tensor) -> None:
-        """Say that a tensor leaves PyTorch, as for NumPy: weights multiply values there."""
+        """Mark weights that leave PyTorch, for example to NumPy, as multiplied with values there."""
         if isinstance(what := self.note(x).what, Weights):
             self.use(what)
 
@@ -255,7 +253,7 @@ class Following:
     def softmax(
         self, scores: Scores, numbers: Tensor, axes: Axes, dim: int, out: Tensor, *, is_log: bool = False
     ) -> Note:
-        """The note of weights, which are the softmax of scores along an axis, or of their logarithms."""
+        """Note of weights or their logarithms, made by a softmax of scores along an axis."""
         dim %= out.ndim
         keys = axes[dim]
         is_over_keys = marks(keys, scores.columns) or marks(keys, scores.rows) or out.shape[dim] == 1
@@ -272,7 +270,7 @@ class Following:
 
 
 def _left_of(name: str, note: Note, is_whole: bool) -> Scores | Weights | None:
-    """Weights behind a norm, and scores of which the largest were chosen."""
+    """Weights after a norm, or scores after choosing the largest; None for others."""
     if isinstance(note.what, Weights) and is_whole:
         return note.what
     if isinstance(note.what, Scores) and name in ("topk", "sort"):
@@ -281,7 +279,6 @@ def _left_of(name: str, note: Note, is_whole: bool) -> Scores | Weights | None:
 
 
 def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count: int) -> Part | None:
-    """One of parts of equal sizes of an axis."""
     cut = [i for i, (n, m) in enumerate(zip(shape, part, strict=True)) if n != m]
     return (
         Part(note.axes[cut[0]], number, count)
@@ -291,7 +288,7 @@ def _part_of(note: Note, shape: torch.Size, part: torch.Size, number: int, count
 
 
 def _is_in_heads(batch: Sequence[Axis], summed: Axis) -> bool:
-    """Whether rows are of heads or spread over a batch, as learned queries are and no layer's weights."""
+    """Whether rows are of heads or spread over a batch, as learned queries are but no layer's weights."""
     roots = {piece.root for piece in summed}
     return any(piece.is_spread or piece.root in roots for axis in batch for piece in axis)
 
@@ -316,21 +313,21 @@ def _scores_of(
 
 
 def _outer(op: Operation) -> Outer | None:
-    """Factors of an elementwise product of which one is the same along an axis of the other."""
+    """Factors of an elementwise product in which one is constant along an axis of the other."""
     (a, note_a), (b, note_b) = (
         _thin(x, note, op.out.ndim) for x, note in zip(op.given, op.notes, strict=True)
     )
-    is_single = a.shape == b.shape and 1 in a.shape  # as a query and its only key
+    is_single = a.shape == b.shape and 1 in a.shape  # such as a query and its only key
     if (a.shape == b.shape and not is_single) or 1 in (a.numel(), b.numel()):
         return None
-    for x, note, other in ((a, note_a, b), (b, note_b, a)):  # weights that are cleared multiply no values
+    for x, note, other in ((a, note_a, b), (b, note_b, a)):  # cleared weights multiply no values
         if isinstance(note.what, Weights) and all(n >= m for n, m in zip(x.shape, other.shape, strict=True)):
             return None
     return Outer(a, b, note_a, note_b)
 
 
 def _thin(x: Tensor, note: Note, ndim: int) -> tuple[Tensor, Note]:
-    """The tensor with as many axes as the result, of size 1 where all entries are alike."""
+    """The tensor with as many axes as the result, reduced to size 1 where all entries are equal."""
     axes = list(note.axes)
     for place, axis in enumerate(axes):
         if axis and all(piece.is_spread for piece in axis):
@@ -360,7 +357,7 @@ def _baddbmm(self: Following, op: Operation) -> Note:
 
 
 def _distance(self: Following, op: Operation) -> Note:
-    """Distances of queries and keys, which are no products."""
+    """Distances of queries and keys, which are not products."""
     a, b = op.given[:2]
     note = self.product(
         a,
@@ -374,7 +371,7 @@ def _distance(self: Following, op: Operation) -> Note:
 
 
 def _reduced(self: Following, op: Operation) -> Note | None:
-    """A mean, a sum or an extreme along axes; means of heads of weights are weights."""
+    """A mean, sum or extreme along axes; means of heads of weights are weights."""
     dims, n = op.argument(1, "dim", None), op.given[0].ndim
     if dims is None or dims == []:
         return None
@@ -394,7 +391,7 @@ def _reduced(self: Following, op: Operation) -> Note | None:
 
 
 def _sum(self: Following, op: Operation) -> Note | None:
-    """A sum, which makes products of queries and keys where they were multiplied entry by entry."""
+    """A sum; over elementwise products of queries and keys it makes their products."""
     note, what, dims = _reduced(self, op), op.first.what, op.argument(1, "dim", None)
     if note is None or len(dims) != 1:
         return note
@@ -425,7 +422,7 @@ def _logsumexp(self: Following, op: Operation) -> Note | None:
 
 
 def _scores_of_sum(outer: Outer, axes: Axes, dim: int, left: Axes) -> Note:
-    """The note of products that were written as an elementwise product and its sum along an axis."""
+    """Note of products written as an elementwise product and its sum along an axis."""
     a, b = outer.left.shape, outer.right.shape
     row, column = -new_number(), -new_number()
     own = list(zip(outer.left_note.axes, outer.right_note.axes, strict=True))
@@ -460,7 +457,7 @@ def _softmax(self: Following, op: Operation) -> Note:
 
 def _exp(self: Following, op: Operation) -> Note:
     note = op.first
-    if isinstance(note.what, LogWeights):  # a loss takes the logarithms alone
+    if isinstance(note.what, LogWeights):  # a loss takes only the logarithms
         self.outcomes.append(note.what.weights.outcome)
         return Note(note.axes, note.what.weights)
     if not isinstance(note.what, Scores):
@@ -470,14 +467,14 @@ def _exp(self: Following, op: Operation) -> Note:
 
 
 def _totals(op: Operation, kind: type[Exponentials] | type[Scores]) -> int | None:
-    """The axis along which the second operand is the total of the first; None where it is no total of it."""
+    """The axis along which the second operand is the total of the first; None if it is not."""
     whole, totals = op.first.what, op.notes[-1].what
     is_total = len(op.notes) == 2 and isinstance(totals, Totals) and totals.of is whole
     return totals.dim if is_total and isinstance(totals, Totals) and isinstance(whole, kind) else None
 
 
 def _div(self: Following, op: Operation) -> Note | None:
-    """Exponentials over their sum, which are weights; else elementwise."""
+    """Exponentials over their sum are weights; other quotients are elementwise."""
     whole = op.first.what
     if (dim := _totals(op, Exponentials)) is not None and isinstance(whole, Exponentials):
         return self.softmax(whole.scores, whole.numbers, whole.axes, dim, op.out)
@@ -485,14 +482,14 @@ def _div(self: Following, op: Operation) -> Note | None:
 
 
 def _sub(self: Following, op: Operation) -> Note | None:
-    """Scores less their log-sum-exp, which are logarithms of weights; else elementwise."""
+    """Scores minus their log-sum-exp are logarithms of weights; other differences are elementwise."""
     scores = op.first.what
     if (dim := _totals(op, Scores)) is not None and isinstance(scores, Scores):
         return self.softmax(scores, op.given[0], op.first.axes, dim, op.out, is_log=True)
     return self.elementwise(op)
 
 
-#: Operators that make, sum or use products, by their names.
+#: Operators that make, sum or use products, by name.
 _PRODUCTS: dict[str, Callable[[Following, Operation], Note | None]] = {
     **dict.fromkeys(("mm", "bmm"), _bmm),
     **dict.fromkeys(("addmm", "baddbmm"), _baddbmm),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How each way to call attention is read: as queries, keys and options, or as scores."""
+"""Reading of calls of attention, in each form, as queries, keys and options, or as scores."""
 
 from __future__ import annotations
 
@@ -28,26 +28,23 @@ _FLEX = (
     *("query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers"),
     "mask_buffers",
 )
-#: How far scores that were made again may be from the model's own, in parts of the largest.
+#: Tolerance of recomputed scores against the model's own, relative to the largest.
 _NEAR = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
-#: The note of a tensor.
+#: Function that returns the note of a tensor.
 Notes = Callable[[Tensor], Note]
 
 
 class Product(NamedTuple):
-    """Queries, keys and options of :func:`attnscale.torch.attention_statistics` that give the rows of a call.
-
-    They have four axes each and are detached from autograd.
-    """
+    """Queries, keys and options of attention that give the rows of a call; four axes, detached."""
 
     query: Tensor
     key: Tensor
     options: Mapping[str, Any]
 
     def of_rows(self, text: int, places: Tensor) -> Product:
-        """Some queries of one text of the batch; a mask says where they are among the keys."""
+        """Some queries of one text of the batch; a mask gives their places among the keys."""
         options = {name: _of_text(text, option) for name, option in self.options.items()}
         query, key = self.query[text : text + 1], self.key[text : text + 1]
         if len(places) < query.shape[2]:
@@ -65,21 +62,20 @@ class Product(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The part of a :class:`Call` that the operators say."""
+    """The part of a :class:`Call` known from operators."""
 
     way: str
     measured: Product
     product: Product | None
     key_of: tuple[int, ...]  # the key head of each head
     channels: frozenset[int] = frozenset()  # kin of the axes of channels of query and key
-    shown: Callable[[], Tensor] | None = None  # the keys that no mask hides from a row; None: all
-    asks_learned: bool = False  # whether its queries are parameters, which ask keys that are none
+    shown: Callable[[], Tensor] | None = None  # keys that no mask hides from a row; None: all
+    asks_learned: bool = False  # whether its queries are parameters and its keys are not
     has_known_axes: bool = True  # whether batch and heads are told apart
-    hides_by_sum: bool = False  # whether a key is hidden by a number that was added
+    hides_by_sum: bool = False  # whether a number added to scores hides keys
 
 
 def _of_text(text: int, option: Any) -> Any:
-    """The option for one text of the batch alone."""
     if isinstance(option, Sink):
         return Sink(_of_text(text, option.logits[:, None])[:, 0]) if option.logits.ndim == 3 else option
     if not (isinstance(option, Tensor) and option.ndim == 4):
@@ -88,7 +84,7 @@ def _of_text(text: int, option: Any) -> Any:
 
 
 def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
-    """The key head of each head: models repeat what grouped queries share before they attend."""
+    """The key head of each head; models repeat shared key heads before they attend."""
     there, n_keys = key.shape[1:3]
     if not there:
         return ()
@@ -104,7 +100,6 @@ def key_of_heads(key: Tensor, heads: int) -> tuple[int, ...]:
 
 
 def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
-    """A call of PyTorch's ``scaled_dot_product_attention``."""
     given = dict(zip(_SDPA, args, strict=False)) | kwargs
     query, key, mask = given["query"], given["key"], given.get("attn_mask")
     axes, channels = _axes_of(notes, query, key)
@@ -132,16 +127,12 @@ def of_sdpa(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
 
 
 def _axes_of(notes: Notes, query: Tensor, key: Tensor) -> tuple[Axes, frozenset[int]]:
-    """The axes of the query, and the kin of its channels and the key's."""
     axes = notes(query).axes
     return axes, kin_of(axes[-1], notes(key).axes[-1])
 
 
 def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product:
-    """The call with one query head in each place, where those that share keys stand as the rows of one.
-
-    transformers writes a step of generation so where a mask is given.
-    """
+    """Unfold query heads that stand as rows of their key head, as in transformers' masked generation."""
     query, key, options = product
     heads = prod(piece.size for piece in takewhile(lambda each: each.kin & channels, axes[-2]))
     mask, (batch, key_heads, rows, _) = options["attn_mask"], query.shape
@@ -157,7 +148,7 @@ def _in_heads(product: Product, axes: Axes, channels: frozenset[int]) -> Product
 
 
 def _hidden_by_sum(product: Product) -> tuple[Mapping[str, Any], bool]:
-    """Options in which a key is hidden to whose score such a low number was added that no weight is left."""
+    """Options that hide keys whose score got so low an addend that no weight is left."""
     query, key, options = product
     mask = options["attn_mask"]
     if mask is None or mask.dtype == torch.bool or not query.numel() or not key.numel():
@@ -172,7 +163,6 @@ def _hidden_by_sum(product: Product) -> tuple[Mapping[str, Any], bool]:
 
 
 def of_own(notes: Notes, query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Reading:
-    """A call of this package's attention."""
     known = _recorded(options)
     known.pop("num_threads", None)
     axes, channels = _axes_of(notes, query, key)
@@ -190,7 +180,7 @@ def of_own(notes: Notes, query: Tensor, key: Tensor, options: Mapping[str, Any])
 
 
 def of_flex(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
-    """A call of PyTorch's ``flex_attention``, whose functions of scores and masks are carried out."""
+    """A call of PyTorch's ``flex_attention``; its functions of scores and masks are evaluated."""
     given = dict(zip(_FLEX, args, strict=False)) | kwargs
     channels = _axes_of(notes, given["query"], given["key"])[1]
     query, key, value = (given[name].detach() for name in _FLEX[:3])
@@ -206,7 +196,7 @@ def of_flex(notes: Notes, *args: Any, **kwargs: Any) -> Reading:
 
 
 def of_weights(weights: Weights, numbers: Tensor) -> Reading:
-    """Weights that the model computed by a softmax over the numbers of its own scores."""
+    """Weights that the model computed by a softmax over its own scores, `numbers`."""
     scores, dim, axes = weights.scores, weights.dim, weights.axes
     sink = next((step for step in scores.steps if step.kind == "sink"), None)
     logits = numbers[..., :0]
@@ -240,18 +230,18 @@ def _less(x: Tensor, shift: Tensor | float) -> Tensor:
 
 
 def _shown(mask: Tensor) -> Tensor:
-    """Where a mask, or scores, hide no key, though it may have no weight."""
+    """True where a mask, or scores, hide no key, even if its weight is 0."""
     return mask if mask.dtype == torch.bool else mask > FAR
 
 
 def _asks_learned(rows: Axis, columns: Axis) -> bool:
-    """Whether rows come from parameters, and not all columns."""
+    """Whether rows, but not all columns, come from parameters."""
     asking, asked = kin_of(rows), kin_of(columns)
     return bool(asking) and of_parameters(asking) == asking and of_parameters(asked) != asked
 
 
 def _of_rows_alone(numbers: Tensor, logits: Tensor, scores: Scores) -> Reading:
-    """Weights over the last axis, of which it is not known what the other axes count."""
+    """Weights over the last axis, with unknown meaning of the other axes."""
     sink = _as_one(logits) if logits.shape[-1] else None
     rows = numbers.flatten(0, -3)[:, None] if numbers.ndim > 2 else numbers[(None,) * (4 - numbers.ndim)]
     measured = of_scores(rows, None if sink is None else sink.reshape(rows.shape[:-1]))
@@ -261,7 +251,7 @@ def _of_rows_alone(numbers: Tensor, logits: Tensor, scores: Scores) -> Reading:
 def of_scores(scores: Tensor, sink: Tensor | None) -> Product:
     """Scores (batch, heads, n_queries, n_keys) as a mask on products of 0, with logits of a sink."""
     *rows, n_keys = scores.shape
-    # Numbers of float32 are as low as those of bfloat16, which arrays need a package for.
+    # float32 reaches as low as bfloat16, for which arrays need a package.
     mask = scores.float() if scores.dtype == torch.bfloat16 else scores
     options: dict[str, Any] = {"attn_mask": mask, "scale": 1.0}
     if sink is not None:
@@ -272,17 +262,17 @@ def of_scores(scores: Tensor, sink: Tensor | None) -> Product:
 
 
 def _as_one(sinks: Tensor) -> Tensor:
-    """The logit of one sink in the place of several, finite where they are -inf."""
+    """The logit of one sink in place of several; the lowest float32 for -inf."""
     return sinks.double().logsumexp(-1).clamp(min=torch.finfo(torch.float32).min)
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """The number from which on a score hides its key, whoever made it; bfloat16 is measured in float32."""
+    """Scores up to this number are hidden; bfloat16 is measured in float32."""
     return torch.finfo(torch.float32 if dtype == torch.bfloat16 else dtype).min / 2
 
 
 def _without_hidden(scores: Tensor, done: Done) -> tuple[Tensor, Tensor | None, bool]:
-    """Scores with -inf for hidden keys, where these are, and whether a number that was added hides one."""
+    """Scores with -inf for hidden keys, the hidden keys, and whether an added number hides one."""
     hidden, bias, added = done.hidden, done.bias, False
     if bias is not None:
         far = (bias <= FAR) & (bias > _lowest(scores.dtype))
@@ -296,7 +286,7 @@ def _without_hidden(scores: Tensor, done: Done) -> tuple[Tensor, Tensor | None, 
 def _product_of(
     scores: Scores, groups: Groups, done: Done, hidden: Tensor | None, whole: Tensor, measured: Product
 ) -> Product | None:
-    """Queries, keys and options that give the scores of a call; None where they are more than that."""
+    """Queries, keys and options that give the scores of a call; None if they are not one product."""
     if scores.query is None or scores.key is None:
         return None
     batch, heads, rows, columns = groups
@@ -308,7 +298,7 @@ def _product_of(
         key = fold(unfold(scores.key, scores.key_axes, order), [batch, heads, columns, summed])
         query = query if done.factor is None else query * done.factor
         query, key = query.expand(*whole.shape[:3], -1), key.expand(*whole.shape[:2], whole.shape[3], -1)
-    except (LookupError, RuntimeError):  # an axis was cut or joined since
+    except (LookupError, RuntimeError):  # an axis was cut or joined later
         return None
     bias = done.bias if hidden is None or done.bias is None else done.bias.masked_fill(hidden, -torch.inf)
     product = _checked(
@@ -322,10 +312,7 @@ def _product_of(
 
 
 def _joined_sink(scores: Scores, groups: Groups, measured: Sink) -> Sink:
-    """The sink as it was joined to the scores, one logit for each head where all rows have the same.
-
-    What is measured was subtracted from since, and rounded.
-    """
+    """The sink as joined to the scores (the measured one was shifted), one logit per head if rows agree."""
     steps = [step for step in scores.steps if step.kind == "sink"]
     columns = torch.cat([step.value for step in steps], -1)
     logits = groups._replace(columns=[]).of(_as_one(columns)[..., None], steps[0].axes)[..., 0]
@@ -337,14 +324,14 @@ def _joined_sink(scores: Scores, groups: Groups, measured: Sink) -> Sink:
 
 
 def _checked(product: Product, scores: Tensor) -> Product | None:
-    """The product with options as :class:`Call` has them; None where its rows are not the scores."""
+    """The product with options as :class:`Call` has them; None if its rows are not the scores."""
     if not scores.numel() or not _is_near(product, scores):
         return None
     return product._replace(options=with_causal(_recorded(product.options)))
 
 
 def _is_near(product: Product, scores: Tensor) -> bool:
-    """Whether the first and the last row of scores are what queries, keys and options give."""
+    """Whether queries, keys and options give the first and the last row of scores."""
     query, key, options = product
     softcap, bias = options.get("softcap"), options["attn_mask"]
     for place in ((0, 0, 0), (-1, -1, -1)):
@@ -365,14 +352,14 @@ def _is_near(product: Product, scores: Tensor) -> bool:
 
 
 def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a call was given, detached, without those that are None and with one for causal."""
+    """Options of a call, detached, without those that are None, and with ``causal`` for both spellings."""
     causal = {"causal": read_causal(options.get("is_causal", False), options.get("causal"))}
     known = {name: x for name, x in {**options, **causal}.items() if x is not None and name != "is_causal"}
     return {name: x.detach() if isinstance(x, Tensor) else x for name, x in known.items()}
 
 
 def with_causal(options: dict[str, Any]) -> dict[str, Any]:
-    """The record with ``causal`` where the mask says so, without a mask that says nothing else."""
+    """The options with ``causal`` if the mask means that, and without a mask that means nothing else."""
     mask = options.get("attn_mask")
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
         return options
@@ -387,7 +374,7 @@ def with_causal(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Lead(NamedTuple):
-    """The axes in front of (rows, columns) in pieces, some of them heads; None: they are (batch, heads)."""
+    """The axes before (rows, columns) in pieces, some of them heads; None: they are (batch, heads)."""
 
     shape: tuple[int, ...]
     sizes: list[int] | None
@@ -396,7 +383,7 @@ class Lead(NamedTuple):
 
     @classmethod
     def of_sdpa(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
-        """The axes of PyTorch's call: batch and heads where there are two, others by their pieces."""
+        """The axes of PyTorch's call: batch and heads if there are two, others by their pieces."""
         shape = tuple(query.shape[:-2])
         if len(shape) == 2:
             return cls(shape, None, [])
@@ -410,7 +397,7 @@ class Lead(NamedTuple):
 
     @classmethod
     def of_own(cls, query: Tensor, axes: Axes, channels: frozenset[int]) -> Lead:
-        """The axes (..., heads) of this package's call, or one axis in which texts and heads are folded."""
+        """The axes (..., heads) of this package's call, or one axis of texts and heads folded together."""
         found = cls.of_sdpa(query, axes, channels)
         if len(found.shape) == 1 and not any(found.heads):
             return found._replace(heads=[True] * len(found.heads))
@@ -426,5 +413,5 @@ class Lead(NamedTuple):
         return x.permute(*order, -2, -1).reshape(-1, n_heads, *x.shape[-2:])
 
     def of_mask(self, mask: Tensor, n_keys: int, n_queries: int) -> Tensor:
-        """A mask for each row and key, as (batch, heads, rows, columns) or what broadcasts to it."""
+        """A mask for each row and key, as (batch, heads, rows, columns) or broadcastable to it."""
         return mask if self.sizes is None else self.of(mask.expand(*self.shape, n_queries, n_keys))

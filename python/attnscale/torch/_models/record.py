@@ -25,22 +25,22 @@ def record(
     laws: str | float | Law | Iterable[str | float | Law] | Mapping[str, str | float | Law] = (),
     keep_heads: bool = False,
 ) -> Iterator[AttentionLog]:
-    """Record statistics of a model's attention for the time of a ``with`` block.
+    """Record statistics of a model's attention during a ``with`` block.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Any model of PyTorch, on any device, of any float type. It computes as ever, with its own attention:
-        the statistics are computed beside it. Attention is seen in any spelling: where the model calls
-        ``scaled_dot_product_attention``, ``flex_attention`` or a function of this package, and where it
-        writes a softmax out over products of two tensors, with which it then multiplies values; in programs
-        of ``torch.export``, scripted functions and under ``torch.vmap``, too.
+        Any model of PyTorch, on any device, of any float type. It computes as before, with its own attention;
+        the statistics are computed in addition. Attention is seen in any spelling: calls of
+        ``scaled_dot_product_attention``, ``flex_attention`` or this package, and a softmax written out over
+        products of two tensors and then multiplied with values; also in programs of ``torch.export``,
+        scripted functions and under ``torch.vmap``.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
-        Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
-        model's own scale. The output of the model does not change. The log names the laws by their
-        ``spelling``, or as the mapping does.
+        Laws whose entropy is measured as well, on the same queries and keys: each multiplies the model's own
+        scale. The output of the model does not change. The log names the laws by their ``spelling``, or by
+        the keys of the mapping.
     keep_heads : bool, default False
         Whether the log keeps the queries and keys of each call in float32, which its ``report`` needs. A
         layer of 32 heads of 128 channels takes 32 MiB for 1024 tokens.
@@ -52,33 +52,33 @@ def record(
     Raises
     ------
     TypeError
-        If the model is no module, or has a module that TorchScript compiled.
+        If the model is not a module, or has a module compiled by TorchScript.
     ValueError
-        If a statistic or law is not known; at the end of the block, if no attention was seen, with the
-        reason. (What was seen and cannot be measured is in ``AttentionLog.unmeasured``, and is no error.)
+        If a statistic or law is unknown; at the end of the block, if no attention was seen, with the reason.
+        (Attention that was seen but cannot be measured is in ``AttentionLog.unmeasured``, without an error.)
     NotImplementedError
         If the model's attention is closed, as flash attention of transformers; in the model's pass, if a law
-        or ``keep_heads`` needs queries and keys of scores that are more than one product of them.
+        or ``keep_heads`` needs queries and keys of scores that are not one product of them.
 
     Notes
     -----
-    A call of the model, or of a part of it from outside, is a pass. Rows of padding, of which the model's
-    ``attention_mask`` tells, are recorded and are no part of means. Run the model under ``torch.no_grad()``.
-    Where attention is fused the weights are never materialised. What is recorded, of 16-bit models too in
-    float32, is measured on the model's device and kept as arrays in the memory of the CPU.
+    A call of the model, or of a part of it from outside, is a pass. Rows of padding, known from the model's
+    ``attention_mask``, are recorded but not part of means. Run the model under ``torch.no_grad()``. Where
+    attention is fused the weights are never materialised. Statistics, of 16-bit models too in float32, are
+    measured on the model's device and kept as arrays in CPU memory.
 
     A key is hidden if a mask hides it, if its score was replaced by -10000 or less, or if -10000 or less was
     added to its score and leaves it less weight than the rounding of the type; the log says where sums hide
     keys.
 
     A recording belongs to the thread that opens it, and to those in which PyTorch runs replicas of the model
-    for it. Modules that ``torch.compile`` made run uncompiled in the block, in all threads, and code that
-    asks ``torch.compiler.is_compiling()`` takes its other branch. What PyTorch runs as one operator in
-    evaluation (its fast path of ``nn.TransformerEncoder``) runs as its parts, which round otherwise; where
+    for it. Modules made by ``torch.compile`` run uncompiled in the block, in all threads, and code that
+    checks ``torch.compiler.is_compiling()`` takes its other branch. Modules that PyTorch runs as one operator
+    in evaluation (the fast path of ``nn.TransformerEncoder``) run as their parts, which round otherwise; if
     they compute something else, a warning says so.
 
-    Not seen are a softmax over a list of edges, as of graphs, and what is computed outside of PyTorch, as in
-    NumPy; rows over a single key may not be.
+    Not seen are a softmax over a list of edges, as in graphs, and computation outside of PyTorch, as in
+    NumPy. Rows over a single key may be missed.
 
     Examples
     --------
@@ -107,17 +107,16 @@ def record(
 
 
 def why_nothing(watch: Watch, block: str) -> str:
-    """The reason why a watch has seen no attention in a block or step, for an error."""
+    """Reason why a watch has seen no attention in a block or step, for an error."""
     if watch.missed_a_thread:
-        return "the model ran in another thread than the one that records, which sees no other"
+        return "the model ran in another thread than the one that records"
     return (
-        f"the model did not run in the {block}, or it has none that is a softmax over products of queries "
-        "and keys"
+        f"the model did not run in the {block}, or none of its attention is a softmax over products of "
+        "queries and keys"
     )
 
 
 def _check(model: Any) -> None:
-    """Refuse what cannot be watched before it runs."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
     for name, module in model.named_modules():
@@ -129,5 +128,5 @@ def _check(model: Any) -> None:
     if isinstance(implementation, str) and "flash" in implementation:
         raise NotImplementedError(
             f"{type(model).__name__} has attn_implementation={implementation!r}, a closed kernel: "
-            'model.set_attn_implementation("sdpa") computes alike'
+            'model.set_attn_implementation("sdpa") computes the same'
         )

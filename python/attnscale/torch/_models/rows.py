@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the modules that run say of a call of attention: its kind, its real rows, where each text begins."""
+"""Facts about a call of attention from the running modules: kind, real rows, beginning of each text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: Names of parameters that are no rows of a sequence: masks, positions, what is added to scores, caches.
+#: Names of parameters that are not rows of a sequence: masks, positions, terms of scores, caches.
 _NO_ROWS = re.compile(
     r"mask|(^|_)pos|position|bias|rotary|alibi|freq|temb|time|length|scal|size|residual|object_queries|point|past|cache"
     r"|(^|_)(rel|relative|cos|sin|sine|mems|emb|embed)(_|$)"
@@ -24,14 +24,14 @@ _CUMULATED = re.compile(r"cu_seq_?len")
 #: Names of padding masks. In those of PyTorch's modules True is padding, in the others a text.
 _OF_PYTORCH = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")
 _MASKS = (*_OF_PYTORCH, "attention_mask")
-#: How the names of parameters begin that are of what a decoder also attends to.
+#: Beginnings of the names of parameters for the sequence that a decoder also attends to.
 _OF_MEMORY = ("encoder_", "memory")
-#: A float mask that is added to scores has no key at or below this.
+#: A float mask that is added to scores hides keys at or below this.
 _HIDDEN = -1e3
 
 
 class Running(NamedTuple):
-    """A module that runs, its name in the model, and what it was called with."""
+    """A running module, its name in the model, and its arguments."""
 
     module: torch.nn.Module
     name: str | None
@@ -39,7 +39,7 @@ class Running(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def given(self) -> dict[str, Any]:
-        """The arguments by name in the order of the parameters, with the defaults of those not given."""
+        """Arguments by name in the order of the parameters, with defaults for those not given."""
         names, defaults = _parameters(type(self.module).forward)
         given = {**defaults, **dict(zip(names, self.args, strict=False)), **self.kwargs}
         return {name: given[name] for name in (*names, *given) if name in given}
@@ -60,7 +60,7 @@ class _Extent(NamedTuple):
     n_keys: int
 
     def lengths(self, x: Tensor) -> set[int]:
-        """How many rows a sequence has, (rows, width), (batch, rows, width) or (rows, batch, width)."""
+        """Possible row counts of a sequence, (rows, width), (batch, rows, width) or (rows, batch, width)."""
         if x.ndim == 2:
             return {x.shape[0]}
         first, second = x.shape[:2]
@@ -69,7 +69,6 @@ class _Extent(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the parameters in their order, and the defaults."""
     try:
         found = [*inspect.signature(forward).parameters.values()][1:]
     except (TypeError, ValueError):  # compiled code has no signature
@@ -85,11 +84,11 @@ def context_of(
     is_projected: Callable[[Tensor], bool],
     seen: Callable[[], Tensor | None],
 ) -> Context:
-    """The context of a call from the modules around it, of which the `stack` has the outermost first.
+    """The context of a call from the modules around it; the `stack` has the outermost first.
 
-    `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from what they
-    are made of. Where no module was given a mask of these rows, keys that no row of a text may see are
-    padding: `seen` gives True at keys that one sees, (batch, n_keys), or None.
+    `rows` are the numbers of texts, queries and keys; `is_projected` tells queries and keys from their
+    inputs. If no module was given a mask of these rows, keys that no row of a text may see are padding:
+    `seen` returns True at visible keys, (batch, n_keys), or None.
     """
     extent = _Extent(*rows)
     given = [running.given() for running in stack]
@@ -99,7 +98,7 @@ def context_of(
         if mask is None and extent.n_queries == extent.n_keys:
             mask = seen()
         documents = _documents(given, extent, mask)
-    else:  # The mask of the module itself is that of the keys, which are of another text.
+    else:  # the module's own mask belongs to the keys, which are of another text
         mask, documents = _padding(given[:place], extent, is_cross=True), None
     real = None if mask is None else mask[:, -extent.n_queries :].expand(extent.batch, -1)
     if real is not None and bool(real.all()):
@@ -115,10 +114,10 @@ def context_of(
 def _place_of_memory(
     given: Sequence[dict[str, Any]], extent: _Extent, is_projected: Callable[[Tensor], bool]
 ) -> int | None:
-    """The place of the module that was given what the call attends to, if that is not its own rows.
+    """Place of the module that was given the sequence attended to, unless that is its own rows.
 
-    The innermost module says so whose input has the rows of the queries and is not yet projected: where it
-    has a second input with the rows of the keys, its attention is to that.
+    The innermost module whose input has the rows of the queries and is not yet projected decides: if it has a
+    second input with the rows of the keys, its attention is to that.
     """
     for place in range(len(given) - 1, -1, -1):
         inputs = _sequences(given[place])
@@ -130,7 +129,7 @@ def _place_of_memory(
 
 
 def _sequences(given: Mapping[str, Any]) -> list[Tensor]:
-    """The arguments that are rows of vectors, the queries first; values that have keys say nothing more."""
+    """Arguments that are rows of vectors, queries first; values beside keys are left out."""
     found = {
         name: x
         for name, x in given.items()
@@ -144,7 +143,7 @@ def _sequences(given: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _has_memory(inputs: Sequence[Tensor], extent: _Extent) -> bool:
-    """Whether a second sequence has the rows of the keys, or those that the keys have beside the queries."""
+    """Whether a second sequence has the rows of the keys, or the keys' rows beyond the queries'."""
     first, *others = inputs
 
     def is_memory(x: Tensor) -> bool:
@@ -155,7 +154,7 @@ def _has_memory(inputs: Sequence[Tensor], extent: _Extent) -> bool:
 
 
 def _is_same(x: Tensor, y: Tensor) -> bool:
-    """Whether two inputs are one: a sum that was made twice, as with positions, is."""
+    """Whether two inputs are equal, as when positions were added twice."""
     if x is y or x.shape != y.shape:
         return x is y
     return x.device == y.device and x.device.type != "meta" and torch.equal(x, y)
@@ -165,9 +164,9 @@ def _is_same(x: Tensor, y: Tensor) -> bool:
 
 
 def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -> Tensor | None:
-    """Which places of each text are real, the queries at their end, by the innermost mask; None: all."""
+    """Real places of each text, with the queries at the end, by the innermost mask; None: all."""
     is_decoder = is_cross
-    is_open = False  # whether modules that also attend to something else were given no mask of their own
+    is_open = False  # whether modules that also attend to another sequence were given no mask of their own
     for arguments in reversed(given):
         inputs = _sequences(arguments)
         crosses = is_cross and bool(inputs) and _has_memory(inputs, extent)
@@ -176,7 +175,7 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
         if (is_open and not crosses) or (name is None and _is_map(arguments, extent)):
             return None
         of_masks = [each for each in arguments if "mask" in each]
-        if name is None or (crosses and len(of_masks) == 1):  # the one mask is that of the memory
+        if name is None or (crosses and len(of_masks) == 1):  # the only mask is the memory's
             continue
         mask = arguments[name]
         if mask is not None:
@@ -191,21 +190,20 @@ def _padding(given: Sequence[dict[str, Any]], extent: _Extent, is_cross: bool) -
 
 
 def _name_of_mask(arguments: Mapping[str, Any], is_decoder: bool) -> str | None:
-    """The parameter that is the padding mask of the rows, where a module has one."""
-    if is_decoder and "decoder_attention_mask" in arguments:  # the plain name is that of the encoder's
+    if is_decoder and "decoder_attention_mask" in arguments:  # the plain name is the encoder's
         return "decoder_attention_mask"
     return next((each for each in _MASKS if each in arguments), None)
 
 
 def _is_map(arguments: Mapping[str, Any], extent: _Extent) -> bool:
-    """Whether a module was given an image or a sound alone, of which a mask of texts knows nothing."""
+    """Whether a module was given only an image or a sound, for which a mask of texts means nothing."""
     tensors = [x for x in arguments.values() if isinstance(x, Tensor)]
     is_text = any(x.ndim < 4 or extent.n_queries in x.shape[1:] for x in tensors)
     return bool(tensors) and not is_text
 
 
 def _fits(mask: Any, arguments: Mapping[str, Any], extent: _Extent) -> bool:
-    """Whether a mask has a number for each query, behind those of a cache if there is one."""
+    """Whether a mask has a number for each query, after those of a cache if there is one."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] not in (1, extent.batch):
         return False
     if mask.shape[1] == extent.n_queries:
@@ -218,14 +216,13 @@ def _fits(mask: Any, arguments: Mapping[str, Any], extent: _Extent) -> bool:
 
 
 def _texts(name: str, mask: Tensor) -> Tensor:
-    """Where a padding mask has a text."""
     if mask.is_floating_point() and (name in _OF_PYTORCH or not bool((mask > 0).any() & (mask >= 0).all())):
         return mask > _HIDDEN
     return mask == 0 if name in _OF_PYTORCH else mask > 0
 
 
 def _is_cut(given: Sequence[dict[str, Any]], extent: _Extent) -> bool:
-    """Whether a cache no longer has the first keys: queries have positions beyond the number of keys."""
+    """Whether a cache has lost the first keys: queries have positions beyond the number of keys."""
     if extent.n_queries >= extent.n_keys:
         return False
     for arguments in reversed(given):
@@ -239,11 +236,11 @@ def _is_cut(given: Sequence[dict[str, Any]], extent: _Extent) -> bool:
 
 
 def _documents(given: Sequence[dict[str, Any]], extent: _Extent, mask: Tensor | None) -> Tensor | None:
-    """Which text each key is of; None: one text from its beginning, as far as is known."""
+    """The text of each key; None: one text from its beginning, as far as is known."""
     packed = _packed(given, extent, mask is not None) if extent.n_queries == extent.n_keys else None
     if packed is not None or mask is None or mask.shape[1] > extent.n_keys or bool(mask.all()):
         return packed
-    # Padding in front of a text and behind it is as another text, and so is what a cache has not filled yet.
+    # Padding before and after a text counts as another text, and so does the empty part of a cache.
     mask = torch.nn.functional.pad(mask, (0, extent.n_keys - mask.shape[1]))
     begun = mask.cumsum(-1) > 0
     ended = mask.flip(-1).cumsum(-1).flip(-1) == 0
@@ -251,10 +248,7 @@ def _documents(given: Sequence[dict[str, Any]], extent: _Extent, mask: Tensor | 
 
 
 def _packed(given: Sequence[dict[str, Any]], extent: _Extent, has_mask: bool) -> Tensor | None:
-    """Texts in one row, from their lengths, their numbers or positions that begin again.
-
-    Positions say so where no mask was given: this is when transformers reads them so.
-    """
+    """Texts in one row, by lengths, numbers or, without a mask, positions that begin again."""
     n, has_positions = extent.n_keys, has_mask
     for arguments in reversed(given):
         for name, x in arguments.items():

@@ -12,27 +12,24 @@ from torch import Tensor
 
 from .axes import UNKNOWN, Axes, Axis, Piece, fold, kin_of, marks, of_parameters, unfold
 
-#: A number at or below this hides a key where it is filled in for a score: -10000, as bfloat16 has it.
+#: A number at or below this that replaces a score hides the key: -10000, rounded to bfloat16.
 FAR = -9984.0
 
 
 class Step(NamedTuple):
-    """One thing that was done to scores: a factor, a sum, keys that were hidden, a cap or a sink.
-
-    Tensors have as many axes as the scores had then, which `axes` gives.
-    """
+    """A factor, sum, hidden keys, cap or sink; its tensors have the scores' axes at that time, `axes`."""
 
     kind: str  # "mul", "add", "hide", "tanh" or "sink"
     value: Any = None
     axes: Axes = ()
-    filled: float = -torch.inf  # what hides keys
+    filled: float = -torch.inf  # number filled in for hidden keys
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Products of queries and keys, and what was done to them since."""
+    """Products of queries and keys, and the later operations on them."""
 
-    query: Tensor | None  # None: they are more than one product
+    query: Tensor | None  # None: they are not one product
     key: Tensor | None
     query_axes: Axes
     key_axes: Axes
@@ -40,30 +37,27 @@ class Scores:
     columns: int  # the mark of pieces that count keys
     batch: frozenset[int]  # kin of the axes that query and key share
     summed: Axis
-    kin: frozenset[int]  # kin of the axis that was summed: of channels
+    kin: frozenset[int]  # kin of the summed axis: of channels
     steps: tuple[Step, ...] = ()
-    has_keys: bool = True  # whether the keys are none of parameters alone
+    has_keys: bool = True  # whether the keys come from more than parameters
 
     def then(self, kind: str, value: Any = None, axes: Axes = (), filled: float = -torch.inf) -> Scores:
-        """The scores after one more step."""
         return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))
 
     def mixed(self, *kept: str) -> Scores:
-        """The scores after a step behind which they are no known product; steps of some kinds are kept."""
+        """The scores after a step that leaves no known product; steps of the kinds `kept` stay."""
         steps = tuple(step for step in self.steps if step.kind in kept and not _is_tensor_factor(step))
         return replace(self, query=None, key=None, steps=steps)
 
     def counted_by(self, axes: Axes) -> bool:
-        """Whether an axis is that of the keys; none is where there is a single one."""
+        """Whether an axis counts the keys; a single key has no axis."""
         return any(marks(axis, self.columns) for axis in axes)
 
     def has(self, *kinds: str) -> bool:
-        """Whether a step of one of some kinds was done."""
         return any(step.kind in kinds for step in self.steps)
 
     @property
     def swapped(self) -> Scores:
-        """The scores with queries and keys in each other's place."""
         return replace(
             self,
             query=self.key,
@@ -84,7 +78,7 @@ def _is_tensor_factor(step: Step) -> bool:
 
 
 class Groups(NamedTuple):
-    """Pieces of the scores of a softmax by what they count."""
+    """Pieces of the scores of a softmax by meaning."""
 
     batch: list[Piece]
     heads: list[Piece]
@@ -96,17 +90,16 @@ class Groups(NamedTuple):
         return [*self.batch, *self.heads, *self.rows, *self.columns]
 
     def of(self, x: Tensor, axes: Axes) -> Tensor:
-        """The tensor as (batch, heads, rows, columns); an axis that it lacks is of size 1."""
+        """The tensor as (batch, heads, rows, columns), of size 1 along axes that it lacks."""
         return fold(unfold(x, axes, self.order), self)
 
     @property
     def is_known(self) -> bool:
-        """Whether batch and heads are told apart."""
         return bool(self.heads) or not any(UNKNOWN in piece.kin for piece in self.batch)
 
 
 def grouped(scores: Scores, axes: Axes, dim: int) -> Groups:
-    """Pieces of the axes around that of the softmax; heads were split from what the channels are of."""
+    """Pieces of the axes around that of the softmax; heads share kin with the channels."""
     groups = Groups([], [], [], list(axes[dim]))
     of_layers = of_parameters(_kin_of_marked(axes, scores.rows) | _kin_of_marked(axes, scores.columns))
     for place, axis in ((i, each) for i, each in enumerate(axes) if i != dim):
@@ -132,7 +125,7 @@ def _kin_of_marked(axes: Axes, mark: int) -> frozenset[int]:
 
 
 class Outcome:
-    """Where weights were made, and whether they multiplied values since; if not, the reason."""
+    """Origin of weights, whether they multiplied values later, and the reason if not."""
 
     def __init__(
         self, place: str | None, why: str = "its weights multiply no values that PyTorch computes"
@@ -148,18 +141,17 @@ class Weights:
     numbers: Tensor
     axes: Axes
     dim: int
-    mark: int  # of the pieces that count keys
+    mark: int  # mark of the pieces that count keys
     n_keys: int
     outcome: Outcome
-    is_cleared: bool = False  # whether some were multiplied by a number of their own since
+    is_cleared: bool = False  # whether single weights were multiplied by their own numbers
 
     def counts_keys(self, axis: Axis) -> bool:
-        """Whether an axis is that of the keys."""
         return marks(axis, self.mark) or (not axis and self.n_keys == 1)
 
 
 class Outer(NamedTuple):
-    """An elementwise product of two tensors, each of which is the same along an axis of the other."""
+    """Elementwise product of two tensors, each constant along an axis of the other."""
 
     left: Tensor
     right: Tensor
@@ -174,7 +166,7 @@ class LogWeights(NamedTuple):
 
 
 class Exponentials(NamedTuple):
-    """Exponentials of scores, whose numbers are kept, and the axis of keys."""
+    """Exponentials of scores, with the numbers and the axis of keys."""
 
     scores: Scores
     numbers: Tensor
@@ -185,7 +177,7 @@ class Exponentials(NamedTuple):
 class Totals(NamedTuple):
     """Sums of exponentials along an axis, or the logarithms of the sums."""
 
-    of: Any  # the exponentials, or the scores whose exponentials they are
+    of: Any  # the exponentials, or the scores under them
     dim: int
 
 
@@ -199,20 +191,19 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Note:
-    """What is known of a tensor."""
+    """Facts about a tensor."""
 
     axes: Axes
     what: Scores | Weights | Outer | LogWeights | Exponentials | Totals | None = None
-    is_parameter: bool = False  # whether it has the entries of parameters and buffers, which no product made
+    is_parameter: bool = False  # whether its entries come from parameters and buffers, without a product
     base: weakref.ref[Tensor] | None = None  # the tensor that it is a view of
-    part: Part | None = None  # of all parts of a tensor that was split
+    part: Part | None = None  # place among the parts of a split tensor
 
     def like(self, axes: Axes) -> Note:
-        """A note of other axes."""
         return Note(axes, self.what, self.is_parameter)
 
     def cut(self, axes: Axes) -> Note:
-        """The note of a part of the tensor, which is no whole product, nor scores where it has no keys."""
+        """Note of a part of the tensor: not a whole product, and not scores without the keys' axis."""
         note, what = self.like(axes), self.what
         if isinstance(what, Scores):
             is_lost = what.counted_by(self.axes) and not what.counted_by(axes)
@@ -227,19 +218,16 @@ class Done(NamedTuple):
 
     scale: float
     softcap: float | None
-    factor: Tensor | None  # for each row
+    factor: Tensor | None  # one number per row
     bias: Tensor | None  # -inf where a key was hidden
-    shift: Tensor | float  # one number for each row at most, which changes no weight
-    hidden: Tensor | None  # where a finite number that is not the lowest of its type was filled in
+    shift: Tensor | float  # at most one number per row, which changes no weight
+    hidden: Tensor | None  # where a finite number above the lowest of its type was filled in
 
 
 def carried_out(scores: Scores, groups: Groups, lowest: float) -> Done:
-    """What the steps of scores come to; for scores of several products only the sums and who is hidden.
+    """Combine the steps of scores; for scores of several products only the sums and the hidden keys.
 
-    Raises
-    ------
-    LookupError, RuntimeError
-        If axes of a step are not those of the softmax.
+    Raises LookupError or RuntimeError if axes of a step are not those of the softmax.
     """
     now = Done(1.0, None, None, None, 0.0, None)
     is_capped = False

@@ -15,7 +15,7 @@ from .scores import FAR, Scores, Step, Weights
 
 
 def stepped(op: Operation, place: int, axes: Axes) -> Scores:
-    """Scores after an elementwise operator, of which they are the operand at a place."""
+    """Scores after an elementwise operator with them as the operand at `place`."""
     scores: Scores = op.notes[place].what  # type: ignore[assignment]
     if op.name in LIMITS:
         return scores
@@ -25,7 +25,7 @@ def stepped(op: Operation, place: int, axes: Axes) -> Scores:
 
 
 def changed(weights: Weights, op: Operation, place: int) -> Weights | None:
-    """Weights after an elementwise operator; None where they are cleared and divided by what is left."""
+    """Weights after an elementwise operator; None if they were cleared and are divided by the rest."""
     other = operand(op, place)
     if op.name == "mul" and isinstance(other, Tensor) and other.shape[-1] > 1:
         return replace(weights, is_cleared=True)
@@ -36,14 +36,14 @@ def changed(weights: Weights, op: Operation, place: int) -> Weights | None:
 
 
 def rank(what: Any) -> int:
-    """The order in which a result takes the axes of its operands: those of queries and keys come first."""
+    """Rank of an operand whose axes a result takes: those of queries and keys come first."""
     if isinstance(what, Scores):
         return 0 if what.has_keys else 1
     return 1 if isinstance(what, Weights) else 2
 
 
 def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
-    """The sum of several products, which hides the keys that one of them hides."""
+    """The sum of several products, with the hidden keys of each."""
     kept = ("add", "hide", "sink", "mul")
     found = first.mixed(*kept)
     steps = _settled(found.steps)
@@ -60,7 +60,7 @@ def _both(op: Operation, first: Scores, axes: Axes) -> Scores:
 
 
 def _settled(steps: Sequence[Step]) -> list[Step]:
-    """Steps in which what was added has the factors that came behind it, which are left out."""
+    """Steps with later factors multiplied into the sums, without the factors."""
     found, factor = [], 1.0
     for step in reversed(steps):
         if step.kind == "mul":
@@ -71,7 +71,7 @@ def _settled(steps: Sequence[Step]) -> list[Step]:
 
 
 def _names(axes: Axes, whole: Axes) -> dict[tuple[int, ...], Piece]:
-    """Pieces of axes by those in the same places of other axes."""
+    """Pieces of axes to those in the same places of other axes."""
     found: dict[tuple[int, ...], Piece] = {}
     for one, other in zip(reversed(axes), reversed(whole), strict=False):
         if [piece.size for piece in one] == [piece.size for piece in other]:
@@ -92,7 +92,7 @@ def _scaled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
 
 
 def _is_behind_cap(scores: Scores) -> Iterator[bool]:
-    """Of each step behind the cap, whether it is its factor."""
+    """For each step after the cap, whether it is a factor."""
     kinds = [step.kind for step in scores.steps]
     return (kind == "mul" for kind in kinds[kinds.index("tanh") + 1 :])
 
@@ -106,7 +106,7 @@ def _added(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
 
 
 def _filled(scores: Scores, op: Operation, place: int, axes: Axes) -> Scores:
-    """Scores that a mask replaces by a number so low that their keys have no weight, and are hidden."""
+    """Scores with keys hidden by a mask that fills in a number too low for a weight."""
     own = op.given[place]
     if op.name == "where":
         mask, kept, other = op.args[:3]

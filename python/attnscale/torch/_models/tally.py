@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a monitor makes of one step: a number for each head, and the heads that are beyond a limit."""
+"""One step of a monitor: a number for each head, and the heads beyond a limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: How the rows of a head become one number, how two calls do, and what stands for a row that does not count.
+#: Reduction over the rows of a head, reduction of two calls, and the value of a row that does not count.
 _SUMS = (torch.sum, torch.add, 0.0)
-#: Those of statistics of which the extreme counts, not the mean.
+#: Statistics reduced by max or min instead of the mean.
 _EXTREMES = {
     "max_score": (torch.amax, torch.maximum, -torch.inf),
     "min_score": (torch.amin, torch.minimum, torch.inf),
 }
-_COUNT = ""  # stands for how many rows count
+_COUNT = ""  # name of the number of rows that count
 
 
 class Tally:
-    """Sums and extremes over the rows of each head, by layer; a row without keys does not count."""
+    """Sums and extremes over the rows of each head, by layer; rows without keys do not count."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, torch.Tensor]] = {}
@@ -39,13 +39,10 @@ class Tally:
         statistics: Iterable[str],
         real: torch.Tensor | None = None,
     ) -> None:
-        """Add the rows of one call: tensors of the shape (batch, heads, rows), with their n_visible.
-
-        Rows that are not `real`, shape (batch, rows), do not count.
-        """
+        """Add the rows of one call, (batch, heads, rows), with n_visible; only `real` ones, (batch, rows)."""
         seen = rows["n_visible"] > 0
         self.has_calls = True
-        if not seen.numel():  # a text of padding alone, which has no largest score
+        if not seen.numel():  # a text of only padding, which has no largest score
             return
         if real is not None:
             seen &= real[:, None]
@@ -59,7 +56,7 @@ class Tally:
         self._found[layer] = found
 
     def result(self) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """The statistics of each head, by layer and name, of the layers that have rows which count."""
+        """Statistics of each head, by layer and name, for layers with rows that count."""
         return {
             layer: {
                 name: (x if name in _EXTREMES else x / found[_COUNT].double()).cpu().numpy()
@@ -71,7 +68,7 @@ class Tally:
         }
 
 
-_MOST = 3  # alarms that a warning spells out
+_MOST = 3  # alarms spelled out in a warning
 
 
 @dataclass(frozen=True)
@@ -81,17 +78,17 @@ class Alarm:
     Attributes
     ----------
     step : int
-        The step in which it was seen.
+        The step of the alarm.
     module : str
-        The layer's attention, as the model's ``named_modules()`` has it.
+        The layer's attention, named as in the model's ``named_modules()``.
     head : int
         The head, from 0.
     statistic : {"entropy", "max_score"}
-        What passed the limit: the mean entropy of the recorded rows, in nats, or their largest score.
+        The mean entropy of the recorded rows, in nats, or their largest score.
     value : float
-        What was seen. NaN or an infinity is an alarm, too.
+        The value that passed the limit. NaN or an infinity is an alarm, too.
     limit : float
-        What it passed.
+        The limit.
     """
 
     step: int
@@ -110,10 +107,7 @@ class Alarm:
 
 
 class Limits:
-    """The limits of a monitor, and the heads that are beyond them.
-
-    A head is called out once when it passes a limit, and again only after it came back.
-    """
+    """The limits of a monitor; a head raises another alarm only after it came back within a limit."""
 
     def __init__(self, least_entropy: float | None, most_score: float | None) -> None:
         given = {"entropy": least_entropy, "max_score": most_score}
@@ -121,7 +115,7 @@ class Limits:
         self._beyond: set[tuple[str, int, str]] = set()
 
     def check(self, step: int, seen: Mapping[str, Mapping[str, Any]]) -> list[Alarm]:
-        """The heads that are beyond a limit now and were not before; `seen` has an array for each layer."""
+        """Alarms of heads that passed a limit since the last step; `seen` has an array for each layer."""
         found = []
         for module, statistics in seen.items():
             for name, limit in self.given.items():
@@ -137,7 +131,6 @@ class Limits:
 
 
 def told(alarms: Iterable[Alarm]) -> str:
-    """The alarms of one step as a warning has them."""
     texts = [str(each) for each in alarms]
     more = f"; and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
     return f"{'; '.join(texts[:_MOST])}{more}"

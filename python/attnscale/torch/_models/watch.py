@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Seeing every call of attention of a model where the model makes it, while it computes as ever."""
+"""Watch of every call of attention of a model as it computes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .._base.private import (
 )
 from .._functional import attention_statistics, watching
 from .axes import kin_of
-from .calls import Call, Place
+from .calls import Place, SeenCall
 from .fast_path import parts, with_padding_cut
 from .operation import known
 from .operators import Following
@@ -41,13 +41,13 @@ from .rows import Context, Running, context_of
 
 _T = TypeVar("_T")
 
-#: PyTorch's fused attention, by the function and as an operator, as exported models call it.
+#: PyTorch's fused attention, as a function and as an operator in exported models.
 _SDPA = (
     functional.scaled_dot_product_attention,
     torch.ops.aten.scaled_dot_product_attention,
     torch.ops.aten.scaled_dot_product_attention.default,
 )
-#: Operators of fused attention, which code in C++ calls.
+#: Operators of fused attention, called from C++.
 _FUSED = frozenset(
     f"_scaled_dot_product_{name}"
     for name in (
@@ -55,30 +55,30 @@ _FUSED = frozenset(
         "fused_attention_overrideable",
     )
 )
-#: Modules of PyTorch that have an operator of their own for nested tensors.
+#: Modules of PyTorch with their own operator for nested tensors.
 _FUSED_LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 #: Functions that take the numbers of a tensor out of PyTorch.
 _OUTSIDE = frozenset(("numpy", "__array__", "tolist"))
 
 
 class Watch:
-    """While it is open, every call of attention inside a model is shown, and computed as ever.
+    """Shows every call of attention inside a model while it is open; the model computes as before.
 
-    `show` is called with each :class:`Call`, under ``torch.no_grad``, before the model goes on, `begin_pass`
-    when a pass begins, a call of the model, or of a part of it from outside, and `lose` with the name of a
-    module and the reason where attention was seen that cannot be measured.
+    `show` is called with each :class:`SeenCall`, under ``torch.no_grad``, before the model goes on.
+    `begin_pass` is called when a pass begins (a call of the model, or of a part of it from outside), and
+    `lose` with the name of a module and the reason for attention that cannot be measured.
 
-    Hooks of all modules say which of them runs. While one does, two modes of PyTorch see what is computed in
-    this thread: calls of fused attention with their arguments, and every operator below autograd, by
+    Hooks of all modules tell which of them runs. Meanwhile two modes of PyTorch see the computation in this
+    thread: calls of fused attention with their arguments, and every operator below autograd, by
     :mod:`.operators`. A watch belongs to the thread that opened it, and to threads in which PyTorch runs
-    replicas of the model for it. Compiled modules run uncompiled. What a backward pass computes again is not
+    replicas of the model for it. Compiled modules run uncompiled. Recomputation in a backward pass is not
     shown again.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
-        show: Callable[[Call], None],
+        show: Callable[[SeenCall], None],
         begin_pass: Callable[[], None] | None = None,
         lose: Callable[[str, str], None] | None = None,
     ) -> None:
@@ -94,14 +94,14 @@ class Watch:
         self.missed_a_thread = False
 
     def open(self) -> None:
-        """Look at every pass of this thread that begins from now on."""
+        """Watch every pass of this thread that begins from now on."""
         self._thread, self.missed_a_thread = threading.get_ident(), False
         named = dict(self._model.named_modules())
         self.modules = {*named.values()}
         for name, module in named.items():
             for hook in (
                 module.register_forward_pre_hook(partial(self._enter, name), with_kwargs=True),
-                # First of all hooks, so that of two watches the one that opened last closes first.
+                # Before other hooks, so that of two watches the one that opened last closes first.
                 module.register_forward_hook(
                     partial(self._leave, name), prepend=True, with_kwargs=True, always_call=True
                 ),
@@ -109,7 +109,7 @@ class Watch:
                 self._open.callback(hook.remove)
 
     def close(self) -> None:
-        """Leave the model alone."""
+        """Stop watching, and remove all hooks."""
         for one in list(self._passes.values()):
             one.close()
         self._passes.clear()
@@ -142,12 +142,12 @@ class Watch:
                 self._begin(one, here == self._thread)
         if isinstance(module, _FUSED_LAYERS) and any(
             isinstance(x, Tensor) and x.is_nested for x in (*args, *kwargs.values())
-        ):  # they take nested tensors only where no mode looks
+        ):  # these take nested tensors only while no mode is active
             one.suspend(module)
             self.lose(name, "its tensors are nested, with rows of several lengths")
 
     def _is_ours(self, module: torch.nn.Module, thread: int) -> bool:
-        """Whether a pass that begins in a thread is of this watch."""
+        """Whether a pass that begins in a thread belongs to this watch."""
         return thread == self._thread or (bool(self._passes) and getattr(module, "_is_replica", False))
 
     def _begin(self, one: _Pass, is_first: bool) -> None:
@@ -173,7 +173,7 @@ class Watch:
         return with_padding_cut(module, args, kwargs, out)
 
     def _compare(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        """Warn once where PyTorch's fused operator of a layer, which is not taken now, has another output."""
+        """Warn once if PyTorch's fused operator of a layer, not used now, has another output."""
         if module in self._compared:
             return
         self._compared.add(module)
@@ -185,10 +185,9 @@ class Watch:
                 "of the modules"
             )
 
-    # ---- what it calls -------------------------------------------------------------------------------
+    # ---- calls of attention --------------------------------------------------------------------------
 
     def show(self, one: _Pass, found: Reading) -> None:
-        """Show a call of attention of the module that runs now."""
         module = one.place
         if module is None:
             return
@@ -202,17 +201,18 @@ class Watch:
         context = context_of(one.running, rows, is_projected, partial(_seen_keys, found))
         if found.asks_learned and context.kind == "self":
             context = Context("cross", None, None, is_cut=False)
-        self._show(Call(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict()))
+        self._show(
+            SeenCall(place, **_without(found, "channels", "shown", "asks_learned"), **context._asdict())
+        )
 
     def lose(self, module: str | None, why: str) -> None:
-        """Say that attention of a module was seen and cannot be measured."""
+        """Report attention of a module that cannot be measured."""
         if module is not None:
             place = self._number(module)
             if self._lose is not None:
                 self._lose(str(place), why)
 
     def _number(self, module: str) -> Place:
-        """The place of one more call of a module."""
         with self._lock:
             self._calls[module] += 1
             return Place(module, self._calls[module] - 1)
@@ -231,7 +231,6 @@ class Watch:
         return found.output, tuple(getattr(found, name) for name in statistics)
 
     def around(self, query: Tensor, key: Tensor, options: Mapping[str, Any], compute: Callable[[], _T]) -> _T:
-        """Show a call with these options, and compute it."""
         for each in watching.watchers:
             one = each._passes[threading.get_ident()]
             one.see(partial(of_own, one.following.note), query, key, options)
@@ -240,7 +239,7 @@ class Watch:
 
 
 class _Pass:
-    """One pass of a model in one thread: the modules that run, and notes of the tensors that they made."""
+    """One pass of a model in one thread: the running modules, and notes of the tensors that they made."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -253,11 +252,11 @@ class _Pass:
 
     @property
     def place(self) -> str | None:
-        """The name of the module that runs now; None of one that the model does not have."""
+        """Name of the running module; None for one outside the model."""
         return self.running[-1].name if self.running else None
 
     def begin(self, constants: Iterator[Tensor]) -> None:
-        """See what is computed in this thread from now on."""
+        """Watch the computation in this thread from now on."""
         self.following.add_constants(constants)
         self._thread = threading.get_ident()
         for hook in (
@@ -277,25 +276,24 @@ class _Pass:
         self._modes.enter_context(_Functions(self))
 
     def suspend(self, module: torch.nn.Module) -> None:
-        """See nothing until a module is left."""
         if self._suspended_by is None:
             self._suspended_by = module
             self._modes.close()
 
     def resume(self, module: torch.nn.Module) -> None:
-        """See again what is computed, if it was suspended for this module."""
+        """Watch again if it was suspended for this module."""
         if self._suspended_by is module:
             self._suspended_by = None
             self._look()
 
     def close(self) -> None:
-        """Say which weights multiplied nothing, and look no longer."""
+        """Report weights that multiplied nothing, and stop watching."""
         self._open.close()
         unused = {each.place: each.why for each in reversed(self.following.outcomes) if not each.is_used}
         for place, why in unused.items():
             self.watch.lose(place, why)
 
-    # ---- modules that the model does not have, whose attention is not its own
+    # ---- modules outside the model, whose attention does not count
 
     def _enter_other(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if self._is_other(module):
@@ -309,10 +307,10 @@ class _Pass:
         is_here = threading.get_ident() == self._thread
         return is_here and module not in self.watch.modules and not getattr(module, "_is_replica", False)
 
-    # ---- what is computed
+    # ---- computation
 
     def see(self, read: Callable[..., Reading], *args: Any, **kwargs: Any) -> None:
-        """Show a call of attention, or say why it cannot be measured."""
+        """Show a call of attention, or report why it cannot be measured."""
         if self.place is None:
             return
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
@@ -325,7 +323,7 @@ class _Pass:
                 found = read(*args, **kwargs)
                 if other is not None:
                     found.measured.query.sum().item()  # whether its numbers can be read
-            except Exception as error:  # nobody's pass ends because it is watched
+            except Exception as error:  # a watch must not end the pass
                 of_type = "" if other is None else f", as its tensors are of the type {type(other).__name__}"
                 self.watch.lose(
                     self.place, f"it could not be read{of_type} ({type(error).__name__}: {error})"
@@ -334,11 +332,11 @@ class _Pass:
             self.watch.show(self, found)
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Note what an operator made, and show weights that it multiplied with values."""
+        """Note the result of an operator, and show weights that it multiplied with values."""
         try:
             with DisableTorchFunction():
                 self.following.follow(function, args, kwargs, out)
-        except Exception as error:  # nobody's pass ends because it is watched
+        except Exception as error:  # a watch must not end the pass
             if self.place not in self._failed:
                 self._failed.add(self.place)
                 self.watch.lose(
@@ -348,14 +346,13 @@ class _Pass:
             self.see_used()
 
     def see_used(self) -> None:
-        """Show weights that have multiplied values."""
         used, self.following.used = self.following.used, []
         for weights in used:
             self.see(of_weights, weights, numbers=weights.numbers)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A block whose operators are part of a call that was shown."""
+        """Block of operators that are part of a call already shown."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
@@ -364,7 +361,7 @@ class _Pass:
 
 
 class _Functions(TorchFunctionMode):
-    """Functions of PyTorch that are attention as a whole, and those that take numbers out of it."""
+    """Mode for functions of PyTorch that are attention as a whole, or take numbers out of it."""
 
     def __init__(self, one: _Pass) -> None:
         super().__init__()
@@ -392,7 +389,7 @@ class _Functions(TorchFunctionMode):
         query, value = (
             args[i] if len(args) > i else kwargs[name] for i, name in ((0, "query"), (2, "value"))
         )
-        if is_wrapped(query):  # its operators have the numbers
+        if is_wrapped(query):  # the numbers are seen in its operators
             return function(*args, **kwargs)
         one.see(partial(of_sdpa, one.following.note), *args, **kwargs)
         with one.paused():
@@ -402,13 +399,13 @@ class _Functions(TorchFunctionMode):
 
 
 class _Operators(TorchDispatchMode):
-    """Operators below autograd, whoever calls them."""
+    """Mode for operators below autograd, from any caller."""
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: PyTorch would load its compiler, which takes seconds, to keep it from this class."""
+        """False, because PyTorch would load its compiler, which takes seconds, to keep it from this class."""
         return False
 
     def __init__(self, one: _Pass) -> None:
@@ -432,7 +429,7 @@ class _Operators(TorchDispatchMode):
         return out
 
     def _fused(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
-        """Attention that code in C++ calls, which has the arguments of PyTorch's function by other names."""
+        """Attention called from C++, with the arguments of PyTorch's function under other names."""
         one = self._one
         names = [each.name for each in function._schema.arguments]
         given = dict(zip(names, args, strict=False)) | kwargs
@@ -446,7 +443,7 @@ class _Operators(TorchDispatchMode):
 
 
 def _why_unread(x: Tensor) -> str:
-    """The reason why the numbers of a tensor cannot be read, if they cannot."""
+    """Reason why the numbers of a tensor cannot be read, or ""."""
     if x.is_nested:
         return "its tensors are nested, with rows of several lengths"
     if x.device.type == "meta":
@@ -457,14 +454,14 @@ def _why_unread(x: Tensor) -> str:
 
 
 def _is_of_another_type(x: Any) -> bool:
-    """Whether a tensor computes operators in a way of its own."""
+    """Whether a tensor overrides operators."""
     return isinstance(x, Tensor) and type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _seen_keys(found: Reading) -> Tensor | None:
-    """The keys of each text that a row sees, (batch, n_keys), where each of them has a row that sees it.
+    """The visible keys of each text, (batch, n_keys), if each is seen by its own row.
 
-    None where nothing hides a key from all rows, or where it is not padding that does.
+    None if every key is seen by a row, or if keys are hidden by something other than padding.
     """
     if found.shown is None:
         return None
@@ -484,7 +481,7 @@ def _without(found: Reading, *names: str) -> dict[str, Any]:
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    """A block in which what is computed is measured, or is part of a call that was shown."""
+    """Calls made in this block are not recorded."""
     before, watching.watchers = watching.watchers, ()
     try:
         with DisableTorchFunction(), without_dispatch_modes():
@@ -494,7 +491,7 @@ def _unwatched() -> Iterator[None]:
 
 
 class _Compiled:
-    """How many passes run for which compiled code of this process runs uncompiled."""
+    """Number of passes for which compiled code of this process runs uncompiled."""
 
     lock = threading.Lock()
     count = 0
@@ -503,7 +500,7 @@ class _Compiled:
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """A block in which code that PyTorch compiled runs uncompiled, in all threads; blocks may overlap."""
+    """Block in which code compiled by PyTorch runs uncompiled, in all threads; blocks may overlap."""
     with _Compiled.lock:
         if _Compiled.count == 0:
             _Compiled.stance = torch.compiler.set_stance("force_eager")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Exact attention in plain operations of PyTorch, on any device, in blocks of queries: ``backend="torch"``.
 
-Memory grows with the queries of a block times all keys. Gradients come from autograd; where there are several
+Memory grows with the queries of a block times all keys. Gradients come from autograd; if there are several
 blocks, each is computed again in the backward pass.
 """
 
@@ -27,7 +27,6 @@ from .scores import Scores, at_distances, visible_of, wide_rows
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, if there is a value, and the statistics that were asked for."""
     check_no_threads(call.num_threads)
     rule = _rule(call, *asked)
     with without_autocast(call.query.device):
@@ -39,24 +38,23 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
 
 
 def scores_of(call: Arguments) -> Scores:
-    """The scores of a call with the normalizer softmax, which its blocks compute when they are asked."""
+    """Scores of a call with the normalizer softmax, computed block by block on demand."""
     return _read(call, normalizers.Softmax(), ()).scores
 
 
 def weights_of_rows(call: Arguments) -> Tensor:
-    """The matrix of weights of a call, (..., heads, n_queries, n_keys), written out on purpose."""
     with without_autocast(call.query.device):
         block = blocks_of(call)
         return block.weights(0, block.scores.row_shape[-1])[1]
 
 
 def blocks_of(call: Arguments) -> BlockCall:
-    """A call whose weights are asked for, block by block of queries."""
+    """A call whose weights are read by blocks of queries."""
     return _read(call, _rule(call), ())
 
 
 def scales_of_rows(call: Arguments) -> Tensor:
-    """The scale of each row, (..., heads, n_queries), in float64; the law is none of the distance."""
+    """The scale of each row, (..., heads, n_queries), in float64, of a law that is not of the distance."""
     row_shape = call.row_extents[0]
     own = _without_amplitude(call)
     found = _scale(call, own, plan_rows(own), row_shape, torch.float64)
@@ -64,7 +62,7 @@ def scales_of_rows(call: Arguments) -> Tensor:
 
 
 def _rule(call: Arguments, *asked: str) -> Normalizer:
-    """The normalizer, whose rows must have these statistics; its parameters may be tensors of the call."""
+    """The normalizer, checked to have these statistics; its parameters may be tensors of the call."""
     instead = {"softmax": call.sink, "sigmoid": call.bias, "entmax": call.alpha}
     given = [name for name, x in instead.items() if x is not None]
     return _normalizer(given[0] if given else call.normalizer, *asked)
@@ -72,7 +70,7 @@ def _rule(call: Arguments, *asked: str) -> Normalizer:
 
 @torch.compiler.assume_constant_result
 def _normalizer(text: str, *asked: str) -> Normalizer:
-    """The normalizer that a text names; the compiler does not look into this function."""
+    """The normalizer of this name; not traced by the compiler."""
     found = normalizers.get(text)
     available(statistic_names(asked), found, leave_out=False)
     return found
@@ -103,13 +101,12 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
 
 
 def _is_causal(call: Arguments) -> bool:
-    """Whether query i sees the keys 0 ... i, but for the mask."""
     first = call.alignment == "top_left" or call.offset == 0
     return first and call.left is call.right is call.key_lengths is call.document_ids is None
 
 
 def _without_amplitude(call: Arguments) -> Arguments:
-    """The call without the learned factor of its law, if nothing else is learned: it can be planned."""
+    """The call without its law's learned factor if nothing else is learned, so that it can be planned."""
     if list(call.learned) != ["amplitude"]:
         return call
     return call._replace(scale=None, law=_multiplied(call.law), learned=(), lengths=())
@@ -117,12 +114,12 @@ def _without_amplitude(call: Arguments) -> Arguments:
 
 @torch.compiler.assume_constant_result
 def _multiplied(law: str) -> str:
-    """The law that this one is a multiple of; the compiler does not look into this function."""
+    """The law inside a multiple of a law; not traced by the compiler."""
     return cast(laws.Scaled, laws.get(law)).law.spelling
 
 
 def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
-    """The learned factor of a law without other learned parameters; it broadcasts to the query."""
+    """The learned factor of a law without other learned parameters, broadcastable to the query."""
     scale: Any = call.scale
     if not call.lengths[0]:
         return cast(Tensor, scale[0])
@@ -132,19 +129,18 @@ def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
 def _scale(
     given: Arguments, call: Arguments, plan: RowPlan, row_shape: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:
-    """The scale of each row, which broadcasts to the query; `call` is the one given without its amplitude."""
+    """The scale of each row, broadcastable to the query; `call` is `given` without its learned factor."""
     scale = _planned_scale(call, plan, row_shape).to(dtype)
     return scale if given is call else scale * _amplitude(given, row_shape).to(dtype)
 
 
 def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
-    """The scale of each row, a learned amplitude aside."""
     given: Any = call.scale
     rows = plan.scale
     if rows is None:
         rows = cast(Tensor, fit_to("scale", given, row_shape, "(..., heads, n_queries)"))
     if plan.slopes is not None:
-        # The value is that of the law, and the gradient that of its first derivatives.
+        # The value is the law's, and the gradient that of its first derivatives.
         steps, start = given - given.detach(), 0
         for slope, length in zip(plan.slopes, call.lengths, strict=True):
             step = steps[start : start + length, None] if length else steps[start]
@@ -156,8 +152,8 @@ def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -
 def _tables(
     call: Arguments, plan: RowPlan, distances: Tensor, wide: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The factors of products and the offsets of scores, by distance."""
-    # A table may only be empty where no query sees a key, which has been checked.
+    """Factors of products and offsets of scores, by distance."""
+    # A table is empty only if no query sees a key, which was checked before.
     given = [x if x is not None and x.shape[-1] else None for x in (call.distance_scale, call.distance_bias)]
     factor, offset = (None if x is None else at_distances(x.to(wide), distances) for x in given)
     if plan.factor is not None:
@@ -168,7 +164,7 @@ def _tables(
 
 
 def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Learnt:
-    """Parameters of the normalizer as they broadcast to (..., heads, n_queries, 1)."""
+    """Parameters of the normalizer, broadcastable to (..., heads, n_queries, 1)."""
     sink = call.sink
     if isinstance(rule, normalizers.Sink):
         sink = torch.tensor(rule.logits, dtype=torch.float32, device=call.query.device)
@@ -184,7 +180,7 @@ def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Le
 
 
 def _is_finite(query: Tensor, key: Tensor, value: Tensor | None) -> bool:
-    """Whether entries are finite, and so are all products of query and key; False also where not known."""
+    """Whether all entries and all products of query and key are finite; False also if unknown."""
     if is_traced() or torch.jit.is_tracing() or query.is_meta or not (query.numel() and key.numel()):
         return False
     with torch.no_grad():

@@ -23,12 +23,12 @@ from .._base.autograd import compute_again
 from .._base.device import without_autocast
 from .._base.tensors import array, common_type, repeat_heads, stand_in, swap_heads, wide_type
 
-#: Keys of a block, and those of a block whose pairs are written out feature by feature.
+#: Keys of a block, and of a block whose pairs are written out feature by feature.
 _KEYS, _KEYS_OF_FEATURES = 128, 32
 
 
 class _Plan(NamedTuple):
-    """What shapes and options say of a call."""
+    """Form, alignment and rows of a call, from shapes and options."""
 
     form: LinearForm
     offset: int | None  # query i sees the keys 0 ... i + offset; None: all
@@ -38,7 +38,7 @@ class _Plan(NamedTuple):
 def attend_by_sums(
     name: str, rows: tuple[Tensor, ...], own: dict[str, Any], masks: dict[str, Any], layout: str, gqa: bool
 ) -> Tensor:
-    """The output of a family, whose own options are in `own`; `masks` are is_causal and causal."""
+    """The output of a family with the options `own`; `masks` holds is_causal and causal."""
     described = {option: tuple(x.shape) if isinstance(x, Tensor) else x for option, x in own.items()}
     form, offset, row_shape = _plan(
         name, [(tuple(x.shape), x.dtype) for x in rows], described, masks, layout, gqa
@@ -63,9 +63,9 @@ def _plan(
     layout: str,
     gqa: bool,
 ) -> _Plan:
-    """The plan, by the reader of calls on arrays, which gets arrays of these shapes without numbers.
+    """The plan, by the reader of calls on arrays, from arrays of these shapes without numbers.
 
-    A shape stands for an option that is a tensor. The compiler does not look into this function.
+    In `own` a shape replaces each option that is a tensor. Not traced by the compiler.
     """
     query, key, value = (array(stand_in(shape, dtype)) for shape, dtype in shapes)
     inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=gqa)
@@ -117,7 +117,7 @@ def _features(
 
 
 def _turned(features: Tensor, first: int, max_length: int) -> Tensor:
-    """Features times the cosine of the position's angle, then times its sine."""
+    """Features times the cosine and the sine of their position's angle, concatenated."""
     angle = torch.arange(first, first + features.shape[-2], dtype=torch.float64, device="cpu")
     angle = angle[:, None] * (torch.pi / (2 * max_length))
     turns = (turn.to(features.device, features.dtype) for turn in (angle.cos(), angle.sin()))
@@ -125,7 +125,7 @@ def _turned(features: Tensor, first: int, max_length: int) -> Tensor:
 
 
 def _over_channels(query: Tensor, key: Tensor, offset: int | None) -> _Features:
-    """Logarithms of the share of each channel, less that of the channel's sum over the keys that are seen."""
+    """Logarithms of each channel's share, less that of the channel's sum over the visible keys."""
     shares = query.log_softmax(-1)
     if offset is None or not key.shape[-2]:
         return _Features(shares - key.logsumexp(-2, keepdim=True), key, True)
@@ -147,7 +147,7 @@ class _Sums(NamedTuple):
         return cls(key[..., :0, :].mT @ value[..., :0, :])
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor | None, seen: Tensor) -> Tensor:
-        """phi(q)^T times these sums, and times those of the keys of the block that are seen."""
+        """phi(q)^T times these sums, and times those of the visible keys of the block."""
         weights = (query @ key.mT).masked_fill(~seen, 0)
         before = query @ self.sums
         if decay is not None:
@@ -158,7 +158,6 @@ class _Sums(NamedTuple):
         return before + _weighted(weights, value, seen)
 
     def add(self, key: Tensor, value: Tensor, decay: Tensor | None) -> Self:
-        """The sums with the keys of a block."""
         if decay is None:
             return self._replace(sums=self.sums + key.mT @ value)
         past = decay.cumsum(-1)
@@ -168,9 +167,7 @@ class _Sums(NamedTuple):
 
 
 class _LogSums(NamedTuple):
-    """The same of features given by their logarithms, each divided by the largest that it had: no exponent is
-    above 0.
-    """
+    """Sums over features in log space, each feature over the largest it had; exponents never exceed 0."""
 
     sums: Tensor
     reference: Tensor  # the largest logarithm of each feature, (..., 1, features)
@@ -181,7 +178,7 @@ class _LogSums(NamedTuple):
         return cls(none.mT @ value[..., :0, :], none.sum(-2, keepdim=True) - torch.inf)
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, decay: None, seen: Tensor) -> Tensor:
-        """As that of _Sums, but for a positive factor of each row."""
+        """Like `_Sums.read`, up to a positive factor per row."""
         before = query + self.reference
         top = before.amax(-1)
         pairs = query[..., :, None, :] + key[..., None, :, :]
@@ -193,7 +190,6 @@ class _LogSums(NamedTuple):
         return (before - top).exp() @ self.sums + _weighted(weights, value, seen)
 
     def add(self, key: Tensor, value: Tensor, decay: None) -> Self:
-        """The sums with the keys of a block."""
         largest = torch.maximum(self.reference, key.detach().amax(-2, keepdim=True))
         top = largest.masked_fill(largest == -torch.inf, 0)
         sums = (self.reference - top).exp().mT * self.sums + (key - top).exp().mT @ value
@@ -201,7 +197,7 @@ class _LogSums(NamedTuple):
 
 
 def _weighted(weights: Tensor, value: Tensor, seen: Tensor) -> Tensor:
-    """The weighted sums of values; one that is not finite makes NaN of the rows that see it, and no other."""
+    """The weighted sums of values; a value that is not finite makes NaN only of the rows that see it."""
     is_bad = ~value.isfinite()
     reached = seen.to(value.dtype) @ is_bad.to(value.dtype) > 0
     return (weights @ value.masked_fill(is_bad, 0)).masked_fill(reached, torch.nan)
@@ -213,7 +209,7 @@ def _weighted(weights: Tensor, value: Tensor, seen: Tensor) -> Tensor:
 def _attend(
     form: LinearForm, rows: _Features, value: Tensor, decay: Tensor | None, offset: int | None
 ) -> Tensor:
-    """The output of every query, whose rows are divided as the form says."""
+    """The output of every query, with rows divided as the form says."""
     n_queries, n_keys = rows.query.shape[-2], rows.key.shape[-2]
     divided = form.norm in ("weights", "channels")  # the shares of channels add up to 1
     if divided:
@@ -231,7 +227,7 @@ def _attend(
 
 
 def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: int | None) -> Tensor:
-    """The weighted sums of the values, block by block; a row of logarithms has a factor of its own."""
+    """The weighted sums of values, block by block; in log space each row has a factor of its own."""
     query, key, are_logarithms = rows
     size = _KEYS_OF_FEATURES if are_logarithms else _KEYS
     sums: Any = (_LogSums if are_logarithms else _Sums).empty(key, value)
@@ -241,7 +237,7 @@ def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: in
         a = None if decay is None else decay[..., keys]
         if q.shape[-2]:
             seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-            # Pairs of rows times features are not kept for the backward pass.
+            # Pairs of rows times features are computed again in the backward pass.
             found.append(compute_again(sums.read, q, k, v, a, seen, enabled=are_logarithms))
         if k.shape[-2]:
             sums = sums.add(k, v, a)
@@ -249,14 +245,10 @@ def _numerators(rows: _Features, value: Tensor, decay: Tensor | None, offset: in
 
 
 def _blocks(n_queries: int, n_keys: int, offset: int | None, size: int) -> Iterator[tuple[slice, slice]]:
-    """Queries and keys of each block, in order.
-
-    The queries see the keys of all blocks before, and those of their own block up to their position, which is
-    i + offset for query i.
-    """
+    """Queries and keys of each block; query i sees all earlier blocks, and its own up to i + offset."""
     first = n_keys if offset is None else min(max(offset, 0), n_keys)
     offset = first if offset is None else offset
-    yield slice(0, max(min(-offset, n_queries), 0)), slice(0, 0)  # they see no key
+    yield slice(0, max(min(-offset, n_queries), 0)), slice(0, 0)  # these queries see no key
     yield slice(0, 0), slice(0, first)
     last = min(n_keys, n_queries + offset)
     for start in range(first, last, size):

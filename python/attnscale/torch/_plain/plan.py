@@ -30,23 +30,23 @@ from .sums import softmax, softmax_entropy
 
 
 class RowPlan(NamedTuple):
-    """Tensors of the rows of a call, which broadcast to (..., heads, n_queries); None: the call has none.
+    """Tensors of the rows of a call, broadcastable to (..., heads, n_queries); None: the call has none.
 
     Tensors by distance have n_queries + n_keys - 1 entries on the last axis: the entry of query i and key j
     is at n_queries - 1 - i + j.
     """
 
-    begin: Tensor | None = None  # the first key that the query may see, but for the mask
-    end: Tensor | None = None  # the key past the last that the query may see
+    begin: Tensor | None = None  # first key that the query may see, apart from the mask
+    end: Tensor | None = None  # key past the last that the query may see
     scale: Tensor | None = None  # None: the scale is a tensor of the call
-    slopes: Tensor | None = None  # of scale by learned parameters: (parameters, ..., heads, n_queries)
-    distances: Tensor | None = None  # position of the query less that of the key, by distance
-    factor: Tensor | None = None  # of the product, by distance, from a law
-    offset: Tensor | None = None  # of the score, by distance, from a law
+    slopes: Tensor | None = None  # derivatives of scale: (learned parameters, ..., heads, n_queries)
+    distances: Tensor | None = None  # position of the query minus that of the key, by distance
+    factor: Tensor | None = None  # factor of the product, by distance, from a law
+    offset: Tensor | None = None  # offset of the score, by distance, from a law
 
 
 def plan_rows(call: Arguments) -> RowPlan:
-    """The plan of a call; no gradient goes through it."""
+    """The plan of a call, without a gradient."""
     call = call.mapped(torch.Tensor.detach)
     traced = is_traced()
     small = _with_large(call, None, None, None, None)
@@ -61,7 +61,7 @@ def plan_rows(call: Arguments) -> RowPlan:
                 return _read(call, call.query.device)
     if not (traced or call.query.is_meta):
         return _read(call, call.query.device)
-    # Tensors without numbers yet are read by an operator, which returns a tensor for every field.
+    # Tensors without numbers are read by an operator, which returns a tensor for every field.
     found = zip(_plan(*call), _extents(call), strict=True)
     return RowPlan(*(None if extents is None else x for x, extents in found))
 
@@ -69,21 +69,19 @@ def plan_rows(call: Arguments) -> RowPlan:
 # ---- the reader ---------------------------------------------------------------------------------
 
 
-class _Rows(Call):
-    """The call on stand-ins; where a law counts keys or measures rows, the tensors themselves are read."""
+class _TensorCall(Call):
+    """The call on stand-ins; the tensors themselves are read if a law counts keys or measures rows."""
 
     __slots__ = ("tensors",)
 
     tensors: Arguments
 
     def visible_keys(self) -> Any:
-        """Number of keys that each query may see."""
         if self.mask is None:
             return super().visible_keys()
         return self._measured(lambda scores, seen: seen.sum(-1).cpu().numpy(), dtype=np.int64)
 
     def row_entropies(self) -> Any:
-        """Entropy of each row at the standard scale."""
 
         def entropies(scores: Tensor, seen: Tensor) -> Any:
             scores = scores.masked_fill(~seen, -math.inf)
@@ -106,10 +104,7 @@ class _Rows(Call):
         on_arrays: Callable[[Call], Any] | None = None,
         dtype: Any = np.float64,
     ) -> Any:
-        """A number for each row, measured on scores at the standard scale and on the keys that it sees.
-
-        On the CPU `on_arrays` measures them on the call on arrays, in a tenth of the time.
-        """
+        """One number per row from standard scores; on the CPU by `on_arrays`, which is ten times faster."""
         query, key, _ = wide_rows(self.tensors)
         if on_arrays is not None and query.is_cpu:
             options = {**self.tensors.options(), "scale": None, "qk_norm": None, "layout": "bhsd"}
@@ -142,7 +137,7 @@ def _read_shapes(
     law: laws.Law | None,
     *given: tuple[tuple[int, ...], torch.dtype] | None,
 ) -> RowPlan:
-    """The plan of a call whose only tensors are given by shape and type, as nothing else of them counts."""
+    """The plan of a call with tensors given by shape and type only."""
     with torch.inference_mode(False):  # autograd would refuse inference tensors
         made = (None if x is None else torch.empty((), dtype=x[1], device="cpu").expand(x[0]) for x in given)
         return _read(_with_large(call, *made), device)
@@ -154,12 +149,12 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
     read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
     if call.qk_norm:
         choose("qk_norm", call.qk_norm, ("l2", "rms"))
-    rows = _Rows(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
+    rows = _TensorCall(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
     rows.tensors = call
     rows.read()
     rule = normalizer_of(rows.options)
     if rule is not None and (call.bias is not None or rule.name == "sink"):
-        rule._rule(rows)  # which must fit the heads
+        rule._rule(rows)  # raises if it does not fit the heads
     begin, end = _interval(rows, device)
     plan = {} if call.scale is not None and not call.law else {"scale": rows.scale}
     law = rows.law
@@ -181,7 +176,6 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
 
 
 def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """The first key that each query may see, and the key past the last."""
     begin, end = rows.intervals.begin, rows.intervals.end
     if begin is None and end is None:
         return None, None
@@ -194,7 +188,7 @@ def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor |
 
 
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
-    """The shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
+    """Shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
     rows, _ = call.row_extents
     of_law, has_bias = of_distance(call.law, *call.learned) if call.law else (False, False)
     tables = call.distance_scale is not None or call.distance_bias is not None
@@ -212,7 +206,7 @@ def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
 
 @torch.compiler.assume_constant_result
 def of_distance(law: str, *learned: str) -> tuple[bool, bool]:
-    """Whether a law is of the distance, and whether it adds to scores; not looked into by the compiler."""
+    """Whether a law is of the distance, and whether it adds to scores; not traced by the compiler."""
     found = open_law(law, learned)
     return found.meaning.is_distance, found.meaning.is_distance and hasattr(found, "bias")
 
@@ -228,10 +222,10 @@ def _type(name: str, call: Arguments) -> torch.dtype:
     schema=f"({SCHEMA}) -> ({', '.join(['Tensor'] * len(RowPlan._fields))})",
 )
 def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
-    """The expanded plan of a call; empty tensors stand for what the plan does not have."""
+    """The expanded plan of a call; empty tensors replace missing ones."""
     call = Arguments.of(arguments)
     plan = _read(call, call.query.device)
-    usual = {"begin": 0, "end": key_count(call)}  # of a window that is open on both sides
+    usual = {"begin": 0, "end": key_count(call)}  # a window open on both sides
     found = []
     for name, x, extents in zip(plan._fields, plan, _extents(call), strict=True):
         if extents is None:

@@ -30,17 +30,17 @@ class Learnt(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The weights of a block of rows, and of what they are: of all keys, and of a sink behind them."""
+    """Weights of a block of rows, with the scores that they come from; a sink follows the keys."""
 
     of_keys: Tensor  # 0 where the key is hidden
     counted: Tensor | None  # True where a key counts for lse and support; None: every key
-    scores: Tensor  # of all outcomes; -inf: of none that counts
+    scores: Tensor  # scores of all outcomes; -inf where an outcome does not count
     of_all: Tensor
-    is_softmax: bool = False  # whether they are exp(score) over the sum of these
+    is_softmax: bool = False  # whether `of_all` is the softmax of `scores`
 
 
 def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
-    """Weights of rows from scores, which are -inf at hidden keys; rows without keys have no weight."""
+    """Weights of rows from scores, which are -inf at hidden keys; rows without keys have weights of 0."""
     logit = learnt.sink
     if isinstance(rule, normalizers.SoftmaxN):
         logit = scores.new_full((), math.log(rule.n))
@@ -93,17 +93,13 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
 
 
 def _count(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """The number of keys that each row sees, but at least 1."""
     if seen is None:
         return scores.new_full((), max(scores.shape[-1], 1))
     return seen.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
 
 
 def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
-    """The weights max(e^s - 1, 0) / (sum |e^s - 1| + eps), both over exp(max(s, 0)).
-
-    Hidden scores are 0, and so is their e^0 - 1.
-    """
+    """The weights max(e^s - 1, 0) / (sum |e^s - 1| + eps), both over exp(max(s, 0)); hidden scores are 0."""
     top = scores.detach().amax(-1, keepdim=True).clamp(min=0) if scores.shape[-1] else scores.new_zeros(())
     # Where s is small, expm1 keeps the difference from cancelling.
     small = (-top).exp() * torch.expm1(scores.clamp(max=1))
@@ -113,7 +109,7 @@ def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
 
 
 def _among_largest(scores: Tensor, k: int) -> Tensor:
-    """True at the k largest scores of each row; of equal scores, at the first ones."""
+    """True at the k largest scores of each row; ties go to the first ones."""
     order = scores.detach().sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
 
@@ -125,11 +121,11 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, alpha: Any) -> Tensor:
-        """Weights from the support, then by bisection of the least of them.
+        """Weights from the support, then by bisection of the smallest of them.
 
-        A key has a weight where the scores above its own share out less than 1; on the edge it has none. The
-        last of them in order is searched for by halves. For alpha > 2 what is bisected is its weight,
-        a root of its distance from the threshold, else that distance.
+        A key has a weight if the scores above its own share out less than 1. The last such key is found by
+        binary search. For alpha > 2 its weight is bisected, a root of its distance from the threshold, else
+        the distance itself.
         """
         power, exponent = 1 / (alpha - 1), alpha - 1
         exponent = exponent.clamp(min=1) if isinstance(exponent, Tensor) else max(exponent, 1.0)
@@ -161,7 +157,6 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the weights and alpha, which the backward pass reads."""
         alpha = inputs[1]
         learnt = isinstance(alpha, Tensor)
         context.save_for_backward(output, alpha if learnt else None)
@@ -169,18 +164,15 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Gradients of scores, s (g - <s, g> / <s, 1>) with s = p^(2 - alpha) on the support, and of alpha.
-
-        The gradient of alpha is that of Correia et al. 2019.
-        """
+        """Gradients of scores, s (g - <s, g> / <s, 1>), s = p^(2-alpha), and alpha (Correia et al. 2019)."""
         weights, learnt = context.saved_tensors
         alpha = context.alpha if learnt is None else learnt
         there = weights > 0
-        # A power and a logarithm of 0 have no derivative, which the second derivative would read.
+        # Powers and logarithms of 0 have no derivative, which a second derivative would read.
         positive = torch.where(there, weights, 1.0)
         s = torch.where(there, positive.pow(2 - alpha), 0.0)
         total = s.sum(-1, keepdim=True)
-        # From the gradient at the largest s, beside which others would be lost where alpha > 2.
+        # Relative to the gradient at the largest s: others would lose their digits beside it where alpha > 2.
         beside = gradient - gradient.gather(-1, s.argmax(-1, keepdim=True))
         of_scores = s * (beside - (s * beside).sum(-1, keepdim=True) / total)
         if learnt is None:
@@ -199,18 +191,17 @@ def entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
 
 
 class BlockCall(NamedTuple):
-    """A call that has been read, with tensors in the type of the arithmetic."""
+    """A call ready to be computed, with tensors in the type of the arithmetic."""
 
     scores: Scores
     value: Tensor | None
     rule: Normalizer
     learnt: Learnt
     asked: tuple[str, ...]
-    of_one_type: bool  # whether the caller's tensors are of the type of the arithmetic
-    is_causal: bool  # whether query i sees the keys 0 ... i, but for the mask
+    of_one_type: bool  # whether the caller's tensors have the type of the arithmetic
+    is_causal: bool  # whether query i sees the keys 0 ... i, apart from the mask
 
     def all_rows(self) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Output and statistics of all queries."""
         output = self._by_pytorch()
         if output is not None:
             return output, {}
@@ -220,16 +211,16 @@ class BlockCall(NamedTuple):
         return output, {name: joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
     def weights(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Scores and weights of the queries start ... stop - 1, each (..., heads, rows, n_keys)."""
+        """Scores and weights of queries start ... stop - 1, each (..., heads, rows, n_keys)."""
         scores, seen = self.scores.of_rows(start, stop)
         shape = (*self.scores.row_shape[:-1], stop - start, scores.shape[-1])
         return scores.expand(shape), self._weights(start, stop, scores, seen).of_keys.expand(shape)
 
     def _by_pytorch(self) -> Tensor | None:
-        """The output by PyTorch's own attention, where that has the same meaning; else None.
+        """The output of PyTorch's own attention where it means the same, else None.
 
-        PyTorch's attention reads hidden keys, and gives NaN for rows without keys in some of its programs.
-        Those for the CPU lose digits of long rows.
+        PyTorch's attention reads hidden keys, and some of its kernels give NaN for rows without keys. Those
+        for the CPU lose digits of long rows.
         """
         scores, value = self.scores, self.value
         is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
@@ -237,7 +228,7 @@ class BlockCall(NamedTuple):
             return None
         if loses_digits(scores.key):
             return None
-        if has_forward_derivatives():  # PyTorch's fused programs have no forward-mode derivative
+        if has_forward_derivatives():  # PyTorch's fused kernels have no forward-mode derivative
             return None
         if (
             scores.softcap is not None
@@ -263,7 +254,6 @@ class BlockCall(NamedTuple):
         return found
 
     def _rows(self, start: int, stop: int) -> tuple[Tensor, ...]:
-        """Output and statistics of the queries start ... stop - 1."""
         scores, seen = self.scores.of_rows(start, stop)
         weights = self._weights(start, stop, scores, seen)
         rows = _BlockRows(scores, seen, weights)
@@ -281,26 +271,26 @@ class BlockCall(NamedTuple):
 
 
 class _DifferentiableAgain(torch.autograd.Function):
-    """The output of PyTorch's own attention, whose fused programs have no second derivative.
+    """The output of PyTorch's own attention, whose fused kernels have no second derivative.
 
-    A backward pass that is not differentiated goes on to the fused one. One that is (``create_graph=True``)
-    leaves it out, and computes attention again in operations that have derivatives of any order.
+    A backward pass that is not differentiated runs the fused one. With ``create_graph=True`` attention is
+    computed again in operations with derivatives of any order.
     """
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, *inputs: Any) -> Tensor:
-        """The output as it is; saved is what PyTorch has saved, too."""
+        """Return the output unchanged, and save what PyTorch saved."""
         *tensors, ctx.is_causal = inputs
         ctx.save_for_backward(*tensors)
         return output.view_as(output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of the output, or those of query, key and value."""
+        """Return the gradient of the output, or those of query, key and value."""
         if not torch.is_grad_enabled():
             return grad, None, None, None, None, None
         *rows, seen = ctx.saved_tensors
-        # As tensors of their own: two of them may be one, or one a function of another.
+        # Separate tensors, since two may be the same one, or one a function of another.
         rows = query, key, value = [x.view_as(x) for x in rows]
         with without_autocast(grad.device), sdpa_kernel(SDPBackend.MATH):
             output = scaled_dot_product_attention(query, key, value, seen, is_causal=ctx.is_causal, scale=1.0)
@@ -310,24 +300,24 @@ class _DifferentiableAgain(torch.autograd.Function):
 
 
 class _BlockRows(NamedTuple):
-    """Scores and weights of a block, and the statistics of its rows by their names."""
+    """Scores and weights of a block; each statistic of its rows is a method."""
 
     scores: Tensor
     seen: Tensor | None  # None: every key
     weights: Weights
 
     def output(self, value: Tensor, *, finite: bool) -> Tensor:
-        """The weighted values. One that is not finite reaches the rows that see it, and no other."""
+        """The weighted values; a value that is not finite affects only the rows that see it."""
         weights = self.weights.of_keys
         if finite or self.seen is None:
             return weighted_sum(weights, value)
         bad, weights = ~torch.isfinite(value), weights.masked_fill(~self.seen, 0.0)
         output = weighted_sum(weights, zeroed(value, bad))
-        # What is seen adds up to an infinity where all of it has a weight and one sign, and else to NaN.
+        # A sum over bad values is infinite if all of them have a weight and one sign, else NaN.
         count = self.seen.to(value.dtype) @ bad.to(value.dtype)
         signs = (weights > 0).to(value.dtype) @ value.sign().masked_fill(~torch.isinf(value), 0.0)
         found = torch.where(signs.abs() == count, signs * math.inf, math.nan)
-        # It comes in as a factor of the weights, whose gradient reads the value; that of the value does not.
+        # A factor of the weights, whose gradient reads the value; the gradient of the value does not.
         return output + weights.sum(-1, keepdim=True) * torch.where(count > 0, found, 0.0)
 
     def lse(self) -> Tensor:
@@ -337,7 +327,7 @@ class _BlockRows(NamedTuple):
         weights = self.weights.of_all
         if self.weights.is_softmax:
             return softmax_entropy(self.weights.scores, weights)
-        # Without the terms p = 0, where the derivative of -p ln p is infinite.
+        # Without terms of p = 0, where -p ln p has an infinite derivative.
         return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
 
     def max_score(self) -> Tensor:
@@ -360,7 +350,7 @@ class _BlockRows(NamedTuple):
 
     def renyi2(self) -> Tensor:
         squares = self.concentration()
-        # Rows without weights have none of it, and no gradient; rounding may leave it just below 0.
+        # Rows without weights get 0 and no gradient; rounding may leave the result just below 0.
         return -torch.where(squares == 0, 1, squares).log().clamp(max=0)
 
     def n_visible(self) -> Tensor:
@@ -383,7 +373,7 @@ class _BlockRows(NamedTuple):
         return self._counted(self.weights.counted)
 
     def _shown(self) -> Tensor:
-        """The scores of all outcomes, but 0 where they are hidden."""
+        """The scores of all outcomes, 0 where they are hidden."""
         scores = self.weights.scores
         return scores if self.weights.counted is None else scores.masked_fill(scores == -math.inf, 0.0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scores of a block of queries and the keys that these see, in plain operations of PyTorch."""
+"""Scores of a block of queries and its visible keys, in plain operations of PyTorch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _PAIRS = 2**25
 
 
 def rows_of(x: Tensor, start: int, stop: int) -> Tensor:
-    """Rows start ... stop - 1 of a tensor that broadcasts to (..., n_queries, n_keys); one row serves all."""
+    """Rows start ... stop - 1 of a tensor broadcastable to (..., n_queries, n_keys); one row serves all."""
     return x if x.shape[-2] == 1 else x[..., start:stop, :]
 
 
 class Visible(NamedTuple):
-    """The keys that each query may see: those of an interval that the mask does not hide."""
+    """The keys that each query may see: an interval, less those that the mask hides."""
 
-    begin: Tensor | None  # the first key, broadcasts to (..., heads, n_queries); None: every key
+    begin: Tensor | None  # the first key, broadcastable to (..., heads, n_queries); None: every key
     end: Tensor | None  # the key past the last
-    mask: Tensor | None  # broadcasts to (..., heads, n_queries, n_keys); float: what shows() says
+    mask: Tensor | None  # broadcastable to (..., heads, n_queries, n_keys); a float one is read by shows()
     n_keys: int
 
     def of_rows(self, start: int, stop: int) -> Tensor | None:
@@ -48,14 +48,14 @@ class Visible(NamedTuple):
 
 
 def at_distances(table: Tensor, distances: Tensor) -> Tensor:
-    """Entry |t| of the table's last axis at each distance t; the last entry beyond it, where no pair is."""
+    """Entry |t| of the table's last axis at each distance t; the last entry for larger distances."""
     steps = distances.abs().clamp(max=table.shape[-1] - 1)
     lead = torch.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     return table.expand(*lead, table.shape[-1]).gather(-1, steps.expand(*lead, steps.shape[-1]))
 
 
 def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Query, key and value in the type of the arithmetic, key and value with as many heads as the query."""
+    """Query, key and value in the type of the arithmetic, with as many heads as the query."""
     given = [x for x in call[:3] if x is not None]
     wide = wide_type(x.dtype for x in given)
     rows = [swap_heads(x, call.layout).to(wide) for x in given]
@@ -68,7 +68,7 @@ def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
 
 def _with_length(rows: Tensor, length: float) -> Tensor:
     """The rows scaled to a length; rows of zeros stay zero."""
-    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    # Dividing by the largest entry first keeps squares from overflowing or vanishing.
     largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(())
     rows = rows / torch.where(largest == 0, 1, largest)
     norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
@@ -77,14 +77,12 @@ def _with_length(rows: Tensor, length: float) -> Tensor:
 
 
 def key_count(call: Arguments) -> Any:
-    """How many keys a call has."""
     return shape_in(call.layout, call.key.shape)[-2]
 
 
 def visible_of(
     call: Arguments, row_shape: tuple[int, ...], begin: Tensor | None, end: Tensor | None
 ) -> Visible:
-    """The keys that each query of a call may see; `row_shape` is (..., heads, n_queries)."""
     n_keys = key_count(call)
     mask: Any = call.attn_mask
     if mask is not None:
@@ -94,35 +92,32 @@ def visible_of(
 
 
 class Scores(NamedTuple):
-    """The scores of a call; tensors are in the type of the arithmetic, with heads in front of the rows."""
+    """The scores of a call; tensors have the type of the arithmetic, with heads before the rows."""
 
     query: Tensor  # times the scale
     key: Tensor
     visible: Visible
     row_shape: tuple[int, ...]  # (..., heads, n_queries)
-    #: Of the product, by distance: that of query i and key j at n_queries - 1 - i + j.
+    #: Factor of the product, by distance: that of query i and key j at n_queries - 1 - i + j.
     factor: Tensor | None = None
-    offset: Tensor | None = None  # of the score, by distance
+    offset: Tensor | None = None  # offset of the score, by distance
     softcap: float | None = None
-    finite: bool = False  # whether no input is NaN or infinite, and no score can be
+    finite: bool = False  # whether all inputs and scores are known to be finite
 
     def blocks(self) -> list[tuple[int, int]]:
-        """The first query of each block and the one past its last: at least one, and few enough to hold."""
+        """First and past-the-last query of each block: at least one block, small enough to hold."""
         n_queries, pairs = self.row_shape[-1], math.prod(self.row_shape[:-1]) * self.key.shape[-2]
         step = max(1, _PAIRS // max(1, pairs))
         return [(i, min(i + step, n_queries)) for i in range(0, max(n_queries, 1), step)]
 
     def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
-        """What a function makes of the queries start ... stop - 1 of each block: its results, by block."""
+        """Call a function with start and stop of each block; returns a list of blocks for each result."""
         blocks = self.blocks()
         found = [compute_again(function, *each, enabled=len(blocks) > 1) for each in blocks]
         return [list(each) for each in zip(*found, strict=True)]
 
     def of_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
-        """Scores (..., rows, n_keys) of queries start ... stop - 1, -inf at hidden keys, and what is visible.
-
-        A visible score that is not finite is NaN, which reaches all of its row.
-        """
+        """Scores (..., rows, n_keys), -inf if hidden, NaN if visible and not finite; and visible keys."""
         mask, seen = self.visible.mask, self.visible.of_rows(start, stop)
         scores = self._products(start, stop, seen)
         if self.factor is not None:
@@ -147,7 +142,7 @@ class Scores(NamedTuple):
         of_query, of_key = (~torch.isfinite(x).all(-1) for x in (query, self.key))
         clean = [zeroed(x, bad[..., None]) for x, bad in ((query, of_query), (self.key, of_key))]
         products = clean[0] @ clean[1].transpose(-1, -2)
-        # NaN comes in as a factor, so that the gradient is NaN where the product is.
+        # A factor, so that the gradient is NaN where the product is.
         bad = (of_query[..., None] | of_key[..., None, :]) & seen
         return products * torch.where(bad, math.nan, 1.0).to(products.dtype)
 

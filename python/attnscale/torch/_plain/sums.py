@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Softmax and weighted sums over any number of keys, whose rounding does not grow with that number.
+"""Softmax and weighted sums whose rounding errors do not grow with the number of keys.
 
 On the CPU PyTorch's softmax and its products of few rows add one number after the other in float32: with
 2^20 nearly equal keys the weights of a row add up to 1.0003. Its ``sum`` adds in pairs.
@@ -15,29 +15,27 @@ from torch import Tensor
 
 from .._base.private import has_forward_derivatives
 
-#: Keys whose weighted values are added one after the other, and in how many parts they are cut at most.
+#: Keys whose weighted values are added one after the other, and the largest number of parts.
 _PART, _PARTS = 1024, 64
 
 
 class _Softmax(torch.autograd.Function):
-    """Softmax along the last axis; the sums of both passes are PyTorch's ``sum``."""
+    """Softmax along the last axis; both passes use PyTorch's ``sum``."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(scores: Tensor) -> Tensor:
-        """The weights."""
         weights = (scores - scores.amax(-1, keepdim=True)).exp_()
         return weights.div_(weights.sum(-1, keepdim=True))
 
     @staticmethod
     def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the weights, which the backward pass reads."""
         context.save_for_backward(output)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        """The gradient of scores, p (g - sum p g), in operations that have derivatives."""
+        """Gradient of scores, p (g - sum p g), in operations that have derivatives."""
         (weights,) = context.saved_tensors
         terms = weights * gradient
         return torch.addcmul(terms, weights, terms.sum(-1, keepdim=True), value=-1)
@@ -55,7 +53,6 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def log_softmax(scores: Tensor) -> Tensor:
-    """Logarithm of the softmax along the last axis."""
     if not scores.shape[-1]:
         return scores
     below = below_largest(scores)
@@ -65,7 +62,7 @@ def log_softmax(scores: Tensor) -> Tensor:
 def softmax_entropy(scores: Tensor, weights: Tensor) -> Tensor:
     """Entropy of a softmax, ln sum e^x - sum p x; 0 without keys. A score of -inf is hidden.
 
-    Rounding that all weights share counts times the spread of the scores; in -sum p ln p it would times ln n.
+    Rounding that all weights share is multiplied by the spread of the scores; in -sum p ln p it is by ln n.
     """
     below = below_largest(scores)
     total = below.exp().sum(-1)
@@ -74,18 +71,18 @@ def softmax_entropy(scores: Tensor, weights: Tensor) -> Tensor:
 
 
 def below_largest(scores: Tensor) -> Tensor:
-    """Scores less the largest of their row, which takes no gradient; as they are if that is infinite."""
+    """Scores minus the largest of their row, without a gradient of it; unchanged if that is infinite."""
     top = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores.new_zeros(())
     return scores - top.masked_fill(torch.isinf(top), 0.0)
 
 
 def loses_digits(key: Tensor) -> bool:
-    """Whether PyTorch's own attention adds up more keys than float32 allows, one after the other."""
+    """Whether PyTorch's own attention adds too many keys one after the other for float32."""
     return key.device.type == "cpu" and key.dtype == torch.float32 and key.shape[-2] > 2 * _PART
 
 
 def weighted_sum(weights: Tensor, value: Tensor) -> Tensor:
-    """The product (..., rows, keys) @ (..., keys, dim), of which parts of the keys are added in pairs."""
+    """The product (..., rows, keys) @ (..., keys, dim); parts of the keys are added in pairs."""
     n_keys = weights.shape[-1]
     if torch.compiler.is_compiling() or n_keys <= 2 * _PART:
         return weights @ value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of attention, from what the forward pass kept of each row: the weights are computed again."""
+"""Gradients of attention from what the forward pass kept of each row; the weights are computed again."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ _NEEDED = {
     "max_score": ("argmax",),
     "max_weight": ("argmax", "max_weight"),
 }
-#: Statistics whose gradients are more than linear in x.
+#: Statistics whose gradients have terms beyond a linear one in x.
 _CURVED = {"score_variance", "concentration", "max_weight", "max_score"}
 
 
 def needed_rows(gradients: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The statistics that the gradients of these are made of."""
     found = ["lse", *(each for name in gradients for each in _NEEDED.get(name, ()))]
     return tuple(dict.fromkeys(found))
 
@@ -42,9 +41,9 @@ def needed_rows(gradients: Mapping[str, Tensor]) -> tuple[str, ...]:
 def row_terms(
     problem: Problem, rows: Mapping[str, Tensor], gradients: Mapping[str, Tensor], of_output: Tensor | None
 ) -> Terms:
-    """The numbers of each row, float32 and contiguous, but for the scale; `of_output` is do . o.
+    """Terms of each row, float32 and contiguous, without the scale; `of_output` is do . o.
 
-    For x = ln p of an outcome, be it a key or a sink, with lse, the entropy H, the variance V and the
+    For x = ln p of an outcome, a key or a sink, with lse, the entropy H, the variance V and the
     concentration C of the row, the derivatives of the results by a score are
 
         lse            p
@@ -55,8 +54,7 @@ def row_terms(
         max_weight     w (1 - p) at the key of the largest score, whose weight is w, and -w p at the others
         max_score      1 at the key of the largest score
 
-    and that of the output o through the weights p (do . v - do . o). All together they are a polynomial in x
-    and p.
+    and that of the output o through the weights p (do . v - do . o). Their sum is a polynomial in x and p.
     """
     shape = problem.row_shape
     zero = rows["lse"].new_zeros(())
@@ -88,7 +86,7 @@ def row_terms(
 
 
 def sink_gradient(problem: Problem, terms: Terms) -> Tensor:
-    """The gradient of the sink of each row: of one more outcome, whose value is 0."""
+    """Gradient of the sink of each row: of one more outcome, with the value 0."""
     assert problem.sink is not None
     x = problem.sink.expand(problem.row_shape) - terms.lse
     p = x.exp()
@@ -106,12 +104,12 @@ def backward(
     gradients: Mapping[str, Tensor],
     wanted: Collection[str],
 ) -> dict[str, Tensor]:
-    """The gradients of the tensors of a problem, by the names of its fields that are `wanted`.
+    """Gradients of the tensors of a problem, by the names of its fields in `wanted`.
 
-    `output` is that of :func:`forward`, read if "output" has a gradient; `kept` are statistics that it has
-    given, of which those that are needed and missing are computed again. `gradients` are those of "output"
-    and of statistics. What is found has the shape of the field, but (batch, heads, n_queries) and float32 for
-    "scale" and "sink", and each axis of length 1 or whole for "mask".
+    `output` is the result of :func:`forward`, read if "output" has a gradient. `kept` holds its statistics;
+    missing ones are computed again. `gradients` are those of "output" and of statistics. Results have the
+    shape of their field, but (batch, heads, n_queries) in float32 for "scale" and "sink", and each axis of
+    length 1 or whole for "mask".
     """
     statistics = {name: g.float() for name, g in gradients.items() if name != "output"}
     missing = [name for name in needed_rows(statistics) if name not in kept]
@@ -139,12 +137,12 @@ def backward(
 
 
 def _sizes(problem: Problem, gradient: Tensor | None) -> dict[str, Any]:
-    """Sizes for a kernel, which does not read the values if the output has no gradient."""
+    """Sizes for a kernel; the values are not read if the output has no gradient."""
     return sizes_of(problem if gradient is not None else problem._replace(value=None))
 
 
 def _numbers(problem: Problem) -> tuple[Any, ...]:
-    """The last arguments of each kernel: extents and the soft-cap."""
+    """Last arguments of each kernel: extents and the soft-cap."""
     _, heads, n_queries = problem.row_shape
     return n_queries, problem.key.shape[2], heads, heads // problem.key.shape[1], problem.softcap
 
@@ -165,7 +163,6 @@ def _products_with_output(problem: Problem, output: Tensor, gradient: Tensor) ->
 
 
 def _of_queries(problem: Problem, terms: Terms, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The gradients of queries and of their scales."""
     batch, heads, n_queries = problem.row_shape
     found = torch.empty_like(problem.query)
     of_scale = problem.query.new_empty(problem.row_shape, dtype=torch.float32)
@@ -182,7 +179,7 @@ def _of_queries(problem: Problem, terms: Terms, gradient: Tensor | None) -> tupl
 
 
 def _of_keys(problem: Problem, terms: Terms, gradient: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The gradients of keys, and of values if the output has a gradient."""
+    """Gradients of keys, and of values if the output has a gradient."""
     batch, kv_heads, n_keys = problem.key.shape[:3]
     found = torch.empty_like(problem.key)
     of_value = None if gradient is None or problem.value is None else torch.empty_like(problem.value)
@@ -201,7 +198,6 @@ def _of_keys(problem: Problem, terms: Terms, gradient: Tensor | None) -> tuple[T
 
 
 def _of_mask(problem: Problem, terms: Terms, gradient: Tensor | None) -> Tensor:
-    """The gradient of the mask, in float32."""
     assert problem.mask is not None
     batch, _, _ = problem.row_shape
     n_batch, n_heads, n_rows = problem.mask.shape[:3]

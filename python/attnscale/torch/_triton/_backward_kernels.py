@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the kernels of the backward pass do: they compute the scores of each tile again, and their gradients.
+"""Kernels of the backward pass: they compute the scores of each tile again, and their gradients.
 
 With p the weights, x = ln p = score - lse, and g the gradient of each result, a score's gradient is
 
     ds = p (do . v + constant + slope x + curve x^2 + share p) + peak at the key of the largest score.
 
-Every statistic adds to the numbers of its row alone, see `_backward.row_terms`: entropy costs two numbers a
-row.
+Every statistic adds only to the terms of its row, see `_backward.row_terms`: entropy costs two numbers a row.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from ._tiles import (
 
 
 class Terms(NamedTuple):
-    """Numbers of rows of (batch, heads, n_queries); None for curve: no statistic needs the last four."""
+    """Terms of rows, (batch, heads, n_queries); curve is None if no statistic needs the last four."""
 
     scale: Any
     lse: Any
@@ -53,7 +52,7 @@ class Terms(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """Which pairs of a tile are seen, and what a float mask adds to their scores; None: nothing."""
+    """Visible pairs of a tile, and what a float mask adds to their scores (None: nothing)."""
 
     seen: Any
     added: Any
@@ -61,7 +60,7 @@ class Sight(NamedTuple):
 
 @triton.jit
 def terms_of(terms, batch, head, rows, n, AXIS: tl.constexpr):
-    """The numbers of a block of rows, for x in base 2, as a column (AXIS 1) or as a row of a tile (0)."""
+    """Terms of a block of rows, for x in base 2, as a column (AXIS 1) or as a row (0) of a tile."""
     scale = _numbers(terms.scale, batch, head, rows, n, 0.0, AXIS).to(tl.float32)
     lse = _numbers(terms.lse, batch, head, rows, n, 0.0, AXIS) * LOG2E
     constant = _numbers(terms.constant, batch, head, rows, n, 0.0, AXIS)
@@ -82,7 +81,7 @@ def _numbers(x, batch, head, rows, n, other, AXIS: tl.constexpr):
 
 @triton.jit
 def seen_of(inside, mask, rows, keys):
-    """Which pairs are seen, of those inside of the intervals, and what a float mask adds to their scores."""
+    """Visible pairs among those inside of the intervals, and what a float mask adds to their scores."""
     added = None
     if mask is not None:
         values = load_mask(mask, rows, keys, inside)
@@ -94,7 +93,7 @@ def seen_of(inside, mask, rows, keys):
 
 @triton.jit
 def gradient_of_scores(products, dp, terms, softcap, keys, sight, PARTIAL: tl.constexpr):
-    """The weights, the gradients of the scores, and those of the scaled products."""
+    """Return the weights, the gradients of the scores, and those of the scaled products."""
     if softcap is None and sight.added is None:
         x = products * (terms.scale * LOG2E) - terms.lse
     else:
@@ -122,14 +121,14 @@ def gradient_of_scores(products, dp, terms, softcap, keys, sight, PARTIAL: tl.co
     return p, ds, of_product
 
 
-# ---- query and scale, for a block of queries, from the keys that they see --------------------------
+# ---- query and scale, for a block of queries, from their visible keys ------------------------------
 
 
 class _QueryBlock(NamedTuple):
-    """What the tiles of a block of queries have in common."""
+    """Data that the tiles of a block of queries share."""
 
     query: Any
-    gradient: Any  # of the output
+    gradient: Any  # gradient of the output
     key: Any  # addresses of the head
     value: Any
     mask: Any
@@ -144,7 +143,7 @@ class _QueryBlock(NamedTuple):
 def products_with_output(
     output, gradient, found, n_queries, heads, DV: tl.constexpr, PAD_DV: tl.constexpr, BLOCK_M: tl.constexpr
 ):
-    """The product of each row of the output with its gradient."""
+    """Product of each row of the output with its gradient."""
     blocks = tl.cdiv(n_queries, BLOCK_M)
     index = tl.program_id(0) // blocks
     batch, head = index // heads, index % heads
@@ -160,7 +159,7 @@ def _add_keys(
     sums, block, n_keys, start, D: tl.constexpr, DV: tl.constexpr, PAD_DV: tl.constexpr,
     BLOCK_N: tl.constexpr, PARTIAL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums of ds k with one more tile."""
+    """Add one more tile to the sums of ds k."""
     k = load_rows(block.key, start, n_keys, D, sums.shape[1], BLOCK_N, not PARTIAL)
     products, dp = product(block.query, tl.trans(k), WIDEN), 0.0
     if block.gradient is not None:
@@ -203,25 +202,24 @@ def gradients_of_queries(
     for i in range(count_partial(span, BLOCK_N)):
         start = next_start(span, i, BLOCK_N)
         sums = _add_keys(sums, block, n_keys, start, D, DV, PAD_DV, BLOCK_N, True, WIDEN)
-    q, _ = clean(q)  # a row that sees no key has the gradient 0, whatever it holds
+    q, _ = clean(q)  # a row without visible keys has the gradient 0, whatever its entries
     store_vector(found_scale, index, rows, n_queries, tl.sum(sums * q.to(tl.float32), 1))
     store_rows(sums * numbers.scale, rows_of_head(found, batch, head), first, n_queries, D)
 
 
 # ---- key and value, for a block of keys, from the queries that see them ----------------------------
 
-# Tiles are transposed: their rows are keys. A key is seen by an interval of queries, as a query sees an
-# interval of keys. The heads that share a key are summed one after the other, so that results are the same in
-# every run.
+# Tiles are transposed: their rows are keys. The queries that see a key form an interval, like the keys of a
+# query. Heads that share a key are summed in order, so that results are the same in every run.
 
 
 class _KeyBlock(NamedTuple):
-    """What the tiles of a block of keys and one head have in common."""
+    """Data that the tiles of a block of keys and one head share."""
 
     key: Any
     value: Any
     query: Any  # addresses of the head
-    gradient: Any  # of the output
+    gradient: Any  # gradient of the output
     mask: Any
     terms: Any  # addresses of all heads
     softcap: Any
@@ -244,7 +242,7 @@ def _add_queries(
     sums, block, n_queries, start, D: tl.constexpr, DV: tl.constexpr, BLOCK_M: tl.constexpr,
     PARTIAL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums of ds q and p do with the queries of one more tile."""
+    """Add the queries of one more tile to the sums of ds q and p do."""
     rows = start + tl.arange(0, BLOCK_M)
     q = load_rows(block.query, start, n_queries, D, sums.key.shape[1], BLOCK_M, not PARTIAL)
     products, dp = product(block.key, tl.trans(q), WIDEN), 0.0
@@ -301,7 +299,7 @@ def gradients_of_keys(
         store_rows(sums.value, rows_of_head(found_value, batch, kv_head), first, n_keys, DV)
 
 
-# ---- a float mask: of the scores, summed over what shares an entry, batch, heads, rows ---------------
+# ---- a float mask: gradients of scores, summed over batch, heads and rows that share an entry --------
 
 
 @triton.jit

@@ -16,15 +16,15 @@ from ._problem import Problem, rows
 
 #: Statistics that the kernel writes itself; the others follow from them.
 _WRITTEN = Found._fields[1:]
-#: What else a statistic is made of.
+#: Other statistics that a statistic is computed from.
 _MADE_OF = {"max_weight": ("max_score", "lse"), "sink_weight": ("lse",), "support": ("n_visible",)}
 _COUNTS = ("argmax", "n_visible")
 
 
 def forward(problem: Problem, statistics: Sequence[str]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, None without a value, and statistics of attention by a softmax, by their names.
+    """Output, None without a value, and statistics of softmax attention by name.
 
-    The output is (batch, heads, n_queries, value_dim) of the type of the query; rows are (batch, heads,
+    The output is (batch, heads, n_queries, value_dim) in the type of the query; rows are (batch, heads,
     n_queries) in float32, and in int64 for argmax, n_visible and support.
     """
     shape = problem.row_shape
@@ -63,9 +63,8 @@ def _run(problem: Problem, found: Found) -> None:
 
 
 def _statistic(name: str, problem: Problem, found: dict[str, Tensor]) -> Tensor:
-    """A statistic from what the kernel has written."""
     if name == "max_weight":
-        # A row without keys has both numbers infinite, or a sink beside a score of -inf.
+        # A row without keys has both numbers infinite, or a sink and a score of -inf.
         return (found["max_score"] - found["lse"]).exp().masked_fill(found["max_score"] == -torch.inf, 0.0)
     if name == "sink_weight":
         if problem.sink is None:

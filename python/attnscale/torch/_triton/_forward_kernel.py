@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forward pass of a block of queries: all keys that they see, tile by tile, and every statistic at once.
+"""Forward pass of a block of queries: all visible keys, tile by tile, and every statistic at once.
 
-A score is `unit` times a raw number, per row: the product of query and key where nothing but a scale makes
-the score, and the score itself where a soft-cap or a bias does. With t the largest raw number so far,
-d = raw - t and w = exp(unit d), the sums over keys are
+A score is `unit` times a raw number, per row: the product of query and key if only a scale makes the score,
+and the score itself with a soft-cap or a bias. With t the largest raw number so far, d = raw - t and
+w = exp(unit d), the sums over keys are
 
     total = sum w, first = sum w d, second = sum w d^2, squares = sum w^2, weighted = sum w v,
 
-and lse = unit t + ln total, entropy = ln total - unit first / total. The difference comes before the product
-with the unit, so that the largest weight is exactly 1 however large the scores are.
+and lse = unit t + ln total, entropy = ln total - unit first / total. Subtracting before multiplying by the
+unit makes the largest weight exactly 1 however large the scores are.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from ._tiles import (
 
 
 class Found(NamedTuple):
-    """Addresses of results, each of (batch, heads, n_queries); None: not asked for."""
+    """Addresses of results, each of (batch, heads, n_queries); None: not requested."""
 
-    output: Any = None  # Rows
+    output: Any = None  # StridedRows
     lse: Any = None
     entropy: Any = None
     max_score: Any = None
@@ -58,13 +58,13 @@ class Found(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What the tiles of a block of queries have in common."""
+    """Data that the tiles of a block of queries share."""
 
     query: Any
     rows: Any
     begin: Any
     end: Any
-    factor: Any  # the scale of each row, where the raw numbers are scores
+    factor: Any  # the scale of each row, if the raw numbers are scores
     unit: Any  # times log2(e)
     softcap: Any
     key: Any  # addresses of the head
@@ -73,7 +73,7 @@ class Block(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Weights of a tile, what they were made of, and the largest raw number and its key with this tile."""
+    """Weights of a tile and their inputs, and the largest raw number so far with its key."""
 
     weight: Any
     difference: Any
@@ -83,12 +83,12 @@ class Tile(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the keys so far; those that nobody asked for stay 0."""
+    """Sums over the keys so far; those not requested stay 0."""
 
     top: Any
     at: Any
     total: Any
-    total_low: Any  # what rounding took from the sum of tiles
+    total_low: Any  # rounding error of the sum of tiles
     first: Any
     first_low: Any
     second: Any
@@ -101,7 +101,7 @@ class Sums(NamedTuple):
 def _raw_numbers(
     block, n_keys, start, D: tl.constexpr, BLOCK_N: tl.constexpr, PARTIAL: tl.constexpr, WIDEN: tl.constexpr
 ):
-    """The raw numbers of a tile, HIDDEN where the query does not see the key, and who sees whom."""
+    """Raw numbers of a tile, HIDDEN at invisible keys, and which pairs are visible."""
     key = load_rows(block.key, start, n_keys, D, block.query.shape[1], BLOCK_N, not PARTIAL)
     raw = product(block.query, tl.trans(key), WIDEN)
     if block.factor is not None:
@@ -126,7 +126,7 @@ def _add_tile(
     sums, block, found, n_keys, start, D: tl.constexpr, DV: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTIAL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums with the keys of one more tile."""
+    """Add the keys of one more tile to the sums."""
     raw, seen = _raw_numbers(block, n_keys, start, D, BLOCK_N, PARTIAL, WIDEN)
     at, largest = sums.at, tl.max(raw, 1)
     if found.argmax is not None:
@@ -137,7 +137,7 @@ def _add_tile(
     d = raw - base[:, None]
     w = tl.exp2(d * block.unit[:, None])
     if found.entropy is None and found.mean_score is None and found.score_variance is None:
-        w = w + 0.0 * d  # NaN where the score is -inf and the key not hidden
+        w = w + 0.0 * d  # NaN where the score is -inf and the key is visible
     if PARTIAL:
         w = tl.where(seen, w, 0.0)
     fall = tl.where(sums.top <= HIDDEN, 0.0, sums.top - base)
@@ -148,7 +148,7 @@ def _add_tile(
 
 @triton.jit
 def _moved(sums, found, fall, a):
-    """The sums relative to another reference: `fall` is the old one less the new, and a its weight."""
+    """Sums relative to another reference: `fall` is the old one minus the new, and a its weight."""
     second, first, first_low, squares = sums.second, sums.first, sums.first_low, sums.squares
     if found.score_variance is not None:
         second = a * (second + fall * (2.0 * first + fall * sums.total))
@@ -168,7 +168,7 @@ def _summed(
     sums, block, found, tile, n_keys, start, DV: tl.constexpr, BLOCK_N: tl.constexpr, PARTIAL: tl.constexpr,
     WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums plus those of a tile."""
+    """Add those of a tile to the sums."""
     w, d = tile.weight, tile.difference
     total, total_low = two_sum(sums.total, sums.total_low, tl.sum(w, 1))
     first, first_low, second, squares = sums.first, sums.first_low, sums.second, sums.squares
@@ -192,7 +192,7 @@ def _summed(
 
 @triton.jit
 def _finished(sums, unit, sink):
-    """The sums relative to a score in natural units, total and first rounded once, and a sink among them."""
+    """Sums relative to a score in natural units, total and first rounded once, with the sink included."""
     empty = sums.top <= HIDDEN
     top = tl.where(empty, float("-inf"), sums.top * unit)
     total, first = sums.total + sums.total_low, (sums.first + sums.first_low) * unit
@@ -211,7 +211,7 @@ def _finished(sums, unit, sink):
 
 @triton.jit
 def _store(sums, found, largest, batch, head, heads, first, n, DV: tl.constexpr):
-    """Store what was asked for. A row that sees a score that is not finite is NaN."""
+    """Store the requested results. A row that sees a score that is not finite is NaN."""
     BLOCK_M: tl.constexpr = largest.shape[0]
     index, rows = batch * heads + head, first + tl.arange(0, BLOCK_M)
     none = sums.total == 0.0

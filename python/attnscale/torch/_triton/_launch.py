@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a kernel is started: on blocks of a size and with a number of warps that are timed once, then kept.
+"""Launch of kernels, with block sizes and numbers of warps that are timed once and then kept.
 
-In Triton's interpreter (TRITON_INTERPRET=1 when this module is imported) blocks are small, and nothing is
+In Triton's interpreter (TRITON_INTERPRET=1 when this module is imported) blocks are small and nothing is
 timed.
 """
 
@@ -16,12 +16,12 @@ import triton
 
 from ._problem import Problem
 
-#: Whether Triton interprets the kernels: on tensors of the CPU, with NumPy.
+#: Whether Triton interprets the kernels, on CPU tensors with NumPy.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 
 
 class Configuration(NamedTuple):
-    """Queries and keys of a tile, and how Triton compiles for it."""
+    """Queries and keys of a tile, and compile options of Triton."""
 
     queries: int
     keys: int
@@ -36,7 +36,7 @@ def launch(
     *arguments: Any,
     **sizes: Any,
 ) -> None:
-    """Run a kernel in as many programs as `programs` says for a configuration.
+    """Run a kernel with the number of programs that `programs` returns for a configuration.
 
     The fastest of several configurations is found at the first call for each width of rows and class of
     lengths, and kept on disk.
@@ -53,7 +53,6 @@ def launch(
 
 @cache
 def tuned(kernel: Any, configurations: tuple[Configuration, ...]) -> Any:
-    """The kernel with a choice of configurations."""
     choices = [
         triton.Config({"BLOCK_M": each.queries, "BLOCK_N": each.keys}, each.warps, each.stages)
         for each in configurations
@@ -63,7 +62,7 @@ def tuned(kernel: Any, configurations: tuple[Configuration, ...]) -> Any:
 
 
 def sizes_of(problem: Problem) -> dict[str, Any]:
-    """Sizes that a kernel is compiled for: extents of rows as they are and padded, and a class of lengths."""
+    """Sizes that a kernel is compiled for: extents of rows, plain and padded, and a class of lengths."""
     head_dim = problem.query.shape[-1]
     value_dim = 1 if problem.value is None else problem.value.shape[-1]
     length = max(problem.query.shape[-2], problem.key.shape[-2])
@@ -78,13 +77,13 @@ def sizes_of(problem: Problem) -> dict[str, Any]:
 
 
 def _padded(dim: int) -> int:
-    """The power of two, at least 16, that a matrix product takes."""
+    """The next power of two, at least 16, which a matrix product needs."""
     return max(16, int(triton.next_power_of_2(dim)))
 
 
 _Choices = tuple[Configuration, ...]
 
-#: By kernel and by the padded width of rows, which is at most 64, 128 or 256. Queries, keys, warps, stages.
+#: Configurations by kernel and padded width of rows, at most 64, 128 or 256: queries, keys, warps, stages.
 _OF_16_BITS: dict[str, dict[int, _Choices]] = {
     "forward": {
         64: (Configuration(128, 64, 4, 3), Configuration(128, 64, 8, 3)),
@@ -107,7 +106,7 @@ _OF_16_BITS: dict[str, dict[int, _Choices]] = {
         256: (Configuration(32, 32, 8, 1),),
     },
 }
-#: Products of float32 are exact to its rounding, and so are no work for the units of 16-bit products.
+#: float32 products are exact to rounding, so the units for 16-bit products are not used.
 _OF_32_BITS: dict[int, _Choices] = {
     64: (Configuration(64, 32, 4, 2), Configuration(32, 32, 4, 2)),
     128: (Configuration(32, 32, 4, 2),),
@@ -116,7 +115,7 @@ _OF_32_BITS: dict[int, _Choices] = {
 
 
 def configurations(kernel: str, problem: Problem) -> _Choices:
-    """The configurations among which a call of a kernel, "forward", "query", "key" or "mask", chooses."""
+    """Configurations to choose from for a kernel: "forward", "query", "key" or "mask"."""
     sizes = sizes_of(problem)
     width = max(64, sizes["PAD_D"], sizes["PAD_DV"])
     if problem.query.dtype == torch.float32:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operators ``attend`` and ``attend_backward`` on a GPU: their kernels, by Triton.
 
-Their schema, fake kernels, autograd and rule of vmap are those of `_ops.py`. Results differ from the CPU's in
-rounding alone.
+Schema, fake kernels, autograd and the rule of vmap are those of `_ops.py`. Results differ from the CPU's only
+in rounding.
 """
 
 from __future__ import annotations
@@ -29,46 +29,40 @@ from ._problem import Problem
 
 
 class Folding(NamedTuple):
-    """The axes of the rows of a call, (..., heads, n_queries), and the layout of its arrays."""
+    """Axes of the rows of a call, (..., heads, n_queries), and the layout of its arrays."""
 
     row_shape: tuple[int, ...]
     layout: str
 
     @staticmethod
     def of(call: Arguments) -> Folding:
-        """The folding of a call."""
         return Folding(tuple(call.row_extents[0]), call.layout)
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The axes in front of the heads."""
+        """The axes before the heads."""
         return self.row_shape[:-2]
 
     @property
     def heads(self) -> int:
-        """Heads of the query."""
         return self.row_shape[-2] if len(self.row_shape) > 1 else 1
 
     def heads_of(self, x: Tensor) -> int:
-        """Heads of query, key or value."""
         return int(shape_in(self.layout, x.shape)[-3]) if x.ndim > 2 else 1
 
     def array(self, x: Tensor, heads: int) -> Tensor:
-        """Query, key or value as (batch, heads, n, dim), whose last axis is without gaps.
-
-        A view, unless the memory of the batch cannot be walked with one stride.
-        """
+        """Query, key or value as (batch, heads, n, dim), a view if possible; the last axis has stride 1."""
         x = self._with_axes(swap_heads(x, self.layout), 3)
         x = x.expand(*self.batch, heads, *x.shape[-2:])
         x = x.reshape(math.prod(self.batch), *x.shape[-3:])
         return x if x.stride(-1) == 1 else x.contiguous()
 
     def rows(self, x: Tensor | None) -> Tensor | None:
-        """Numbers that broadcast to rows, as they broadcast to (batch, heads, n_queries)."""
+        """Row values, broadcastable to (batch, heads, n_queries)."""
         return None if x is None else self._folded(x, 2)
 
     def pairs(self, x: Tensor | None) -> Tensor | None:
-        """Numbers that broadcast to (..., heads, n_queries, n_keys), likewise."""
+        """Pair values, broadcastable to (batch, heads, n_queries, n_keys)."""
         return None if x is None else self._folded(x, 3)
 
     def _folded(self, x: Tensor, own: int) -> Tensor:
@@ -78,7 +72,7 @@ class Folding(NamedTuple):
         return x.expand(*self.batch, *x.shape[-own:]).reshape(math.prod(self.batch), *x.shape[-own:])
 
     def _with_axes(self, x: Tensor, own: int) -> Tensor:
-        """The tensor with axes of length 1 in front, so that it has `own` axes behind those of the batch."""
+        """The tensor with axes of length 1 in front, for `own` axes after those of the batch."""
         return x[(None,) * (len(self.batch) + own - x.ndim)]
 
     # ---- back -----------------------------------------------------------------------------------
@@ -103,12 +97,12 @@ def _sum_to(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.float().sum_to_size(padded).reshape(shape)
 
 
-#: What the kernels call the learnable tensors of a call.
+#: Names of the learnable tensors in the kernels.
 _FIELDS = {**{name: name for name in ("query", "key", "value", "scale", "sink")}, "attn_mask": "mask"}
 
 
 def attend(call: Arguments, asked: Sequence[str]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """The output, None without a value, and the statistics asked for, of a call that is supported."""
+    """Return the output, None without a value, and the requested statistics of a supported call."""
     names = statistic_names(asked)
     folding = Folding.of(call)
     with _device_of(call):
@@ -120,11 +114,7 @@ def attend(call: Arguments, asked: Sequence[str]) -> tuple[Tensor | None, dict[s
 def differentiate(
     call: Arguments, rows: Sequence[Tensor | None], wanted: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of the tensors LEARNABLE, None where they are not wanted.
-
-    `rows` are the output and KEPT as far as the forward pass had them, then the gradients of the output and
-    of DIFFERENTIABLE.
-    """
+    """Gradients of the tensors LEARNABLE; `rows` and `wanted` as for :func:`_ops.differentiate`."""
     folding, n = Folding.of(call), 1 + len(KEPT)
     gradients = _folded(("output", *DIFFERENTIABLE), rows[n:], folding)
     names = [name for name, want in zip(LEARNABLE, wanted, strict=True) if want]
@@ -143,7 +133,7 @@ def differentiate(
 
 @cache
 def register(device_type: str) -> None:
-    """Make these functions the kernels of the operators for a type of device, which ROCm calls "cuda" too."""
+    """Register these functions as kernels of the operators for a type of device; ROCm is "cuda" too."""
 
     def attend_kernel(*arguments: Any) -> tuple[Tensor, ...]:
         call = Arguments.of(arguments)
@@ -180,7 +170,6 @@ def _problem(call: Arguments, folding: Folding, plan: RowPlan) -> Problem:
 
 
 def _sink(call: Arguments) -> Tensor | None:
-    """The score of the sink, in a shape that broadcasts to (..., heads, n_queries)."""
     sink = call.sink
     if sink is None:
         sink = _sink_of_text(call.normalizer, call.query.device)
@@ -199,7 +188,6 @@ def _sink_of_text(text: str, device: torch.device) -> Tensor | None:
 
 
 def _folded(names: Sequence[str], given: Sequence[Tensor | None], folding: Folding) -> dict[str, Tensor]:
-    """Those that are there of the output and of statistics, by their names."""
     found = {}
     for name, x in zip(names, given, strict=True):
         if x is not None:
@@ -210,7 +198,7 @@ def _folded(names: Sequence[str], given: Sequence[Tensor | None], folding: Foldi
 
 
 def _device_of(call: Arguments) -> AbstractContextManager[Any]:
-    """Triton compiles for, and starts on, the device that is current."""
+    """Context with the call's device as the current one, for which Triton compiles and runs."""
     device = call.query.device
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -219,7 +207,6 @@ def _device_of(call: Arguments) -> AbstractContextManager[Any]:
 
 
 def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
-    """The gradient of a tensor of the call from that of a field of the problem."""
     given = cast(Tensor, getattr(call, name))
     shape: tuple[int, ...] = tuple(given.shape)
     if name in ("query", "key", "value"):
@@ -233,7 +220,7 @@ def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, pl
 
 
 def _of_law(gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
-    """The gradient of the learned parameters of a law, one after another."""
+    """Gradient of the learned parameters of a law, one after another."""
     assert plan.slopes is not None
     rows = plan.slopes * gradient.reshape(folding.row_shape)
     parts = []

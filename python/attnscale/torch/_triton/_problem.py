@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call of attention as the kernels take it: tensors with the axes batch, heads and rows."""
+"""A call of attention in the form of the kernels: tensors with the axes batch, heads and rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._tiles import Pairs, Rows
+from ._tiles import Pairs, StridedRows
 
 
-def rows(x: Tensor | None) -> Rows | None:
+def rows(x: Tensor | None) -> StridedRows | None:
     """Rows of (batch, heads, n, dim), or numbers of (batch, heads, n), for a kernel."""
-    return None if x is None else Rows(x, *x.stride()[:3])
+    return None if x is None else StridedRows(x, *x.stride()[:3])
 
 
 def pairs(x: Tensor | None) -> Pairs | None:
-    """Numbers of (batch, heads, n_queries, n_keys) for a kernel, which reads bool as bytes."""
+    """Values of (batch, heads, n_queries, n_keys) for a kernel, which reads bool as bytes."""
     if x is None:
         return None
     return Pairs(x.view(torch.uint8) if x.dtype == torch.bool else x, *x.stride())
 
 
 class Problem(NamedTuple):
-    """Tensors of a call on one device; every axis of the batch is folded into one.
+    """Tensors of a call on one device, with all batch axes folded into one.
 
     Query i of a head sees the keys begin[i] ... end[i] - 1 that the mask does not hide. Neither end decreases
-    from a query to the next. Numbers of rows broadcast to (batch, heads, n_queries).
+    from one query to the next. Row values broadcast to (batch, heads, n_queries).
     """
 
     query: Tensor  # (batch, heads, n_queries, head_dim)
@@ -36,19 +36,18 @@ class Problem(NamedTuple):
     scale: Tensor
     begin: Tensor | None = None  # integers; None, together with `end`: every key
     end: Tensor | None = None
-    mask: Tensor | None = None  # broadcasts to (batch, heads, n_queries, n_keys); bool, or float to be added
-    sink: Tensor | None = None  # the score of an outcome that is no key
+    mask: Tensor | None = None  # broadcastable to (batch, heads, n_queries, n_keys); bool, or float to add
+    sink: Tensor | None = None  # the score of an outcome that is not a key
     softcap: float | None = None
-    layout: str = "bhsd"  # of the memory of the output
+    layout: str = "bhsd"  # memory order of the output
 
     @property
     def row_shape(self) -> tuple[int, int, int]:
-        """(batch, heads, n_queries)."""
         batch, heads, n_queries = self.query.shape[:3]
         return batch, heads, n_queries
 
     def arguments(self) -> tuple[Any, ...]:
-        """The tensors of the call as the kernels take them: addresses and strides."""
+        """Tensors of the call for the kernels, as addresses and strides."""
         shape = self.row_shape
         mask = None if self.mask is None else self.mask.expand(*shape, self.key.shape[-2])
         numbers = (None if x is None else x.expand(shape) for x in (self.scale, self.begin, self.end))
@@ -56,7 +55,7 @@ class Problem(NamedTuple):
         return (*(rows(x) for x in (*self[:3], *numbers)), pairs(mask), rows(sink))
 
     def new_output(self) -> Tensor | None:
-        """Memory for the output, (batch, heads, n_queries, value_dim); None without a value."""
+        """Empty memory for the output, (batch, heads, n_queries, value_dim); None without a value."""
         if self.value is None:
             return None
         batch, heads, n_queries = self.row_shape
@@ -65,20 +64,19 @@ class Problem(NamedTuple):
         return self.query.new_empty(*self.row_shape, self.value.shape[-1])
 
     def interval_lengths(self) -> Tensor:
-        """How many keys each query sees where there is no mask."""
         if self.begin is None or self.end is None:
             n_keys = torch.tensor(self.key.shape[-2], device=self.query.device)
             return n_keys.expand(self.row_shape).contiguous()
         return (self.end - self.begin).clamp(min=0).long().expand(self.row_shape).contiguous()
 
     def rows_of_keys(self) -> tuple[Tensor | None, Tensor | None]:
-        """The queries first ... past - 1 that see each key but for the mask, (batch, heads, n_keys)."""
+        """First and past-the-last query that sees each key, apart from the mask, (batch, heads, n_keys)."""
         if self.begin is None or self.end is None:
             return None, None
         n_queries, n_keys = self.query.shape[2], self.key.shape[2]
         keys = torch.arange(n_keys, device=self.query.device)
         found = []
-        # Neither end decreases: the queries with end > j begin with one, and those with begin > j too.
+        # Neither end decreases, so the queries with end > j start at one index; the same holds for begin > j.
         for ends in (self.end, self.begin):
             ends = ends.expand(*ends.shape[:-1], n_queries).contiguous()
             of_keys = keys.to(ends.dtype).expand(*ends.shape[:-1], n_keys).contiguous()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which calls the kernels of Triton serve. Nothing here imports Triton before it is known to be there."""
+"""Calls that the kernels in Triton support. Triton is imported only after it was found."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from .._base.arguments import Arguments
 from .._plain.plan import of_distance
 from .._plain.scores import key_count
 
-#: The oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
+#: Oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
 _OLDEST = (3, 4)
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
-#: Statistics that the kernels do not have.
+#: Statistics that the kernels lack.
 _NOT_HERE = ("renyi2", "min_score")
-_LARGEST = 256  # of head_dim and value_dim
+_LARGEST = 256  # limit of head_dim and value_dim
 
 
 def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
-    """Why the kernels do not serve a call, as the end of a sentence; None: they do.
-
-    It depends on types, shapes and options alone, so that tensors without numbers have the same answer.
-    """
+    """Reason by types, shapes and options why the kernels do not support a call, or None."""
     if why_not := missing() or _of_tensors(call) or _of_options(call):
         return why_not
     if other := [name for name in asked if name in _NOT_HERE]:
@@ -36,12 +33,12 @@ def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
 
 @cache
 def missing() -> str | None:
-    """Why Triton cannot be used here; None: it can."""
+    """Reason why Triton cannot be used here, or None."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     try:
         found = version("triton")
-    except PackageNotFoundError:  # one that is built for another name, such as pytorch-triton-rocm
+    except PackageNotFoundError:  # a build under another name, such as pytorch-triton-rocm
         return None
     if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
         return f"Triton {found} is older than {'.'.join(map(str, _OLDEST))}"

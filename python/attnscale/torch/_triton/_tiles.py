@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the kernels do with one tile: addresses, products, scores and who sees whom."""
+"""Operations on one tile: addresses, products, scores and visibility."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-#: What stands for the score of a hidden key: finite, so that a weight of 0 times it is 0.
+#: Stands for the score of a hidden key; finite, so that a weight of 0 times it is 0.
 HIDDEN: tl.constexpr = tl.constexpr(-1e38)
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
-class Rows(NamedTuple):
+class StridedRows(NamedTuple):
     """Rows of (batch, heads, n, dim) in memory, or numbers of (batch, heads, n): an address and strides."""
 
     at: Any
@@ -34,7 +34,7 @@ class Pairs(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Starts of tiles: all of [full, last) is seen, of [first, full) and [last, past) only some."""
+    """Starts of tiles: [full, last) is fully visible, [first, full) and [last, past) partly."""
 
     first: Any
     full: Any
@@ -57,16 +57,14 @@ def head_of(x, batch, head):
 
 @triton.jit
 def rows_of_head(x, batch, head):
-    """The rows of one head; None for None."""
     if x is None:
         return None
-    else:  # noqa: RET505 - Triton compiles what is behind a return
-        return Rows(head_of(x, batch, head), 0, 0, x.row)
+    else:  # noqa: RET505 - Triton compiles code after a return
+        return StridedRows(head_of(x, batch, head), 0, 0, x.row)
 
 
 @triton.jit
 def pairs_of_head(x, batch, head):
-    """The numbers of pairs of one head; None for None."""
     if x is None:
         return None
     else:  # noqa: RET505
@@ -75,7 +73,6 @@ def pairs_of_head(x, batch, head):
 
 @triton.jit
 def has_bias(mask):
-    """Whether there is a mask whose numbers are added to the scores."""
     if mask is None:
         return tl.constexpr(False)
     else:  # noqa: RET505
@@ -84,7 +81,7 @@ def has_bias(mask):
 
 @triton.jit
 def interval_of(begin, end, batch, head, rows, n, n_others):
-    """The interval that each row sees, [low, high); rows that are not there see nothing."""
+    """Visible interval of each row, [low, high), empty for rows beyond the last."""
     low, high = tl.zeros_like(rows), tl.where(rows < n, n_others, 0)
     if begin is not None:
         low = load_vector(begin, batch, head, rows, n, 0).to(tl.int32)
@@ -96,7 +93,7 @@ def interval_of(begin, end, batch, head, rows, n, n_others):
 def load_rows(
     x, first, n, DIM: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, INSIDE: tl.constexpr
 ):
-    """Rows first ... first + BLOCK - 1, (BLOCK, PADDED); 0 where there is none. INSIDE: all are there."""
+    """Rows first ... first + BLOCK - 1, (BLOCK, PADDED); 0 beyond the last. INSIDE: none is beyond."""
     rows, dims = tl.arange(0, BLOCK), tl.arange(0, PADDED)
     where = x.at + tl.cast(first, tl.int64) * x.row + (rows[:, None] * x.row + dims[None, :])
     if INSIDE and DIM == PADDED:
@@ -109,7 +106,7 @@ def load_rows(
 
 @triton.jit
 def store_rows(values, x, first, n, DIM: tl.constexpr):
-    """Store the rows that there are of first ... first + BLOCK - 1, in the type of the memory."""
+    """Store rows first ... first + BLOCK - 1 up to the last, in the type of the memory."""
     rows, dims = tl.arange(0, values.shape[0]), tl.arange(0, values.shape[1])
     where = x.at + tl.cast(first, tl.int64) * x.row + (rows[:, None] * x.row + dims[None, :])
     there = (dims < DIM)[None, :] & (first + rows < n)[:, None]
@@ -118,19 +115,19 @@ def store_rows(values, x, first, n, DIM: tl.constexpr):
 
 @triton.jit
 def load_vector(x, batch, head, rows, n, other):
-    """Numbers of rows of a head; `other` where there is no row."""
+    """Values of rows of a head; `other` beyond the last row."""
     return tl.load(head_of(x, batch, head) + rows.to(tl.int64) * x.row, mask=rows < n, other=other)
 
 
 @triton.jit
 def load_mask(mask, rows, keys, there):
-    """The numbers of pairs of a row and a key, 0 where the pair is not `there`."""
+    """Values of pairs of a row and a key, 0 where the pair is not `there`."""
     return tl.load(mask.at + rows.to(tl.int64) * mask.row + keys.to(tl.int64) * mask.key, mask=there, other=0)
 
 
 @triton.jit
 def shows(values):
-    """Where numbers of a mask let the key be seen, by the rule of shows() of tensors: NaN does."""
+    """True where mask values show the key, by the rule of shows() of tensors; NaN does."""
     if values.dtype == tl.float16:
         shown = (values <= -32752.0) == 0
     elif values.dtype == tl.bfloat16:
@@ -146,21 +143,21 @@ def shows(values):
 
 @triton.jit
 def added_by(values):
-    """What the numbers of a float mask add to scores: none is so low that its score were taken for HIDDEN."""
+    """Values that a float mask adds to scores, bounded so that no score is taken for HIDDEN."""
     added = values.to(tl.float32)
     return tl.where(added < HIDDEN / 2, HIDDEN / 2, added)
 
 
 @triton.jit
 def store_vector(at, head, rows, n, values):
-    """Store numbers of the rows of a head, counted over all of the batch, unless `at` is None."""
+    """Store values of the rows of a head, counted over the whole batch, unless `at` is None."""
     if at is not None:
         tl.store(at + head.to(tl.int64) * n + rows, values.to(at.dtype.element_ty), mask=rows < n)
 
 
 @triton.jit
 def product(a, b, WIDEN: tl.constexpr):
-    """The matrix product in float32. WIDEN: the interpreter of Triton multiplies no bfloat16."""
+    """Matrix product in float32. WIDEN: for Triton's interpreter, which does not multiply bfloat16."""
     if WIDEN:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision="ieee")
@@ -168,7 +165,6 @@ def product(a, b, WIDEN: tl.constexpr):
 
 @triton.jit
 def add_product(sums, a, b, WIDEN: tl.constexpr):
-    """The sums plus the matrix product."""
     if WIDEN:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, sums, input_precision="ieee")
@@ -176,7 +172,7 @@ def add_product(sums, a, b, WIDEN: tl.constexpr):
 
 @triton.jit
 def two_sum(high, low, part):
-    """high + low + part as a sum and what its rounding lost (Knuth's two-sum)."""
+    """high + low + part as a sum and its rounding error (Knuth's two-sum)."""
     total = high + part
     back = total - high
     return total, low + ((high - (total - back)) + (part - back))
@@ -184,7 +180,7 @@ def two_sum(high, low, part):
 
 @triton.jit
 def clean(x):
-    """The rows with 0 for what is not finite, and which rows had such an entry."""
+    """StridedRows with 0 in place of entries that are not finite, and which rows had such an entry."""
     wide = x.to(tl.float32)
     bad = (wide - wide) != 0.0
     return tl.where(bad, 0.0, x), tl.max(bad.to(tl.int32), 1) > 0
@@ -205,7 +201,7 @@ def cap(x, softcap):
 
 @triton.jit
 def tiles_of(begin, end, there, n, BLOCK: tl.constexpr, PARTIAL: tl.constexpr):
-    """The tiles of size BLOCK that rows with the intervals [begin, end) see. PARTIAL: none is full."""
+    """Tiles of size BLOCK that rows with the intervals [begin, end) see. PARTIAL: none is full."""
     first = tl.min(tl.where(there, begin, n)) // BLOCK * BLOCK
     past = (tl.max(tl.where(there, end, 0)) + BLOCK - 1) // BLOCK * BLOCK
     past = tl.maximum(first, past)
@@ -220,12 +216,11 @@ def tiles_of(begin, end, there, n, BLOCK: tl.constexpr, PARTIAL: tl.constexpr):
 
 @triton.jit
 def next_start(span, index, BLOCK: tl.constexpr):
-    """The start of a tile of which only some is seen: those before the full tiles, then those behind."""
+    """Start of a partly visible tile: first those before the full tiles, then those after."""
     start = span.first + index * BLOCK
     return tl.where(start >= span.full, start + (span.last - span.full), start)
 
 
 @triton.jit
 def count_partial(span, BLOCK: tl.constexpr):
-    """How many tiles there are of which only some is seen."""
     return (span.full - span.first + span.past - span.last) // BLOCK

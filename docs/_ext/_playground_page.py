@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attnscale._report.page import core_parts, has_core
 
-OWN = Path(__file__).parent / "_playground"
+OWN = Path(__file__).parents[1] / "_playground"
 SHARED = files("attnscale") / "_report" / "files"
 MISSING = """<p class="admonition warning" role="note">This copy of the site was built without the core in
 WebAssembly: <code>make docs</code> in a checkout builds both, and then things can be tried here.</p>

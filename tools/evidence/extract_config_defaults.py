@@ -9,8 +9,8 @@ the version that is written into the file.
 
 Run it in an environment with the ``torch`` extra installed::
 
-    python scripts/extract_config_defaults.py            # write the file
-    python scripts/extract_config_defaults.py --check    # exit 1 if it would come out different
+    python tools/evidence/extract_config_defaults.py            # write the file
+    python tools/evidence/extract_config_defaults.py --check    # exit 1 if it would come out different
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from attnscale.audit._unknown import SUSPICIOUS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/defaults.json"
+OUTPUT = Path(__file__).resolve().parents[2] / "python/attnscale/audit/defaults.json"
 
 #: Keys that the audit reads, by their common name.
 KEYS = (

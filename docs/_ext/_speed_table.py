@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-_BASELINE = Path(__file__).parents[1] / "benchmarks" / "baseline.json"
-_VARIANTS = Path(__file__).parent / "_measured" / "variants.json"
+_BASELINE = Path(__file__).parents[2] / "benchmarks" / "baseline.json"
+_VARIANTS = Path(__file__).parents[1] / "_measured" / "variants.json"
 
 #: Titles of rows, and the rows of the file that each shows. What is bold misses a target of the report.
 MEASURED = {

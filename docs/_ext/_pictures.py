@@ -29,7 +29,7 @@ def pictures():
 
 def figure_of_page():
     """The figure that the first example of the page on figures draws."""
-    page = Path(__file__).parent / "how-to" / "figures.md"
+    page = Path(__file__).parents[1] / "how-to" / "figures.md"
     code = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)[1]
     names = {}
     with TemporaryDirectory() as folder, chdir(folder), BytesIO() as file:

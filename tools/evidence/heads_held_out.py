@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The predictions that scripts/measure_heads.py judges, and the tables of what they miss."""
+"""The predictions that tools/evidence/measure_heads.py judges, and the tables of what they miss."""
 
 from __future__ import annotations
 

@@ -128,5 +128,5 @@ TYPESET = {
 def typeset(law):
     """The formula of a law between dollars, one line for each of its parts; ``d`` is head_dim."""
     if law.formula not in TYPESET:
-        raise KeyError(f"docs/_law_formulas.py does not typeset {law.formula!r} of the law {law.name!r}")
+        raise KeyError(f"docs/_ext/_law_formulas.py does not typeset {law.formula!r} of the law {law.name!r}")
     return "<br>".join(f"${part.strip()}$" for part in TYPESET[law.formula].split(r"\quad"))

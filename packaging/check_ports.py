@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile the C++ library for systems that are not at hand, and link the programs of cpp/examples with it.
 
-    python scripts/check_ports.py                              # macOS on arm64 and Windows on x86-64
-    python scripts/check_ports.py --target x86_64-windows-gnu  # one of them
+    python packaging/check_ports.py                              # macOS on arm64 and Windows on x86-64
+    python packaging/check_ports.py --target x86_64-windows-gnu  # one of them
 
 Warnings are errors. Where Wine is installed, the examples for Windows are run, and the C++ tests are compiled
 and run too if doctest's header is at hand. Nothing is run for macOS; its extension module is compiled and

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The core as a WebAssembly module, compressed: python/attnscale/_wasm/attnscale.wasm.gz.
 
-    python scripts/build_wasm.py            # the module
-    python scripts/build_wasm.py --tests    # and the C++ tests, in build/wasm-tests
+    python packaging/build_wasm.py            # the module
+    python packaging/build_wasm.py --tests    # and the C++ tests, in build/wasm-tests
 
 Run by the Python of build/wheel-tools, which has the compiler (`make wasm`).
 """

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Look into the wheels of build_wheels.py, and check those that can run here in empty environments.
 
-    python scripts/check_wheels.py dist                        # what is in each, and the one for this machine
-    python scripts/check_wheels.py dist --arm64 build/arm64    # and the one for aarch64, under qemu-user
-    python scripts/check_wheels.py dist --musl build/musl      # and what the one for musl is made of
+    python packaging/check_wheels.py dist                        # all contents, and the one for this machine
+    python packaging/check_wheels.py dist --arm64 build/arm64    # and the one for aarch64, under qemu-user
+    python packaging/check_wheels.py dist --musl build/musl      # and what the one for musl is made of
 
-Both folders are of scripts/unpack-packages: a Python for aarch64, and the C library of musl. A Python for
+Both folders are of packaging/unpack-packages: a Python for aarch64, and the C library of musl. A Python for
 musl is neither in Debian nor on an index: the symbols that the wheel asks for are looked up in that C
 library, and programs of cpp/examples are linked with the objects of the wheel, which `make wheels` left in
 build/wheels, and run with it.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The source archive, and out of it a wheel for each system of zig_targets.WHEELS.
 
-    python scripts/build_wheels.py dist            # all of them, into dist
-    python scripts/build_wheels.py dist --again    # and once more elsewhere, without ccache: the same bytes?
+    python packaging/build_wheels.py dist            # all of them, into dist
+    python packaging/build_wheels.py dist --again    # and once more elsewhere without ccache: the same bytes?
 
-They have the WebAssembly module, which scripts/build_wasm.py has built before and the source archive has not.
-Run by the Python of build/wheel-tools (`make wheels` fills it: scripts/wheel-tools.txt): the wheels are for
+They have the WebAssembly module, which build_wasm.py has built before and the source archive has not.
+Run by the Python of build/wheel-tools (`make wheels` fills it: packaging/wheel-tools.txt): the wheels are for
 it. Its headers serve for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not
 the target's.
 """

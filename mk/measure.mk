@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+#: Speed
+
+.PHONY: bench peers
+
+BENCH := --full
+# A line for each run; commit one that says something.
+HISTORY := benchmarks/history.jsonl
+
+bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl
+	$(BIN)/python benchmarks/bench.py --history $(HISTORY) $(BENCH)
+
+# Other attentions, installed outside the environment; not part of CI. ggml is compiled for this CPU: no cache.
+PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 openvino-telemetry==2025.2.0 ncnn==1.0.20261020 \
+  ggml-python==0.0.45 flatbuffers==25.12.19 protobuf==7.36.2
+
+build/peers: $(STAMPS)/tools
+	$(call say,attention of other packages)
+	@rm -rf $@
+	@CMAKE_CXX_COMPILER_LAUNCHER= $(PIP_INSTALL) --no-cache-dir --no-deps --target $@ $(PEERS)
+
+peers: build/peers ## measure it beside the attention of other packages, for the documentation
+	$(call say,attention beside other packages)
+	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance/test_engines.py -k "engine_computes or for_inference"
+	PYTHONPATH=build/peers $(BIN)/python benchmarks/bench.py --report docs/_measured $(BENCH_PEERS)

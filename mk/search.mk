@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+#: Searches for errors, none of them in test or check
+
+.PHONY: mutants fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
+
+mutants: $(STAMPS)/tools $(STAMPS)/system-test ## plant faults in a copy, and name the test that catches each: half an hour
+	$(call say,faults planted one after the other)
+	$(BIN)/python -m tools.mutants $(MUTANTS)
+
+FUZZ_SECONDS ?= 3600
+FUZZ_SEED ?= 1
+FUZZ := --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(JOBS)
+
+fuzz: $(STAMPS)/test-tools ## random calls against extended precision (FUZZ_SECONDS=3600 FUZZ_SEED=1)
+	$(call say,random calls against extended precision)
+	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools ## random calls under a sanitizer
+	$(call say,random calls under the $* sanitizer)
+	scripts/sanitized $(CURDIR)/$(BIN)/python $* -m tools.fuzz $(FUZZ)
+
+# Measurements are kept in build/audit-scan, by version of transformers.
+audit-scan: $(STAMPS)/tools ## every config class of transformers, key by key; goes on where it stopped
+	$(call say,the audit against the code of transformers)
+	$(BIN)/python -m tools.audit.scan --processes $(JOBS) $(SCAN)
+
+audit-fuzz: $(STAMPS)/test-tools ## 100 000 broken configs
+	$(call say,the audit on broken configs)
+	$(BIN)/python -m tools.audit.fuzz --count 100000 --seed $(FUZZ_SEED)

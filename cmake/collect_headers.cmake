@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What the source archive carries besides the repository: the header libraries, with their licences, in third_party/.
-# They are no packages of Python, so that pip could not bring them; with them, pip needs nothing else but a compiler.
-# scikit-build-core runs this when it makes the archive (pyproject.toml: sdist.cmake).
+# Header libraries, with their licences, that the source archive carries in third_party/ besides the repository. They
+# are not Python packages, so pip could not install them; with them, pip needs only a compiler. scikit-build-core runs
+# this when it makes the archive (pyproject.toml: sdist.cmake).
 
 set(third_party ${PROJECT_SOURCE_DIR}/third_party)
 
-# Sets <result> to the file with the licence of the headers in <include_dir>, as an archive of the library has it, or
-# Homebrew's link to one, or a package of Debian.
+# Sets <result> to the licence file of the headers in <include_dir>: that of an archive of the library, of Homebrew's
+# link to one, or of a Debian package.
 function(attnscale_licence name include_dir result)
   file(REAL_PATH ${include_dir}/${name} headers)
   file(GLOB found ${headers}/../../LICENSE ${include_dir}/../LICENSE ${include_dir}/../licenses/${name}.txt

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Header-only libraries as the targets attnscale_xsimd, attnscale_xtensor and attnscale_doctest.
-# Each is looked for in this order: the directory in ATTNSCALE_<NAME>_INCLUDE_DIR; an installed
-# CMake package; third_party, which a source archive has (collect_headers.cmake); an archive fetched
-# from ATTNSCALE_<NAME>_URL and checked against its SHA256.
-# Only include directories are taken over: xtensor's own targets would add -march=native.
+# Header-only libraries as the targets attnscale_xsimd, attnscale_xtensor and attnscale_doctest. The search order of
+# each: the directory in ATTNSCALE_<NAME>_INCLUDE_DIR; an installed CMake package; third_party, which a source archive
+# has (collect_headers.cmake); an archive downloaded from ATTNSCALE_<NAME>_URL and checked against its SHA256. Only
+# include directories are used: xtensor's own targets would add -march=native.
 
 include(FetchContent)
 
@@ -28,7 +27,7 @@ set(doctest_sha256 19b2df757f2f3703a5e63cee553d85596875f06d91a3333acd80a969ef210
 set(doctest_probe doctest/doctest.h)
 set(doctest_names "doctest-dev (Debian), doctest (conda-forge), doctest (Homebrew)")
 
-# Sets <result> to TRUE when one of the library's headers is in <directory>.
+# Sets <result> to TRUE if one of the library's headers is in <directory>.
 function(attnscale_has_headers name directory result)
   set(${result} FALSE PARENT_SCOPE)
   foreach(header IN LISTS ${name}_probe)
@@ -38,9 +37,9 @@ function(attnscale_has_headers name directory result)
   endforeach()
 endfunction()
 
-# One download attempt (FetchContent alone retries for more than a minute without a network),
-# then FetchContent for its standard switches. SOURCE_SUBDIR names a directory that does not
-# exist, so that the library's own build files stay out of this one.
+# One download attempt (FetchContent alone retries for more than a minute without a network), then FetchContent for
+# its standard switches. SOURCE_SUBDIR names a directory that does not exist, so that the library's own build files
+# are not read.
 function(attnscale_fetch name result)
   string(TOUPPER ${name} upper)
   set(ATTNSCALE_${upper}_URL ${${name}_archive} CACHE STRING "Where ${name} is fetched from")
@@ -67,7 +66,7 @@ function(attnscale_fetch name result)
 endfunction()
 
 # attnscale_require(NAME MINIMUM_VERSION): adds NAME's include directory to attnscale_NAME. Sets NAME_headers to that
-# directory, and NAME_packaged to TRUE where an installed CMake package led to it.
+# directory, and NAME_packaged to TRUE if an installed CMake package provided it.
 function(attnscale_require name minimum)
   string(TOUPPER ${name} upper)
   set(${name}_packaged FALSE PARENT_SCOPE)

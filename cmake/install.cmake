@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Component "cpp": the library as a CMake package. Component "python" (cpp/bindings): the
-# extension module, all that a wheel takes.
+# Component "cpp": the library as a CMake package. Component "python" (cpp/bindings): the extension module, the only
+# content of a wheel.
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attnscale)
 install(TARGETS attnscale EXPORT attnscaleTargets
@@ -12,8 +12,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/cpp/include/attnscale COMPONENT cpp
 install(EXPORT attnscaleTargets NAMESPACE attnscale::
   DESTINATION ${package_dir} COMPONENT cpp)
 
-# attnscale's headers include those of xtensor and xtl. Where no CMake package led to them (they were fetched, or given as
-# a directory), whoever uses attnscale has none to ask for either: they go along.
+# attnscale's headers include those of xtensor and xtl. If no CMake package provided them (they were downloaded, or
+# given as a directory), users of attnscale have no package to find either: the headers are installed, too.
 set(third_party_dir ${CMAKE_INSTALL_INCLUDEDIR}/attnscale/third_party)
 if(xtensor_packaged AND xtl_packaged)
   set(bundles_xtensor FALSE)
@@ -34,7 +34,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/attnscaleConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT cpp)
 
-# For programs that are built without CMake. Paths are relative to the file, so that a prefix may be moved.
+# For programs built without CMake. Paths are relative to the file, so that a prefix may be moved.
 if(bundles_xtensor)
   set(pc_requires "")
   set(pc_third_party " -isystem \${includedir}/attnscale/third_party")

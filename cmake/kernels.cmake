@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The kernels: each file of units/ once for each level, with the level's flags. Only these files see
-# xsimd. They are optimised in every configuration, never take part in link-time optimisation and
-# have no exceptions: at -O0, through LTO, or as clang's terminate handler, a helper compiled with
-# AVX could be linked into code that runs without it.
+# The kernels: each file of units/ is compiled once per level, with the level's flags. Only these files see xsimd.
+# They are optimised in every configuration, never take part in link-time optimisation and have no exceptions: at -O0,
+# through LTO, or as clang's terminate handler, a helper compiled with AVX could be linked into code that runs without
+# it.
 
-# Levels with kernels for bfloat16 have those, and the others of avx512. The first level runs on every CPU.
+# Levels with kernels for bfloat16 have only those of their own, and share the others with avx512. The first level
+# runs on every CPU.
 set(attnscale_bfloat16_levels)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(attnscale_levels baseline avx2 avx512)
@@ -47,7 +48,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION MATCHES
   message(STATUS "attnscale: no level avx512_bf16, since clang++ 16 crashes on its kernels")
   list(REMOVE_ITEM chosen_levels avx512_bf16)
 endif()
-# Definitions say what is left out, so that whoever chooses nothing compiles with the same options as ever.
+# Definitions name the levels left out, so that a full build has the same compiler options as before.
 foreach(level IN LISTS attnscale_known_levels)
   if(NOT level IN_LIST chosen_levels)
     list(REMOVE_ITEM attnscale_levels ${level})
@@ -57,8 +58,8 @@ foreach(level IN LISTS attnscale_known_levels)
   endif()
 endforeach()
 
-# The kernels for bfloat16 with the instructions that few CPUs have written out in others: so their logic is tested
-# everywhere. Far slower than float32, and not for use.
+# Emulation of the bfloat16 instructions that few CPUs have, so that their logic is tested everywhere. Far slower than
+# float32, for tests only.
 option(ATTNSCALE_EMULATE_BFLOAT16 "Build levels for tests that emulate those with kernels for bfloat16" OFF)
 mark_as_advanced(ATTNSCALE_EMULATE_BFLOAT16)
 set(attnscale_emulated_levels)
@@ -90,20 +91,20 @@ if("avx2" IN_LIST attnscale_levels)
   list(PREPEND flags_emulated_amx_bf16 ${flags_avx2})
 endif()
 
-# Half of what a compiler needs for a level with sanitizers goes into -fsanitize=undefined. Levels share their source but
-# for a header of simd/: the preset asan watches one of them for it, and all for addresses.
+# With sanitizers, -fsanitize=undefined takes half of the time to compile a level. Levels share their source except
+# for a header of simd/: the preset asan applies it to one of them, and the address sanitizer to all.
 set(ATTNSCALE_UNDEFINED_LEVELS ${attnscale_levels} ${attnscale_bfloat16_levels} CACHE STRING
   "Levels that -fsanitize=undefined watches, if it is given")
 mark_as_advanced(ATTNSCALE_UNDEFINED_LEVELS)
 
-# Sanitizers check what the source says, whatever is made of it: less of it is unrolled, and checks that are calls
-# compile in a third of the time. At -O0 nothing is inlined: see above.
+# Sanitizers check the source, whatever the optimisation: less unrolling, and checks as calls, compile in a third of
+# the time. At -O0 nothing is inlined: see above.
 set(ATTNSCALE_KERNEL_OPTIONS "" CACHE STRING "How all kernels are optimised, in place of the below; not -O0")
 mark_as_advanced(ATTNSCALE_KERNEL_OPTIONS)
 
-# -O2 compiles in two thirds of the time of -O3, and products are unrolled by hand. Plain loops over rows, as those of
-# linear attention and of numbers that are rounded to 16 bits, are as fast as at -O3 where -O2 may turn them into vectors
-# (g++ leaves most of them alone; clang++ does it by itself). The lists of entmax and top-k gain 1.1 from -O3.
+# -O2 compiles in two thirds of the time of -O3, and products are unrolled by hand. Plain loops over rows, as in
+# linear attention and in rounding to 16 bits, are as fast as at -O3 if -O2 may vectorise them (g++ leaves most of
+# them scalar; clang++ vectorises). The lists of entmax and top-k gain 1.1 from -O3.
 set(units_O2 random)
 set(units_bfloat16 bfloat16)
 set(units_loops gradient linear linear_gradient scales softmax)
@@ -131,7 +132,7 @@ foreach(level IN LISTS attnscale_levels attnscale_bfloat16_levels)
   set(units ${units_loops} ${units_O3} ${units_O2})
   if(level IN_LIST attnscale_bfloat16_levels)
     set(units ${units_bfloat16})
-    # What is emulated is compiled in the least time: 8 s for 14 s.
+    # Emulated levels are compiled in the least time: 8 s instead of 14 s.
     if(level IN_LIST attnscale_emulated_levels)
       list(APPEND flags_${level} -O1)
     else()

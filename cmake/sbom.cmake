@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What the extension module is made of, as a bill of materials that a wheel carries in .dist-info/sboms (PEP 770;
-# CycloneDX 1.6). Versions are read where the compiler reads them. There is no time and no serial number in it: the
-# same sources give the same file. Included by cpp/bindings, where pybind11 is known.
+# Bill of materials of the extension module, which a wheel carries in .dist-info/sboms (PEP 770; CycloneDX 1.6).
+# Versions are read from the headers that the compiler uses. It has no time and no serial number: the same sources
+# give the same file. Included by cpp/bindings, where pybind11 is known.
 
 # Sets <result> to the version that <header> defines as PREFIX_VERSION_MAJOR, _MINOR and _PATCH.
 function(attnscale_header_version header prefix result)
@@ -24,7 +24,7 @@ if(NOT EXISTS ${xtensor_config})
 endif()
 attnscale_header_version(${xtensor_config} XTENSOR xtensor_version)
 
-# The libraries of the compiler are part of a module that is linked with them statically, which only zig does here.
+# Statically linked compiler libraries are part of a module, which happens only with zig here.
 set(sbom_depends "\"xsimd\", \"xtl\", \"xtensor\", \"pybind11\"")
 set(sbom_runtime "")
 if(ATTNSCALE_ZIG_CXX)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The only place that knows NumPy: arrays of any strides become the core's pointers and strides,
-// and the GIL is let go while the core computes.
+// NumPy arrays of any strides as the core's pointers and strides, and release of the GIL while the
+// core computes. The only file that knows NumPy.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -23,7 +23,8 @@ namespace attnscale::bindings {
 
 namespace py = pybind11;
 
-/// ml_dtypes registers bfloat16 at run time: it has a name, but no type number to compare with.
+/// Element type of a dtype. ml_dtypes registers bfloat16 at run time: it has a name, but no fixed
+/// type number.
 inline element_type element_type_of(const py::dtype& type) {
   if (type.num() == py::detail::npy_api::NPY_FLOAT_) return element_type::float32;
   if (type.num() == py::detail::npy_api::NPY_DOUBLE_) return element_type::float64;
@@ -32,7 +33,7 @@ inline element_type element_type_of(const py::dtype& type) {
   throw std::invalid_argument("the core does not read arrays of this type");
 }
 
-/// True if every element lies at a multiple of the item size, as loads of whole elements need.
+/// Whether every element lies at a multiple of the item size, as loads of whole elements need.
 inline bool is_aligned(const py::array& array) {
   const py::ssize_t item = array.itemsize();
   if (reinterpret_cast<std::uintptr_t>(array.data()) % static_cast<std::size_t>(item) != 0)
@@ -43,12 +44,12 @@ inline bool is_aligned(const py::array& array) {
   return true;
 }
 
-/// Numbers that the core reads as its type says, or elements whose type the caller knows (masks,
+/// Arrays whose dtype sets the element type, or whose element type the caller knows (masks,
 /// intervals of keys).
 enum class elements { floats, known };
 
-/// A NumPy array, or None, as the core sees it: the last `inner` axes are the core's, the others
-/// lead (..., heads). Keeps the array (an aligned copy) alive.
+/// A NumPy array, or None, in the core's form: the last `inner` axes are the core's, the others
+/// lead (..., heads). Keeps the array (or an aligned copy) alive.
 class numpy_array : public strided_array {
  public:
   numpy_array() = default;  ///< absent
@@ -73,11 +74,11 @@ class numpy_array : public strided_array {
   bool is_boolean() const { return is_boolean_; }
 
  private:
-  py::object owner_;  // not py::array: an empty one of those is an allocation
+  py::object owner_;  // not py::array: an empty one of those allocates
   bool is_boolean_ = false;
 };
 
-/// A new C-contiguous array (leading..., inner...); its pointer goes to the core.
+/// A new C-contiguous array (leading..., inner...), whose pointer goes to the core.
 template <class T>
 py::array new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
   const extents shape = joined(leading, inner);
@@ -91,8 +92,8 @@ inline py::array new_array(const extents& leading, std::initializer_list<std::in
                                        : new_array<float>(leading, inner);
 }
 
-/// Lets other Python threads run, and answers Ctrl-C: the core asks `interrupted` now and then,
-/// on the thread that made this object.
+/// Releases the GIL and handles Ctrl-C: the core calls `interrupted` now and then, on the thread
+/// that made this object.
 class released_gil {
  public:
   released_gil() : state_(PyEval_SaveThread()) {}
@@ -114,14 +115,14 @@ class released_gil {
   PyThreadState* state_;
 };
 
-/// Runs `work(execution)` while holding the GIL: for work that is shorter than letting go of it.
+/// Runs `work(execution)` while holding the GIL: for work that takes less time than releasing it.
 template <class Work>
 void run_held(int num_threads, Work work) {
   work(execution{num_threads, nullptr, nullptr});
 }
 
-/// Runs `work(execution)` without the GIL; the Python error that a signal handler raised
-/// (KeyboardInterrupt) surfaces as itself.
+/// Runs `work(execution)` without the GIL; a Python error raised by a signal handler
+/// (KeyboardInterrupt) is rethrown as itself.
 template <class Work>
 void run_released(int num_threads, Work work) {
   try {
@@ -139,7 +140,7 @@ inline bool is_brief(const attention_problem& p) {
   return products * static_cast<double>(p.head_dim + p.value_dim) <= 0x1p14;
 }
 
-/// Runs a forward or backward pass; other Python threads run meanwhile if it is worth their while.
+/// Runs a forward or backward pass; releases the GIL if the pass is long enough.
 template <class Problem>
 void run_call(const Problem& problem, int num_threads) {
   const auto work = [&](const execution& how) { run(problem, how); };

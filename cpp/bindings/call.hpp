@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// _core.Call: one attention call, checked by Python, in the core's form. It is made once, and asked
-// for outputs, statistics, curves and scales.
+// _core.Call: one attention call, checked by Python, in the core's form. It is made once, and then
+// computes outputs, statistics, curves and scales.
 #pragma once
 
 #include <cstdint>
@@ -24,40 +24,39 @@ class call {
        const py::object& begin, const py::object& end, const py::object& form, bool wide,
        int num_threads);
 
-  /// Writes `output` (None: no output wanted) and returns the named statistics, in their order.
-  /// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries); weights are
-  /// those of softmax (None) or attnscale.normalizers.Rule; wide_rows: statistics are float64.
+  /// Writes `output` (None: no output) and returns the named statistics, in their order. scale is a
+  /// float, or a float64 array that broadcasts to (..., heads, n_queries); weights are those of
+  /// softmax (None) or attnscale.normalizers.Rule; wide_rows: statistics are float64.
   py::tuple attend(const py::object& value, const py::object& output, const py::tuple& statistics,
                    const py::object& scale, const py::object& weights, bool wide_rows);
 
-  /// Whether the last call of attend gave rows that are NaN.
+  /// Whether the last call of attend gave NaN rows.
   bool has_lost_rows() const { return has_lost_rows_; }
 
-  /// Adds gradients to `into`, a dict of arrays of the type of the arithmetic, which
-  /// broadcast as the arrays that they are of: "query", "key" and "value" with neighbouring
-  /// columns, "attn_mask", and "distance_scale" and "distance_bias" with the strides of tables of
-  /// the distance; "bias" and "alpha" of the normalizer are contiguous float64 (..., heads,
-  /// n_queries). saved and cotangents are dicts of statistics (and saved of "output"): rows (...,
-  /// heads, n_queries), contiguous, of the type of the arithmetic; what saved lacks is computed.
-  /// Instead of gradients, "received" and "most_received" are the sum and the largest of the
-  /// weights that each key gets: contiguous float64 (..., heads, n_keys), zero before. Returns the
-  /// gradients of the scale of each row and of the sink of each row (None without one).
+  /// Adds gradients to `into`, a dict of arrays of the compute type, which broadcast like their
+  /// arguments: "query", "key" and "value" with unit column stride, "attn_mask", and
+  /// "distance_scale" and "distance_bias" with the strides of tables of the distance; "bias" and
+  /// "alpha" of the normalizer are contiguous float64 (..., heads, n_queries). saved and cotangents
+  /// are dicts of statistics (saved also has "output"): rows (..., heads, n_queries), contiguous,
+  /// of the compute type; statistics missing in saved are computed. Instead of gradients,
+  /// "received" and "most_received" are the sum and the largest of the weights that each key gets:
+  /// contiguous float64 (..., heads, n_keys), zero before. Returns the gradients of the scale and
+  /// of the sink of each row (None without a sink).
   py::tuple gradients(const py::object& value, const py::object& grad_output, const py::dict& into,
                       const py::dict& saved, const py::dict& cotangents, const py::object& scale,
                       const py::object& weights) const;
 
-  /// (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
+  /// Returns (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
   py::tuple curve(const py::array_t<double>& scales) const;
 
-  /// (scale, entropy, lowest, highest, converged, feasible, iterations) of each row, for targets
-  /// that broadcast to (..., heads, n_queries).
+  /// Returns (scale, entropy, lowest, highest, converged, feasible, iterations) of each row, for
+  /// targets that broadcast to (..., heads, n_queries).
   py::tuple solve(const py::array& target, double tolerance) const;
 
-  /// Keys that each row may see, over the leading axes of attn_mask and intervals alone.
+  /// Number of visible keys of each row, over the leading axes of attn_mask and intervals only.
   py::array count() const;
 
-  /// From now on every query sees the keys [0, count) besides those of its interval; attend and
-  /// count alone know of them.
+  /// Lets every query also see the keys [0, count) from now on; only attend and count use this.
   void show_leading(std::int64_t count) { arrays_.leading_keys = count; }
 
  private:
@@ -65,7 +64,7 @@ class call {
 
   numpy_array query_, key_, attn_mask_, begin_, end_;
   score_tables<numpy_array> tables_;
-  call_arrays arrays_;  // those, as the core sees them
+  call_arrays arrays_;  // the arrays above, in the core's form
   int num_threads_;
   bool has_lost_rows_ = false;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The binary interface by which a library of tensors lends its tensors to compiled code: version 1
-// of DLPack with its table of functions, as far as the core needs it. It is declared here so that
-// the package builds without PyTorch, whose headers have the whole of it (ATen/dlpack.h);
+// Binary interface through which a tensor library lends its tensors to compiled code: version 1 of
+// DLPack with its table of functions, as far as the core needs it. Declared here so that the
+// package builds without PyTorch, whose headers contain all of it (ATen/dlpack.h);
 // tests/tensors/test_torch_plain.py compares the two.
 #pragma once
 
@@ -23,7 +23,7 @@ struct data_type {
   std::uint16_t lanes;
 };
 
-/// A tensor whose memory, shape and strides (in elements) somebody else keeps.
+/// A tensor whose owner keeps its memory, shape and strides (in elements).
 struct tensor {
   void* data;
   std::int32_t device;
@@ -48,16 +48,16 @@ struct managed_tensor {
   tensor described;
 };
 
-/// What a library of tensors offers; functions on Python objects need the GIL, and leave a Python
-/// error behind where they return something other than 0.
+/// Functions of a tensor library. Functions on Python objects need the GIL, and set a Python error
+/// if they return anything but 0.
 struct functions {
   version offered;
   functions* earlier;
   int (*allocate)(tensor* prototype, managed_tensor** made, void* context,
                   void (*say)(void* context, const char* kind, const char* message));
   int (*lend_managed)(void* object, managed_tensor** lent);
-  int (*to_object)(managed_tensor* given, void** object);  // `given` becomes the object's
-  int (*lend)(void* object, tensor* lent);                 // null where it is not offered
+  int (*to_object)(managed_tensor* given, void** object);  // takes over `given`
+  int (*lend)(void* object, tensor* lent);                 // null if not offered
   int (*current_stream)(device_type device, std::int32_t index, void** stream);
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Arguments of the calls of linear attention. Python has checked the shapes; here is checked what
-// would read or write where it may not.
+// Arguments of the linear attention calls. Python has checked the shapes; the checks here prevent
+// reads and writes out of bounds.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline void require_inner(const numpy_array& array, std::int64_t rows, std::int6
           "query, key, value and out must fit each other");
 }
 
-/// Every leading axis is that of `shape`, 1, or (heads that are shared) divides it.
+/// Refuses leading axes other than that of `shape`, 1, or (shared heads) a divisor of it.
 inline void require_leading(const numpy_array& array, const extents& shape) {
   const int n = static_cast<int>(shape.size());
   require(array.n_leading() <= n, "leading axes must fit each other");
@@ -34,7 +34,7 @@ inline void require_leading(const numpy_array& array, const extents& shape) {
   }
 }
 
-/// A record of variants/_linear_form.py, whose fields are read by their names. It keeps the arrays
+/// A record of variants/_linear_form.py, whose fields are read by name. It keeps alive the arrays
 /// that the results of read_form and read_turn point into.
 class record {
  public:
@@ -49,7 +49,7 @@ class record {
   py::object given_;
 };
 
-/// The enumerators of detail::feature_map and detail::linear_norm, in their order.
+/// Names of the enumerators of detail::feature_map and detail::linear_norm, in their order.
 inline constexpr std::array<std::string_view, 7> feature_map_names{
     "given", "elu", "relu", "turned", "exponential", "log_elu", "projected"};
 inline constexpr std::array<std::string_view, 4> linear_norm_names{"weights", "count", "channels",
@@ -58,7 +58,7 @@ static_assert(feature_map_names.size() ==
               static_cast<std::size_t>(detail::feature_map::projected) + 1);
 static_assert(linear_norm_names.size() == static_cast<std::size_t>(detail::linear_norm::none) + 1);
 
-/// The enumerator that the field of a record names.
+/// Enumerator named by a field of a record.
 template <class Enum, std::size_t N>
 Enum enumerator(const record& form, const char* field,
                 const std::array<std::string_view, N>& names) {
@@ -78,7 +78,7 @@ inline const double* read_turn(const py::object& turn, std::int64_t rows) {
   return static_cast<const double*>(array.data());
 }
 
-/// x W - norm_factor |x|^2 - shift are the logarithms of the features.
+/// Reads the projection of the features with logarithms x W - norm_factor |x|^2 - shift.
 inline void read_projection(detail::linear_form& form, const record& given) {
   const py::object projection = given["projection"];
   require(projection.is_none() == (form.map != detail::feature_map::projected),
@@ -95,7 +95,7 @@ inline void read_projection(detail::linear_form& form, const record& given) {
   form.shift = given.get<double>("shift");
 }
 
-/// A LinearForm; the array of its projection has to outlive the result.
+/// Reads a LinearForm; the array of its projection has to outlive the result.
 inline detail::linear_form read_form(const record& given, std::int64_t head_dim,
                                      std::int64_t value_dim) {
   detail::linear_form form{};
@@ -112,8 +112,8 @@ inline detail::linear_form read_form(const record& given, std::int64_t head_dim,
   return form;
 }
 
-/// Which keys a query sees, and the turns of the rows that a call has: `reads` and `adds` say
-/// whether it has queries and keys.
+/// Reads the visible keys of queries, and the turns of the rows that a call has: `reads` and `adds`
+/// say whether it has queries and keys.
 inline void read_positions(detail::linear_sequence& problem, const record& call, bool reads = true,
                            bool adds = true) {
   const py::object offset = call["offset"];

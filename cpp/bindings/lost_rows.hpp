@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whether rows of a result are NaN: Python then looks for the reason, and warns.
+// Check for NaN rows in a result: Python then looks for the reason, and warns.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ inline bool has_nan(element_type type, const void* data, std::int64_t count, std
   return false;
 }
 
-/// Whether a statistic of a row is NaN, or the first number of its output, as all of them are where
-/// its weights are.
+/// Whether a statistic of a row is NaN, or the first number of its output: all numbers of an output
+/// are NaN if its weights are.
 inline bool has_lost_rows(const attention_problem& problem) {
   const auto rows = static_cast<std::int64_t>(problem.heads.size()) * problem.n_queries;
   const element_type type = problem.statistics.type(problem.compute);

@@ -28,11 +28,10 @@ void register_xla(py::module_& m);
 
 }  // namespace attnscale::bindings
 
-// Where this is compiled for another system, Python's headers may be those of the system that
-// compiles. Its pyconfig.h then has to have the sizes of the other one.
+// When cross-compiling, Python's headers may be those of the build machine. Its pyconfig.h must
+// then have the type sizes of the target.
 #define ATTNSCALE_SAME_SIZE(name, type) \
-  static_assert((name) == sizeof(type), \
-                "pyconfig.h is not of the system that is compiled for: " #name)
+  static_assert((name) == sizeof(type), "pyconfig.h does not match the target system: " #name)
 #if defined(SIZEOF_VOID_P) && !defined(_WIN32)
 ATTNSCALE_SAME_SIZE(SIZEOF_VOID_P, void*);
 ATTNSCALE_SAME_SIZE(SIZEOF_SHORT, short);

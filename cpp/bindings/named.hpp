@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Enumerations by the names that Python has for them.
+// Enumerations by their Python names.
 #pragma once
 
 #include <stdexcept>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Plain calls of attention: arrays of one type whose leading axes are the same, with a scale that
-// is a number or a law of a count, and what makes intervals of keys. They are read here, because
-// Python takes longer to read a call than the core to compute a short one. Whatever is not plain is
-// answered with None; Python reads it, and has the messages for what is wrong.
+// Plain calls of attention: arrays of one type with equal leading axes, a scale that is a number or
+// a law of a count, and options that give intervals of keys. They are read here, because reading a
+// call in Python takes longer than computing a short one. For any other call the result is None;
+// Python then reads it, and has the messages for errors.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace attnscale::bindings {
 
-/// NumPy's own arrays, in the machine's byte order.
+/// Recognises NumPy's own arrays, in native byte order.
 class numpy_library {
  public:
   static std::optional<numpy_library> of(py::handle) { return numpy_library(); }
@@ -65,14 +65,14 @@ class numpy_library {
   }
 };
 
-/// The names of options, interned as those of keywords in a call of Python are.
+/// Names of options, interned like the keywords of a Python call.
 class option_names {
  public:
   static const option_names& get() {
     static const option_names names;
     return names;
   }
-  /// Whether `name` is that of an option that is not given where it is None.
+  /// Whether `name` is an option whose None means absent.
   bool is_optional(py::handle name) const {
     return std::find(optional_.begin(), optional_.end(), name.ptr()) != optional_.end();
   }
@@ -103,7 +103,7 @@ inline bool is_text(py::handle object, const char* text) {
   return PyUnicode_Check(object.ptr()) && PyUnicode_CompareWithASCIIString(object.ptr(), text) == 0;
 }
 
-/// An integer of Python's own type between -2^60 and 2^60.
+/// A Python int between -2^60 and 2^60.
 inline std::optional<std::int64_t> small_integer(py::handle object) {
   if (!PyLong_CheckExact(object.ptr())) return std::nullopt;
   int overflow = 0;
@@ -112,11 +112,11 @@ inline std::optional<std::int64_t> small_integer(py::handle object) {
   return overflow || number < -most || number > most ? std::nullopt : std::optional(number);
 }
 
-/// Integers that an option may be: a number, or an array of 64 bits with a sign, of NumPy or
-/// another library on the CPU.
+/// Integers of an option: a number, or an array of signed 64-bit integers, from NumPy or another
+/// library on the CPU.
 class plain_integers {
  public:
-  /// Whether they are plain. The array has to live until the call ends.
+  /// Whether the integers are plain. The array has to live until the call ends.
   bool read(py::handle object) {
     given_ = true;
     if (const auto number = small_integer(object)) {
@@ -131,7 +131,7 @@ class plain_integers {
     return found.has_value();
   }
 
-  /// They have to outlive it.
+  /// A view of the integers, which have to outlive it.
   std::optional<integer_array> view() const {
     if (!given_) return std::nullopt;
     return array_ ? array_.integers() : integer_array{&number_};
@@ -153,10 +153,10 @@ class plain_integers {
   strided_array array_;
 };
 
-/// The options of a plain call.
+/// Options of a plain call.
 class plain_options {
  public:
-  /// As the keywords of a call of Python; none where one of them is not plain, or not known.
+  /// Reads keywords of a Python call; nullopt if one of them is not plain, or unknown.
   static std::optional<plain_options> read(const py::dict& options) {
     std::optional<plain_options> found(std::in_place);
     for (const auto& [name, value] : options)
@@ -202,14 +202,14 @@ class plain_options {
       return std::isfinite(*scale_);
     }
     if (PyUnicode_Check(value.ptr())) return read_law(value);
-    // A law says how the core spells it.
+    // A law object has the core's spelling of itself.
     const auto spelling = py::reinterpret_steal<py::object>(
         PyObject_GetAttr(value.ptr(), option_names::get().in_core));
     if (!spelling) PyErr_Clear();
     return spelling && PyUnicode_Check(spelling.ptr()) && read_law(spelling);
   }
 
-  /// Laws of the core that give each row one scale, known before any score is.
+  /// Reads laws of the core with one scale per row, known before the scores.
   bool read_law(py::handle text) {
     Py_ssize_t length = 0;
     const char* const letters = PyUnicode_AsUTF8AndSize(text.ptr(), &length);
@@ -217,7 +217,8 @@ class plain_options {
     law_ = law_of({letters, static_cast<std::size_t>(length)});
     return law_ && law_->counts() && !law_->acts_on_some_channels();
   }
-  /// None if the core knows none. The calls of a model have one law, whose text is read once.
+  /// The law, or nullopt if the core does not know it. The calls of a model share one law, whose
+  /// text is parsed once.
   static std::optional<scale_law> law_of(std::string_view text) {
     thread_local std::string last_text;
     thread_local std::optional<scale_law> last;
@@ -258,7 +259,7 @@ class plain_options {
     return true;
   }
 
-  std::optional<double> scale_{};  // none: 1/sqrt(head_dim)
+  std::optional<double> scale_{};  // absent: 1/sqrt(head_dim)
   std::optional<scale_law> law_{};
   bool is_causal_ = false, hides_keys_ = false;
   causal_alignment causal_ = causal_alignment::none;
@@ -293,7 +294,7 @@ class plain_arrays : public call_arrays {
     scale = {scale_, 1};
   }
 
-  /// False if one of them is not plain.
+  /// Whether all of them are plain.
   explicit operator bool() const { return are_plain_; }
   element_type type() const { return query.layout().type; }
   extents output_shape() const { return joined(rows(), {value_dim()}); }
@@ -305,7 +306,7 @@ class plain_arrays : public call_arrays {
       return false;
     return !value || (goes_with(value) && value.extent(2) == key.extent(2));
   }
-  /// Some elements, and not so many that a result of the call could be too large.
+  /// Whether an array has elements, and few enough that no result can be too large.
   static bool have_entries(const strided_array& array) {
     double entries = 1;
     for (const std::int64_t extent : array.shape()) entries *= static_cast<double>(extent);
@@ -334,7 +335,7 @@ class plain_arrays : public call_arrays {
   row_array<double> scale_;
 };
 
-/// A new array (..., n, dim), as the core sees it.
+/// A new array (..., n, dim), in the core's form.
 class new_matrices : public strided_array {
  public:
   new_matrices() = default;  ///< absent: None

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The yardsticks of `make bench`, handed out to threads in many small tasks as attention is,
-// so that a busy machine slows both alike. Python holds the stopwatch.
+// Peak rates for `make bench`, measured by threads in many small tasks, like attention, so that a
+// busy machine slows both alike. Python measures the time.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -18,7 +18,8 @@ using detail::active_kernels;
 using detail::level_kernels;
 using detail::stop_signal;
 
-/// n_tasks times `rounds` rounds of multiply-adds in registers; returns the operations done.
+/// Runs n_tasks times `rounds` rounds of multiply-adds in registers; returns the number of
+/// operations.
 double run_fma(std::int64_t n_tasks, std::int64_t rounds, bool wide, int num_threads) {
   const level_kernels& table = active_kernels();
   const auto work = (wide ? table.float64 : table.float32).fma_peak;
@@ -32,7 +33,7 @@ double run_fma(std::int64_t n_tasks, std::int64_t rounds, bool wide, int num_thr
   return operations;
 }
 
-/// Reads a C-contiguous array from its first cache line on; returns the bytes read.
+/// Reads a C-contiguous array from its first cache line on; returns the number of bytes.
 std::int64_t read_memory(const py::array& array, int num_threads) {
   constexpr std::size_t line = 64, step = 1024, chunk = std::size_t{1} << 20;
   const auto address = reinterpret_cast<std::uintptr_t>(array.data());

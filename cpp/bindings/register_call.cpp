@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Docstrings and messages live in Python; _core.pyi lists the signatures.
+// Registration of _core.Call. Docstrings and messages are in Python; _core.pyi lists the
+// signatures.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ strided_array numbers_of_rows(const py::object& numbers, double& one, numpy_arra
   return {&one, element_type::float64, sizeof one, {}, {}, 1};
 }
 
-/// New arrays for the named statistics, which the problem then points at.
+/// New arrays for the named statistics; points the problem at them.
 py::tuple make_statistics(const py::tuple& names, const extents& shape,
                           attention_problem& problem) {
   py::tuple arrays(names.size());
@@ -65,10 +66,10 @@ call::call(const py::array& query, const py::array& key, const py::object& attn_
   arrays_.tables = {tables_.distance_scale, tables_.distance_bias};
   for (const numpy_array* table : {&tables_.distance_scale, &tables_.distance_bias})
     if (*table && table->layout().type != arrays_.compute)
-      throw std::invalid_argument("a table of scores must have the type of the arithmetic");
+      throw std::invalid_argument("a table of scores must have the compute type");
 }
 
-/// A call with a value, and what its rows have: weights are None for softmax, or a Rule of
+/// A call with a value and its normalizer: weights are None for softmax, or a Rule of
 /// normalizers/_base.py, whose fields are read by name.
 struct call::weighted {
   weighted(const call& given, const py::object& value, const py::object& output,
@@ -103,7 +104,7 @@ py::tuple call::attend(const py::object& value, const py::object& output,
   attention_problem problem;
   problem.statistics.wide = wide_rows;
   problem.compute = given.arrays.compute;
-  // Before the walk over the heads: a result that is too large fails at once.
+  // Before the loop over the heads, so that a result that is too large fails at once.
   py::tuple arrays = make_statistics(statistics, given.arrays.rows(), problem);
   given.arrays.fill(problem);
   run_call(problem, num_threads_);
@@ -113,7 +114,7 @@ py::tuple call::attend(const py::object& value, const py::object& output,
 
 namespace {
 
-/// Rows by the names of their statistics.
+/// Points at rows by the names of their statistics.
 void point_at_rows(const py::dict& rows, row_outputs& places) {
   for (const auto& [name, array] : rows)
     if (const auto text = name.cast<std::string>(); text != "output")
@@ -126,7 +127,7 @@ py::object named_or_none(const py::dict& arrays, const char* name) {
   return py::reinterpret_borrow<py::object>(found ? found : Py_None);
 }
 
-/// Rows of numbers to write to.
+/// Rows of numbers to write to, or null.
 double* rows_or_null(const py::dict& into, const char* name) {
   const py::object rows = named_or_none(into, name);
   if (rows.is_none()) return nullptr;
@@ -215,7 +216,7 @@ py::tuple call::solve(const py::array& target_array, double tolerance) const {
 py::array call::count() const {
   call_arrays arrays = arrays_;
   for (strided_array* each : {&arrays.query, &arrays.key})
-    *each = each->with_inner(each->dimension());  // their heads do not count
+    *each = each->with_inner(each->dimension());  // all their axes count as inner
   arrays.tables = {};
   arrays.leading = common_leading({&arrays.attn_mask, &arrays.begin, &arrays.end});
   score_problem problem;
@@ -228,7 +229,7 @@ py::array call::count() const {
 
 namespace {
 
-/// What the core knows of statistics and of the rows of normalizers, for the tables of Python.
+/// Registers the core's traits of statistics and normalizers, for the tables of Python.
 void register_traits(py::module_& module) {
   py::class_<statistic_traits>(module, "StatisticTraits")
       .def_readonly("unit", &statistic_traits::unit)

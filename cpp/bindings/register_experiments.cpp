@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Experiments: rows, sums over them, estimates and when to stop, as experiments.hpp has them.
-// Python has checked the values; a tally is its class of that name, whose fields are read by name.
+// Experiments: rows, sums over them, estimates and stopping rules, as in experiments.hpp. Python
+// has checked the values; a tally is an object of its class of that name, whose fields are read by
+// name.
 #include <pybind11/stl.h>
 
 #include <functional>
@@ -31,7 +32,7 @@ py::array array_of(const std::vector<double>& numbers, const extents& shape) {
   return found;
 }
 
-/// A tally of Python, and the shapes (..., columns) and (..., columns, columns) of its arrays.
+/// A Python tally, and the shapes (..., columns) and (..., columns, columns) of its arrays.
 struct shaped_tally {
   tally rows;
   extents shape, square;
@@ -52,7 +53,7 @@ shaped_tally read_tally(const py::object& kept) {
           shape_of(origin), shape_of(products)};
 }
 
-/// (rows, origin, sums, products) with more rows (count, ..., columns).
+/// Returns (rows, origin, sums, products) with more rows (count, ..., columns).
 py::tuple tally_add(const py::object& kept, const doubles& rows) {
   shaped_tally all = read_tally(kept);
   const std::int64_t width = all.rows.columns() * all.rows.entries();
@@ -80,7 +81,7 @@ py::array tally_standard_error(const py::object& kept) {
   return array_of(all.rows.standard_error(), all.shape);
 }
 
-/// (values, errors), each (..., columns).
+/// Returns (values, errors), each (..., columns).
 py::tuple mc_means_and_shares(const py::object& kept, const std::vector<std::size_t>& shares,
                               const std::vector<std::size_t>& bounded) {
   const shaped_tally all = read_tally(kept);
@@ -91,7 +92,7 @@ py::tuple mc_means_and_shares(const py::object& kept, const std::vector<std::siz
   return py::make_tuple(array_of(found.value, all.shape), array_of(found.error, all.shape));
 }
 
-/// (values, errors) of variance, scaled variance, mean and kurtosis.
+/// Returns (values, errors) of variance, scaled variance, mean and kurtosis.
 py::tuple mc_dot_product_moments(const py::object& kept, std::int64_t head_dim) {
   const shaped_tally all = read_tally(kept);
   if (all.rows.columns() != 4 || all.rows.entries() != 1)
@@ -100,7 +101,7 @@ py::tuple mc_dot_product_moments(const py::object& kept, std::int64_t head_dim) 
   return py::make_tuple(array_of(found.value, all.shape), array_of(found.error, all.shape));
 }
 
-/// Rows of `what`, of the shape (count, inner...).
+/// Rows of `what`, of shape (count, inner...).
 template <class Case>
 py::array drawn(const Case& what, std::initializer_list<std::int64_t> inner, std::uint64_t key,
                 std::int64_t first, std::int64_t count, int num_threads) {
@@ -112,7 +113,7 @@ py::array drawn(const Case& what, std::initializer_list<std::int64_t> inner, std
   return found;
 }
 
-/// (count, betas, quantities).
+/// Rows of an experiment on scores: (count, betas, quantities).
 py::array mc_experiment_rows(const std::string& experiment, const std::string& model,
                              std::int64_t n, std::int64_t head_dim, double correlation,
                              double cosine, const std::vector<double>& betas, std::uint64_t key,
@@ -129,7 +130,7 @@ py::array mc_experiment_rows(const std::string& experiment, const std::string& m
   return drawn(what, {laws, columns}, key, first, count, num_threads);
 }
 
-/// (count, 4).
+/// Rows of power means of dot products: (count, 4).
 py::array mc_dot_product_rows(std::int64_t head_dim, const std::string& distribution,
                               double query_mean, double key_mean, double std, std::uint64_t key,
                               std::int64_t first, std::int64_t count, int num_threads) {
@@ -138,7 +139,8 @@ py::array mc_dot_product_rows(std::int64_t head_dim, const std::string& distribu
   return drawn(what, {4}, key, first, count, num_threads);
 }
 
-/// (count, eps, quantities) of points (n, dim) of mc_points, or of normal ones where they are None.
+/// Rows of projections: (count, eps, quantities), for points (n, dim) from mc_points, or normal
+/// points if None.
 py::array mc_projection_rows(const py::object& points, std::int64_t n, std::int64_t dim,
                              std::int64_t k, const std::string& kind,
                              const std::vector<double>& eps, std::uint64_t key, std::int64_t first,
@@ -155,7 +157,7 @@ py::array mc_projection_rows(const py::object& points, std::int64_t n, std::int6
                num_threads);
 }
 
-/// (count, n).
+/// Random scores: (count, n).
 py::array mc_random_scores(const std::string& model, std::int64_t n, std::int64_t head_dim,
                            std::uint64_t key, std::int64_t first, std::int64_t count,
                            int num_threads) {
@@ -170,7 +172,7 @@ py::array mc_random_scores(const std::string& model, std::int64_t n, std::int64_
   return found;
 }
 
-/// What of a named argument is there.
+/// Option by name, if present.
 template <class T>
 T argument(const py::dict& given, const char* name, T otherwise) {
   return given.contains(name) ? given[name].cast<T>() : otherwise;
@@ -252,7 +254,7 @@ experiment_call call_of(const std::string& name, const py::dict& given) {
   return call_with_laws(name, given);
 }
 
-/// A call of experiments.hpp: (quantities, values, errors, samples), the second and third one
+/// A call of experiments.hpp: (quantities, values, errors, samples); values and errors are
 /// (entries, quantities).
 py::tuple mc_experiment(const std::string& name, const py::dict& options, const py::dict& run) {
   const experiment_call call = call_of(name, options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// _core.Intervals: which keys each query may see. Python has turned the options into integers and
-// arrays of int64 or uint64; what they mean is the core's to say.
+// _core.Intervals: visible keys of each query. Python has converted the options to integers and
+// arrays of int64 or uint64; the core interprets them.
 #include <optional>
 
 #include "arrays.hpp"
@@ -16,7 +16,7 @@ std::int64_t whole(PyObject* number) {
   return value;
 }
 
-/// Integers in an array, which it keeps.
+/// Integers of an array, which is kept alive.
 class integers {
  public:
   explicit integers(const py::object& given) : array_(given, 0, elements::known) {
@@ -66,7 +66,7 @@ key_intervals read_intervals(std::int64_t n_queries, std::int64_t n_keys, const 
   return key_intervals(options);
 }
 
-/// A view of numbers that `owner` keeps.
+/// A view of numbers owned by `owner`.
 py::object view(const std::optional<key_intervals::rows>& rows, const py::object& owner) {
   if (!rows) return py::none();
   return py::array_t<std::int64_t>(rows->extents, rows->numbers.data(), owner);
@@ -77,7 +77,7 @@ py::object made(const key_intervals::rows& rows) {
   return py::array_t<std::int64_t>(rows.extents, rows.numbers.data());
 }
 
-/// A property that is an array, or None.
+/// Adds a property that is an array, or None.
 template <const std::optional<key_intervals::rows>& (key_intervals::*get)() const>
 py::object property(const py::object& self) {
   return view((self.cast<const key_intervals&>().*get)(), self);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Scale laws: Python names, checks and explains them; their values are the core's.
+// Scale laws: Python names, checks and explains them; the core computes their values.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -23,7 +23,7 @@ namespace {
 
 using counts_array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
-/// One law, or one for each head where a parameter is a tuple of one number a head.
+/// One law, or one per head where a parameter is a tuple with one number per head.
 struct laws_of_heads {
   std::vector<scale_law> laws;
   bool by_head = false;
@@ -55,7 +55,7 @@ struct laws_of_heads {
     if (!py::isinstance<py::tuple>(given)) return as_double(given);
     const auto numbers = py::reinterpret_borrow<py::tuple>(given);
     if (numbers.size() != heads && numbers.size() != 1)
-      detail::refuse("parameters with one number a head must have as many, got " +
+      detail::refuse("parameters with one number per head must have the same length, got " +
                      detail::text_of(numbers.size()) + " and " + detail::text_of(heads));
     return as_double(numbers[numbers.size() == 1 ? 0 : head]);
   }
@@ -67,7 +67,7 @@ std::int64_t whole_head_dim(double head_dim) {
   return static_cast<std::int64_t>(head_dim);
 }
 
-/// That of n; with laws by head, the last axis but one is that of the heads.
+/// Shape of n; with laws per head, the second to last axis has the heads.
 std::vector<py::ssize_t> shape_of(const counts_array& n, const laws_of_heads& laws) {
   std::vector<py::ssize_t> shape(n.shape(), n.shape() + n.ndim());
   if (!laws.by_head) return shape;
@@ -81,9 +81,9 @@ std::vector<py::ssize_t> shape_of(const counts_array& n, const laws_of_heads& la
   return shape;
 }
 
-/// Multipliers, or scales, of the law of that name at n. Its parameters stand in the order of
-/// scale_law::parameters: a number, None, or a tuple of one number a head, which makes the result
-/// broadcast against (heads, 1).
+/// Multipliers, or scales, of the law of that name at n. Its parameters are in the order of
+/// scale_law::parameters: a number, None, or a tuple with one number per head, which makes the
+/// result broadcast against (heads, 1).
 py::array_t<double> law_values(std::string_view name, const py::tuple& parameters,
                                const counts_array& n, double head_dim, bool scale) {
   const laws_of_heads given(name, parameters);
@@ -107,7 +107,7 @@ py::array_t<double> law_values(std::string_view name, const py::tuple& parameter
   return values;
 }
 
-/// (spelling, what n means) as the core reads and writes it.
+/// Returns (spelling, meaning of n) as the core reads and writes it.
 py::tuple law_identity(const std::string& spelling) {
   const scale_law law = scale_law::parse(spelling);
   return py::make_tuple(law.spelling(), std::string(name_of(law.meaning())));

@@ -11,7 +11,7 @@ namespace {
 using detail::linear_problem;
 
 /// Sums over keys, (..., features) twice and (..., features, value_dim): results of this call, or
-/// what it reads.
+/// its inputs.
 struct state_arrays {
   numpy_array reference, total, products;
 
@@ -41,8 +41,8 @@ struct state_arrays {
   }
 };
 
-/// The arrays of a LinearCall: query and out, key and value, or all four; sums go with a call that
-/// lacks one of the pairs.
+/// Arrays of a LinearCall: query and out, key and value, or all four; a call that lacks one of the
+/// pairs has sums.
 struct linear_forward_arrays {
   numpy_array query, key, value, out, decay;
   state_arrays sums;
@@ -64,8 +64,8 @@ struct linear_forward_arrays {
     require(is_aligned(written), "out must be aligned");
   }
 
-  /// Sizes of one head, which all arrays have.
-  void describe(linear_problem& p, const record& call) {
+  /// Sizes of one head, common to all arrays.
+  void set_sizes(linear_problem& p, const record& call) {
     p.form = read_form(record(call["form"]), (reads ? query : key).extent(1),
                        (reads ? out : value).extent(1));
     p.n_queries = reads ? query.extent(2) : 0;
@@ -85,10 +85,10 @@ void linear(const py::object& given) {
   const record call(given);
   linear_forward_arrays x(call);
   linear_problem p{};
-  x.describe(p, call);
+  x.set_sizes(p, call);
   read_positions(p, call, x.reads, x.adds);
   p.n_summed = call.get<std::int64_t>("n_summed");
-  if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
+  if (p.form.features == 0) p.n_keys = 0;  // keys have zero weight then, whatever their values are
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
   p.output = x.out.layout();
   const extents shape = common_leading({x.reads ? &x.out : &x.sums.products});

@@ -10,7 +10,7 @@ namespace {
 
 using detail::linear_gradient_problem;
 
-/// An array that is written: each element once.
+/// A writable array without repeated elements.
 numpy_array read_output(const py::object& out) {
   const auto array = py::reinterpret_borrow<py::array>(out);
   require(array.writeable() && is_aligned(array), "gradients must be writable and aligned");
@@ -24,8 +24,8 @@ void require_shape(const numpy_array& out, const extents& shape) {
             "gradients must have all heads");
 }
 
-/// The arrays of a LinearGradientCall. Every head has gradients of its own, (..., rows, dim), also
-/// of keys that heads share.
+/// Arrays of a LinearGradientCall. Every head has its own gradients, (..., rows, dim), also of
+/// shared keys.
 struct linear_backward_arrays {
   numpy_array query, key, value, grad, query_out, key_out, value_out, decay, decay_out;
 
@@ -38,8 +38,8 @@ struct linear_backward_arrays {
         key_out(read_output(call["key_out"])),
         value_out(read_output(call["value_out"])) {}
 
-  /// Sizes of one head, which all arrays have.
-  void describe(linear_gradient_problem& p, const record& call) {
+  /// Sizes of one head, common to all arrays.
+  void set_sizes(linear_gradient_problem& p, const record& call) {
     p.form = read_form(record(call["form"]), query.extent(1), value.extent(1));
     p.n_queries = query.extent(2), p.n_keys = key.extent(2);
     for (const numpy_array* each : {&query, &query_out})
@@ -63,7 +63,7 @@ void linear_gradient(const py::object& given) {
   const record call(given);
   linear_backward_arrays x(call);
   linear_gradient_problem p{};
-  x.describe(p, call);
+  x.set_sizes(p, call);
   p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
   p.grad = x.grad.layout(), p.query_out = x.query_out.layout();
   p.key_out = x.key_out.layout(), p.value_out = x.value_out.layout();

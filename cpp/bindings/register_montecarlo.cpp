@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers and simulations. Python has checked the values, and the core checks them too; here
-// is checked only what the arrays for the results are made from.
+// Random numbers and simulations. Python has checked the values, and the core checks them, too; the
+// checks here are only those of the sizes of result arrays.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using detail::check_at_least;
 
-/// Two parameters, of truncated_normal four.
+/// A distribution with two parameters; truncated_normal has four.
 variate variate_of(const std::string& name, const std::vector<double>& parameters) {
   variate what;
   what.kind = distribution_named(name);
@@ -76,7 +76,7 @@ void mc_sphere(py::array& out, double radius, std::uint64_t key, std::uint64_t s
   });
 }
 
-/// (count, multipliers, 9): the members of score_row.
+/// Simulated rows, (count, multipliers, 9): the members of score_row.
 py::array mc_score_rows(const std::string& model, std::int64_t n, std::int64_t head_dim,
                         double correlation, const std::vector<double>& multipliers,
                         double needle_cosine, std::uint64_t key, std::uint64_t stream,
@@ -107,7 +107,7 @@ py::array mc_max_cosine(std::int64_t n, std::int64_t head_dim, std::uint64_t key
 
 using named_variate = std::pair<std::string, std::vector<double>>;
 
-/// (blocks, 4): sums of s, s^2, s^3 and s^4.
+/// Sums of s, s^2, s^3 and s^4: (blocks, 4).
 py::array mc_dot_products(std::int64_t head_dim, const named_variate& x, const named_variate& y,
                           std::int64_t block, std::uint64_t key, std::uint64_t stream,
                           std::int64_t first, std::int64_t count, int num_threads) {
@@ -135,7 +135,7 @@ void check_matrix(const char* name, const float_matrix& matrix) {
                                 std::to_string(matrix.ndim()));
 }
 
-/// Points as mc_projection_rows takes them.
+/// Points in the form that mc_projection_rows takes.
 py::array mc_points(const py::array_t<double, py::array::c_style | py::array::forcecast>& points) {
   if (points.ndim() != 2) throw std::invalid_argument("points must have 2 axes");
   const std::int64_t n = points.shape(0), dim = points.shape(1);
@@ -159,13 +159,13 @@ py::array mc_project(const float_matrix& points, std::int64_t k, const std::stri
   return result;
 }
 
-/// (least, most, mean, variance, pairs outside each eps).
+/// Returns (least, most, mean, variance, pairs outside each eps).
 py::tuple pair_distances_ratio(const float_matrix& points, const float_matrix& projected,
                                const std::vector<double>& eps, int num_threads) {
   check_matrix("points", points);
   check_matrix("projected", projected);
   if (points.shape(0) != projected.shape(0))
-    throw std::invalid_argument("points and projected must have as many rows as each other, got " +
+    throw std::invalid_argument("points and projected must have the same number of rows, got " +
                                 std::to_string(points.shape(0)) + " and " +
                                 std::to_string(projected.shape(0)));
   distance_ratios found{};

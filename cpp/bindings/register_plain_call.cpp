@@ -8,7 +8,7 @@
 namespace attnscale::bindings {
 namespace {
 
-/// New arrays for the named statistics, which the problem then points at.
+/// New arrays for the named statistics; points the problem at them.
 template <class Library>
 py::tuple make_rows(const Library& library, const py::tuple& names, const extents& shape,
                     attention_problem& problem) {
@@ -23,8 +23,8 @@ py::tuple make_rows(const Library& library, const py::tuple& names, const extent
   return arrays;
 }
 
-/// The output, None without a value, the statistics, and whether rows of them are NaN; None where
-/// the call is not plain.
+/// Returns the output (None without a value), the statistics, and whether rows of them are NaN;
+/// None for a call that is not plain.
 template <class Library>
 py::object attend(py::handle query, py::handle key, py::handle value, const py::tuple& names,
                   const py::dict& keywords) {
@@ -49,20 +49,20 @@ bool is_half(element_type type) {
   return type != element_type::float32 && type != element_type::float64;
 }
 
-/// Numbers of a row that the forward pass saved; null for None.
+/// Row numbers saved by the forward pass; null for None.
 template <class Library>
 std::optional<void*> read_rows(const Library& library, py::handle rows, const plain_arrays& given) {
   if (rows.is_none()) return nullptr;
   const auto found = library.read(rows);
   if (!found || found->shape() != given.rows() || found->layout().type != given.type())
     return std::nullopt;
-  std::int64_t step = 1;  // of neighbours along an axis of contiguous rows
+  std::int64_t step = 1;  // stride of an axis of contiguous rows
   for (int axis = 1; axis <= found->dimension(); step *= found->extent(axis++))
     if (found->extent(axis) > 1 && found->stride(axis) != step) return std::nullopt;
   return found->place({}, {});
 }
 
-/// An array of the shape of the output.
+/// An array with the shape of the output.
 template <class Library>
 std::optional<strided_array> read_output(const Library& library, py::handle object,
                                          const plain_arrays& given) {
@@ -70,12 +70,12 @@ std::optional<strided_array> read_output(const Library& library, py::handle obje
   return found && found->shape() == given.output_shape() ? found : std::nullopt;
 }
 
-/// What a plain backward pass reads besides query, key and value.
+/// Inputs of a plain backward pass besides query, key and value.
 struct backward_arrays {
   strided_array grad_output, output;  ///< output: absent if it was not saved
   void* lse = nullptr;
 
-  /// None if one of them is not plain.
+  /// The arrays, or nullopt if one of them is not plain.
   template <class Library>
   static std::optional<backward_arrays> read(const Library& library, const plain_arrays& given,
                                              py::handle grad_output, py::handle output,
@@ -112,8 +112,8 @@ py::object run_backward(const Library& library, plain_arrays& given, const backw
   return py::make_tuple(d_query.take(), d_key.take(), d_value.take());
 }
 
-/// The gradients of query, key and value by the output alone; output and lse of the forward pass
-/// may be None. None where the call is not plain, or of a type that is not that of its arithmetic.
+/// Gradients of query, key and value by the output only; output and lse of the forward pass may be
+/// None. None for a call that is not plain, or whose type is not the compute type.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
                          py::handle output, py::handle lse, const py::dict& keywords) {

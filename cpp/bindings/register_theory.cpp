@@ -22,7 +22,7 @@ double head_dim_of(double n, double head_dim, double n0) {
 
 }  // namespace
 
-/// Closed forms over arrays that broadcast. A failure probability that is not given is NaN.
+/// Registers closed forms over arrays that broadcast. An absent failure probability is NaN.
 void register_theory(py::module_& m) {
   m.def("jl_min_dim", py::vectorize(&min_dim), py::arg("n"), py::arg("eps"),
         py::arg("failure_probability"), py::arg("chi_square"));

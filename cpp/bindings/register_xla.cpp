@@ -8,7 +8,7 @@ namespace {
 
 namespace py = pybind11;
 
-/// The foreign functions of XLA by their names, as jax.ffi.register_ffi_target takes them.
+/// The foreign functions of XLA by name, for jax.ffi.register_ffi_target.
 py::dict xla_handlers() {
   py::dict found;
   found["attend"] = py::capsule(reinterpret_cast<void*>(&xla::attend));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tensors of another library, by DLPack's table of functions: read in place and made without a way
-// through Python.
+// Tensors of another library through DLPack's table of functions: read in place and created without
+// going through Python.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace attnscale::bindings {
 
-/// A new array of a library, and where its elements begin.
+/// A new array of a library, and the start of its elements.
 struct new_result {
   py::object array;
   void* data;
@@ -19,7 +19,7 @@ struct new_result {
 
 class tensor_library {
  public:
-  /// The library of a tensor, if it offers its functions.
+  /// The library of a tensor, if it has the table of functions.
   static std::optional<tensor_library> of(py::handle tensor) {
     PyObject* const found = PyObject_GetAttrString(
         reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())), dlpack::attribute);
@@ -35,7 +35,7 @@ class tensor_library {
     return tensor_library(functions);
   }
 
-  /// A tensor on the CPU of a type that the core reads; it has to live until the call ends.
+  /// A tensor on the CPU of an element type of the core; it has to live until the call ends.
   std::optional<strided_array> read(py::handle object) const {
     dlpack::tensor lent;
     if (functions_->lend(object.ptr(), &lent) != 0) throw py::error_already_set();
@@ -44,7 +44,7 @@ class tensor_library {
     return view(lent, *type, 2);
   }
 
-  /// The same of integers of 64 bits with a sign, none of whose axes are the core's.
+  /// A tensor of signed 64-bit integers, none of whose axes are the core's.
   std::optional<strided_array> read_integers(py::handle object) const {
     dlpack::tensor lent;
     if (functions_->lend(object.ptr(), &lent) != 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The binary interface of XLA's foreign functions, as far as a handler on the CPU needs it. It is
-// declared here so that the package builds without jaxlib, whose headers have the whole of it
-// (xla/ffi/api/c_api.h); tests/tensors/test_jax_interface.py compares the two. What stands here is
-// the same in the versions 0.1 to 0.3 of the interface, those of jaxlib 0.5 to 0.10.
+// Binary interface of XLA's foreign functions, as far as a handler on the CPU needs it. Declared
+// here so that the package builds without jaxlib, whose headers contain all of it
+// (xla/ffi/api/c_api.h); tests/tensors/test_jax_interface.py compares the two. These declarations
+// are the same in versions 0.1 to 0.3 of the interface, those of jaxlib 0.5 to 0.10.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace attnscale::bindings::xla {
 
-/// Types of the elements of a buffer.
+/// Element types of a buffer.
 enum data_type : int {
   boolean = 1,
   int32 = 4,
@@ -27,9 +27,9 @@ enum error_code : int { invalid_argument = 3, resource_exhausted = 8, internal_e
 
 enum attribute_type : int { array_attribute = 1, scalar_attribute = 3, string_attribute = 4 };
 
-/// The one stage in which a handler is called with arrays.
+/// The only stage in which a handler is called with arrays.
 inline constexpr int execute_stage = 3;
-/// The extension of a frame that asks for the version of a handler.
+/// Extension of a frame that requests the version of a handler.
 inline constexpr int metadata_kind = 1;
 
 struct extension {
@@ -45,7 +45,7 @@ struct interface_version {
   int minor;
 };
 
-/// XLA's own; a handler hands it back.
+/// An error of XLA; a handler returns it.
 struct error;
 
 struct error_arguments {
@@ -55,7 +55,7 @@ struct error_arguments {
   int code;
 };
 
-/// The functions of XLA that a handler may call; more follow.
+/// Functions of XLA that a handler may call; more follow.
 struct functions {
   std::size_t size;
   extension* extensions;
@@ -73,7 +73,7 @@ struct buffer {
   std::int64_t* extents;
 };
 
-/// Arguments or results, all of them buffers.
+/// Arguments or results, which are all buffers.
 struct buffers {
   std::size_t size;
   extension* extensions;
@@ -116,7 +116,7 @@ struct metadata {
   std::size_t size;
   interface_version version;
   std::uint32_t traits;
-  std::int64_t state_type;  ///< from version 0.2 on
+  std::int64_t state_type;  ///< since version 0.2
 };
 
 struct metadata_extension {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a call of XLA carries, in the core's form: arrays by name, and options by name.
+// Contents of an XLA call in the core's form: arrays by name, and options by name.
 #pragma once
 
 #include <cstring>
@@ -49,7 +49,7 @@ inline std::ptrdiff_t size_of(int type) {
   }
 }
 
-/// An array of the caller's in row-major order, or none.
+/// The caller's array in row-major order, possibly absent.
 class array {
  public:
   array() = default;
@@ -61,7 +61,7 @@ class array {
   extents shape() const { return {given_->extents, given_->extents + given_->rank}; }
   std::int64_t count() const { return count_entries(shape()); }
 
-  /// As the core's; `swapped`: of axes (..., n, heads, dim) instead of (..., heads, n, dim).
+  /// In the core's form; `swapped`: with axes (..., n, heads, dim) instead of (..., heads, n, dim).
   strided_array matrix(bool swapped = false) const {
     if (!given_) return {};
     extents sizes = shape(), strides = row_major(sizes);
@@ -73,7 +73,7 @@ class array {
     return {data(), element_type_of(type()), size_of(type()), sizes, strides, 2};
   }
 
-  /// Of one number for each distance, n_queries - 1 - i + j, as a matrix of (i, j).
+  /// One number per distance, n_queries - 1 - i + j, as a matrix of (i, j).
   strided_array matrix_of_distances(std::int64_t n_queries, std::int64_t n_keys) const {
     if (!given_) return {};
     extents sizes = shape(), strides = row_major(sizes);
@@ -89,9 +89,9 @@ class array {
   const buffer* given_ = nullptr;
 };
 
-/// One number a row, (..., heads, n_queries or 1), as 64-bit numbers: what the core takes. JAX has
-/// such numbers only where it is told to, so they also come narrower, or as their bits: pairs of
-/// uint32, the last axis twice as long.
+/// One number per row, (..., heads, n_queries or 1), as 64-bit numbers for the core. JAX has 64-bit
+/// numbers only if configured, so they may also be narrower, or given as their bits: pairs of
+/// uint32, with the last axis twice as long.
 template <class Number>
 class rows_of {
  public:
@@ -137,7 +137,7 @@ class rows_of {
   strided_array rows_;
 };
 
-/// Arguments and results by their names, and the options of a call.
+/// Arguments and results by name, and the options of a call.
 class call_reader {
  public:
   explicit call_reader(const call_frame& frame) : options_(frame.options) {

@@ -10,7 +10,7 @@
 namespace attnscale::bindings::xla {
 namespace {
 
-/// Counts that the caller wants narrower than the core writes them.
+/// Counts that the caller wants in a narrower type than the core's.
 class narrow_counts {
  public:
   std::int64_t* place(const array& wanted) {
@@ -34,8 +34,8 @@ error* failure(const call_frame& frame, const char* message, error_code code) {
   return frame.api->create_error(&given);
 }
 
-/// XLA runs foreign functions with denormal numbers taken for zero; the core's results do not
-/// depend on the thread that they are computed on.
+/// Restores the usual floating-point mode: XLA runs foreign functions with denormal numbers flushed
+/// to zero, but the core's results do not depend on the thread.
 class usual_arithmetic {
  public:
   usual_arithmetic() {
@@ -50,8 +50,8 @@ class usual_arithmetic {
   std::fenv_t before_;
 };
 
-/// Says that the handler is of the caller's version: what it reads of a frame is in all of them.
-/// Callers of version 0.1 name no functions here.
+/// Answers with the caller's version: the fields that the handler reads are the same in all
+/// versions. Callers of version 0.1 name no functions here.
 void answer_metadata(const call_frame& frame) {
   metadata& answer = *reinterpret_cast<metadata_extension*>(frame.extensions)->answer;
   const bool is_later = frame.api && frame.api->version.major == 0;

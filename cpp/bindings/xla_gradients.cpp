@@ -7,7 +7,7 @@
 namespace attnscale::bindings::xla {
 namespace {
 
-/// Rows (..., heads, n_queries) of the type that the core reads, all of them written out.
+/// Rows (..., heads, n_queries) in the core's element type, broadcast to the full shape.
 class full_rows {
  public:
   const void* place(const array& given, const extents& shape, std::int64_t n_queries) {
@@ -36,8 +36,7 @@ class full_rows {
   std::vector<std::vector<float>> floats_;
 };
 
-/// Gradients of the numbers of rows; the caller's array has their sums over what it is the same
-/// for.
+/// Gradients of row numbers, summed over the axes along which the caller's array broadcasts.
 class row_gradient {
  public:
   row_gradient(const array& wanted, const extents& shape, std::int64_t n_queries)
@@ -72,7 +71,7 @@ class row_gradient {
   std::vector<double> numbers_;
 };
 
-/// The arrays that gradients are added to, zero at first.
+/// Arrays to which gradients are added, zero at first.
 gradient_arrays places_of(const call_reader& call, const xla_call_arrays& given) {
   const auto zeros = [&](std::string_view name) {
     const array found = call.result(name);
@@ -90,7 +89,7 @@ gradient_arrays places_of(const call_reader& call, const xla_call_arrays& given)
                      zeros("distance_bias").matrix_of_distances(n_queries, n_keys)}};
 }
 
-/// 0 for a query that holds a NaN and sees no key.
+/// Sets the gradient to 0 for a query that holds NaN and sees no keys.
 void clear_rows_without_keys(const gradient_problem& problem, std::vector<double>& gradient,
                              const execution& how) {
   if (std::all_of(gradient.begin(), gradient.end(), [](double x) { return std::isfinite(x); }))
@@ -101,7 +100,7 @@ void clear_rows_without_keys(const gradient_problem& problem, std::vector<double
     if (counts[i] == 0) gradient[i] = 0;
 }
 
-/// Points the problem at what was saved of the forward pass, and at the gradients of statistics.
+/// Points the problem at saved results of the forward pass, and at the gradients of statistics.
 void read_rows(const call_reader& call, const extents& shape, full_rows& rows,
                gradient_problem& problem) {
   for (const std::string_view name : statistic_names) {

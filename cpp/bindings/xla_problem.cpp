@@ -9,7 +9,7 @@
 namespace attnscale::bindings::xla {
 namespace {
 
-/// The axes before the core's: of arrays of rows one is the core's, of others two.
+/// Number of the core's axes: one for arrays of rows, two for others.
 int n_inner(std::string_view name) {
   for (const std::string_view matrix :
        {"query", "key", "value", "attn_mask", "output", "grad_output"})
@@ -77,7 +77,7 @@ void xla_call_arrays::read_intervals(const call_reader& call) {
   options.window = {call.integer("left"), call.integer("right")};
   const rows_of<std::int64_t> lengths(call.argument("key_lengths"));
   const rows_of<std::int64_t> ids(call.argument("document_ids"));
-  if (lengths) {  // one for each entry of the batch: its last axis is of length 1
+  if (lengths) {  // one per batch entry: its last axis has length 1
     options.key_lengths = lengths.rows().integers();
     for (auto* part : {&options.key_lengths->extents, &options.key_lengths->strides})
       *part = part->first(part->size() - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A call of attention as XLA carries it, in the core's form.
+// An attention call of XLA in the core's form.
 #pragma once
 
 #include "attnscale/detail/call_arrays.hpp"
@@ -9,8 +9,8 @@
 
 namespace attnscale::bindings::xla {
 
-/// The arrays of a call, and what its options say of rows. An axis of (..., heads) is 1 long where
-/// an array is the same for all of it, and the query has at least as many heads as keys and values.
+/// Arrays of a call, and its options for rows. An axis of (..., heads) has length 1 if an array is
+/// constant along it, and the query has at least as many heads as keys and values.
 class xla_call_arrays : public call_arrays {
  public:
   explicit xla_call_arrays(const call_reader& call);
@@ -23,7 +23,7 @@ class xla_call_arrays : public call_arrays {
   void read_leading(const call_reader& call);
   void read_intervals(const call_reader& call);
   void read_scale(const call_reader& call);
-  /// Rows that the core made for all leading axes as a batch, and so with one more axis of heads.
+  /// Rows that the core made with all leading axes as the batch, so with one more axis of heads.
   template <class Number>
   strided_array of_heads(const row_array<Number>& rows) const;
 
@@ -33,10 +33,10 @@ class xla_call_arrays : public call_arrays {
   row_array<double> law_scales_;
 };
 
-/// Refuses numbers that the caller could not look at before the call runs.
+/// Refuses numbers that the caller could not check before the call runs.
 void check_numbers(const call_reader& call);
 
-/// Computes what xla_call.hpp says of attend() and gradients().
+/// Computes attend() and gradients() of xla_call.hpp.
 void run_attention(const call_reader& call);
 void run_gradients(const call_reader& call);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Why the scale is 1 / sqrt(d): the variance of q . k is d, if the components of q and k are
-// independent and have variance 1, whatever their distribution.
+// Reason for the scale 1 / sqrt(d): the variance of q . k is d, if the components of q and k are
+// independent with variance 1, whatever their distribution.
 #include <attnscale/experiments.hpp>
 #include <cmath>
 #include <cstdio>

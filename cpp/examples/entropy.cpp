@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The entropy of a row of attention weights over identical keys is ln n, whatever the query and
-// the scale: causal attention shows n = 1, 2, 3 ...
+// The entropy of a row of attention weights over identical keys is ln n, whatever the query and the
+// scale: causal attention shows n = 1, 2, 3 ...
 #include <attnscale/attention.hpp>
 #include <attnscale/simd_level.hpp>
 #include <cmath>

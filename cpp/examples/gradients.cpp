@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Entropy in a loss: queries follow the gradient of (entropy - 2)^2 until each attends to e^2 = 7.4
-// keys. No value takes part.
+// keys. There is no value.
 #include <attnscale/attention.hpp>
 #include <attnscale/attention_gradients.hpp>
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How many dimensions a random projection needs for 200 points, by the lemma and by the rule of
-// thumb "8 ln n", and what each number of dimensions does to the distances.
+// Dimensions of a random projection for 200 points, by the lemma and by the rule of thumb "8 ln n",
+// and the distortion of distances at each dimension.
 #include <attnscale/johnson_lindenstrauss.hpp>
 #include <cmath>
 #include <cstdio>

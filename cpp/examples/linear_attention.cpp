@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Linear attention over a text that comes in chunks: a state keeps sums whose size does not depend
-// on how much it has read, and each chunk's rows are those of one causal call over everything.
+// Linear attention over a text in chunks: a state keeps sums of constant size, and each chunk's
+// rows equal those of one causal call over the whole text.
 #include <attnscale/linear_attention.hpp>
 #include <cmath>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Training steps on the memory of a program of its own: projections of query, key and value in
-// std::vector, which attention and its gradients read and write through adaptors of xtensor. They
-// learn to answer as another head does.
+// Training steps on a program's own memory: projections of query, key and value in std::vector,
+// which attention and its gradients read and write through xtensor adaptors. The head learns to
+// reproduce another head.
 #include <attnscale/attention.hpp>
 #include <attnscale/attention_gradients.hpp>
 #include <cstdio>
@@ -15,8 +15,8 @@ constexpr std::size_t n = 64, dim = 8;
 
 using numbers = std::vector<float>;
 
-/// Twelve uniform numbers have a sum that is nearly normal, of variance 1. Those of
-/// std::normal_distribution are others in each standard library.
+/// Normal numbers as sums of twelve uniform ones, with variance 1, because the results of
+/// std::normal_distribution differ between standard libraries.
 numbers normal(std::size_t count, float sigma, std::mt19937& generator) {
   numbers result(count);
   for (float& each : result) {
@@ -37,16 +37,16 @@ numbers product(const numbers& rows, const numbers& matrix) {
   return result;
 }
 
-/// A head with its weights, and what its forward pass kept.
+/// A head with its weights, and the results kept from its forward pass.
 struct head {
-  numbers weights[3];  // of query, key and value
+  numbers weights[3];  // for query, key and value
   numbers projected[3];
 
   explicit head(std::mt19937& generator) {
     for (numbers& each : weights) each = normal(dim * dim, 0.5F, generator);
   }
 
-  /// What attention reads: no copy, the memory of `projected`.
+  /// Rows for attention, in the memory of `projected`, without a copy.
   auto rows(std::size_t which) const {
     return xt::adapt(projected[which], std::vector<std::size_t>{n, dim});
   }
@@ -56,7 +56,7 @@ struct head {
     return attnscale::attention(rows(0), rows(1), rows(2), {.is_causal = true});
   }
 
-  /// Adds -rate times the gradient of the loss: tokens^T times that of the projected rows.
+  /// Adds -rate times the gradient of the loss: tokens^T times the gradient of the projected rows.
   template <class Rows>
   void update(std::size_t which, const numbers& tokens, const Rows& gradient, float rate) {
     for (std::size_t i = 0; i < n; ++i)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the literature puts in the place of attention, beside the exact one: a window with a few
-// positions that everybody sees is a mask of exact attention, in less time; a hybrid has it in some
-// heads and attention of linear time in the others.
+// Variants of attention. Local and global attention is exact attention under a mask, a window with
+// a few positions that all others see, in less time; a hybrid has exact attention in some heads and
+// linear-time attention in the others.
 #include <attnscale/attention.hpp>
 #include <attnscale/hybrid.hpp>
 #include <attnscale/local_global_attention.hpp>

@@ -9,7 +9,7 @@
 
 namespace testing {
 
-/// The loss's gradient by each number of `at`, which loss() reads.
+/// Gradient of the loss by each number of `at`, which loss() reads.
 template <class Loss>
 xt::xarray<double> differences(xt::xarray<double>& at, Loss loss) {
   xt::xarray<double> found = xt::zeros<double>(at.shape());

@@ -2,8 +2,8 @@
 #
 # cmake -DNM=... -DOBJDUMP=... -DOBJECTS=... -P check_objects.cmake
 #
-# What one instruction set's object file may contain. A weak symbol compiled with AVX could be
-# linked into code that runs without it, and the baseline must not contain AVX at all.
+# Checks the symbols of one instruction set's object file. A weak symbol compiled with AVX could be linked into code
+# that runs without it, and the baseline must not contain AVX at all.
 
 function(check_widest_register object expected)
   execute_process(COMMAND ${OBJDUMP} -d --no-show-raw-insn ${object} OUTPUT_VARIABLE code

@@ -3,7 +3,7 @@
 
 namespace testing {
 
-/// A row without keys has lse -inf, which has to be met exactly.
+/// A row without keys has lse -inf, which has to match exactly.
 static oracle::column finite(const oracle::column& x) { return xt::where(xt::isinf(x), 0.0, x); }
 
 template <class T>
@@ -35,7 +35,7 @@ oracle::column bounds<T>::min_score(const oracle::expected& e) const {
   return score + 2 * eps * xt::abs(finite(e.min_score));
 }
 
-/// The concentration's, of which it is the logarithm, over the concentration.
+/// Bound of the concentration, over the concentration: renyi2 is its logarithm.
 template <class T>
 oracle::column bounds<T>::renyi2(const oracle::expected& e) const {
   const oracle::column one = xt::ones<double>(e.concentration.shape());
@@ -52,14 +52,14 @@ oracle::column bounds<T>::score_variance(const oracle::expected& e) const {
   return sums + 4 * score * (1 + 4 * e.spread) + 16 * eps * e.spread;
 }
 
-// The oracle's own plain sum over the keys counts too.
+// The rounding of the oracle's own plain sum over the keys counts, too.
 template <class T>
 oracle::column bounds<T>::weight(const oracle::expected& e, const oracle::column& w) const {
   const double sum = std::sqrt(static_cast<double>(e.weights.shape(1)));
   return tiny + (8 * eps + sum * bounds<double>::eps + 4 * score) * w;
 }
 
-/// argmax may differ from the oracle's where the two keys' scores tie within rounding.
+/// argmax may differ from the oracle's if the scores of two keys tie within rounding.
 template <class T>
 static void check_argmax(const xt::xarray<std::int64_t>& seen, const oracle::expected& e,
                          const bounds<T>& bound) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random arrays, and the comparison of a call with the oracle under the error bounds that the
-// package promises: eps is the type's, `score` what rounding the scores costs. compare.cpp compiles
+// Random arrays, and the comparison of a call with the oracle under the error bounds of the
+// documentation: eps is the type's, `score` the rounding error of the scores. compare.cpp compiles
 // the comparison once, for float and for double.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace testing {
 
 using shape_type = std::vector<std::size_t>;
 
-/// Normal numbers that depend on the seed alone.
+/// Normal numbers that depend only on the seed.
 template <class T>
 xt::xarray<T> normal(const shape_type& shape, unsigned seed, double sigma = 1) {
   std::mt19937_64 engine(seed);
@@ -55,7 +55,7 @@ bool identical(const A& a, const A& b) {
   return a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(*a.data())) == 0;
 }
 
-/// Largest |seen - wanted| / bound; infinite where a NaN or infinity is in the wrong place.
+/// Largest |seen - wanted| / bound; infinite if a NaN or infinity is in the wrong place.
 template <class Seen, class Wanted, class Bound>
 double worst_ratio(const Seen& seen, const Wanted& wanted, const Bound& bound) {
   if (seen.size() != wanted.size()) return oracle::infinity;
@@ -64,20 +64,20 @@ double worst_ratio(const Seen& seen, const Wanted& wanted, const Bound& bound) {
   auto b = bound.begin();
   for (const double x : seen) {
     const double expected = *w++, allowed = *b++;
-    if (x == expected) continue;  // infinities too
+    if (x == expected) continue;  // also for infinities
     const double ratio = std::abs(x - expected) / allowed;
     worst = ratio <= worst ? worst : ratio == ratio ? ratio : oracle::infinity;
   }
   return worst;
 }
 
-/// Bounds of the errors that the documentation promises.
+/// Error bounds of the documentation.
 template <class T>
 struct bounds {
   static constexpr double eps = std::numeric_limits<T>::epsilon();
   static constexpr double tiny = std::numeric_limits<T>::min();
   static constexpr double sums = std::is_same_v<T, float> ? 2e-6 : 1e-12;
-  oracle::column score, moved;  ///< error of a score, and what it moves a mean score by
+  oracle::column score, moved;  ///< error of a score, and its effect on a mean score
 
   explicit bounds(const oracle::expected& e);
   oracle::matrix output(const oracle::expected& e, double factor = 4) const;
@@ -95,7 +95,8 @@ template <class T>
 void check_statistics(const attnscale::attention_statistics_result<T>& seen,
                       const oracle::expected& e);
 
-/// Every statistic and the output against the oracle; the shorter calls give the same bits.
+/// Compares every statistic and the output with the oracle; the shorter calls have to give the same
+/// bits.
 template <class T>
 void check_call(const inputs<T>& in, const attnscale::attention_options& options,
                 const oracle::setting& setting);
@@ -110,7 +111,7 @@ void for_both_types(F f) {
   f(double{});
 }
 
-/// The message of the std::invalid_argument that `call` throws.
+/// Message of the std::invalid_argument that `call` throws.
 template <class F>
 std::string refusal(F call) {
   try {
@@ -121,8 +122,8 @@ std::string refusal(F call) {
   return "no error";
 }
 
-/// Whether call(rows, how) is interrupted that works alone: the calling thread asks every few
-/// milliseconds, so that rows are added until it does.
+/// Whether call(rows, how), which runs alone, is interrupted: the calling thread polls every few
+/// milliseconds, so rows are added until it does.
 template <class F>
 bool ends_when_interrupted(F call) {
   const attnscale::execution how{1, [](void*) { return true; }, nullptr};

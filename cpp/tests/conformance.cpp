@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A call of the C++ API from the standard input, and its results on the standard output, for
-// tests/conformance of the Python package. A program of its own.
+// A program that reads a call of the C++ API from standard input and writes its results to standard
+// output, for tests/conformance of the Python package.
 //
-// Each line of the input is a word and what belongs to it: `type float`, `query` and other arrays
-// as the number of axes, the extents and the elements, options by name, `statistics lse entropy`,
-// and `grad_output` and `grad_lse`, which ask for gradients in the place of results. Each line of
-// the output is a name and an array. A call that is refused ends with 1, the reason on the standard
-// error.
+// Each line of the input is a word with its data: `type float`, `query` and other arrays as the
+// number of axes, the extents and the elements, options by name, `statistics lse entropy`, and
+// `grad_output` and `grad_lse`, which request gradients instead of results. Each line of the output
+// is a name and an array. A refused call exits with 1 and writes the reason to standard error.
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -32,11 +31,11 @@ using attnscale::statistic;
 
 using lines = std::map<std::string, std::string>;
 
-/// What a number is before it is narrowed to 16 bits, which float is alone.
+/// Type of a number before it is narrowed to 16 bits, which only float is.
 template <class T>
 using widest = std::conditional_t<sizeof(T) == 2, float, T>;
 
-/// std::stod reads NaN and infinity, which streams do not.
+/// Reads a number with std::stod, which accepts NaN and infinity; streams do not.
 template <class T>
 dense_array<T> read_array(const std::string& line) {
   std::istringstream words(line);
@@ -121,7 +120,7 @@ attnscale::attention_options read_options(const lines& given) {
   return options;
 }
 
-/// Those of the results that are there.
+/// Writes the results that are present.
 template <class Result>
 void write_statistics(const Result& found) {
   attnscale::for_each_statistic(found, [](statistic which, const auto& array) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Attentions of linear time as plain loops in double over one head: the weight of each key, then
-// the sum of the values.
+// Linear-time attention as plain loops in double over one head: the weight of each key, then the
+// sum of the values.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace loops {
 
 using matrix = xt::xtensor<double, 2, xt::layout_type::row_major>;
 
-/// Query i sees the keys 0 ... i + offset; `everything`: all of them.
+/// Offset for which query i sees all keys; in general it sees keys 0 ... i + offset.
 inline constexpr std::int64_t everything = 1 << 20;
 
 inline std::size_t seen(std::size_t i, std::int64_t offset, std::size_t n_keys) {
@@ -26,7 +26,7 @@ inline std::size_t seen(std::size_t i, std::int64_t offset, std::size_t n_keys) 
       std::clamp<std::int64_t>(end, 0, static_cast<std::int64_t>(n_keys)));
 }
 
-/// weight(i, j, n) of key j of the n that query i sees, times the values.
+/// Sum of weight(i, j, n) times the values, over the n keys that query i sees.
 template <class Weight>
 matrix weighted(std::size_t n_queries, const matrix& value, std::int64_t offset, bool divided,
                 Weight weight) {
@@ -44,7 +44,7 @@ matrix weighted(std::size_t n_queries, const matrix& value, std::int64_t offset,
   return output;
 }
 
-/// phi(q_i) . phi(k_j), of features that are functions of single elements.
+/// phi(q_i) . phi(k_j), for features that are functions of single elements.
 template <class Phi>
 double product(const matrix& query, const matrix& key, std::size_t i, std::size_t j, Phi phi) {
   double sum = 0;
@@ -88,7 +88,7 @@ matrix linear(const matrix& query, const matrix& key, const matrix& value, std::
       [&](std::size_t i, std::size_t j, std::size_t) { return product(query, key, i, j, phi); });
 }
 
-/// `first`: the position of the first query.
+/// cosformer attention; `first`: position of the first query.
 inline matrix cosformer(const matrix& query, const matrix& key, const matrix& value,
                         std::int64_t offset, double max_length, std::int64_t first = 0) {
   return weighted(query.shape(0), value, offset, true,
@@ -99,7 +99,7 @@ inline matrix cosformer(const matrix& query, const matrix& key, const matrix& va
                   });
 }
 
-/// directions: (features, head_dim).
+/// Performer attention; directions: (features, head_dim).
 inline matrix performer(const matrix& query, const matrix& key, const matrix& value,
                         std::int64_t offset, const matrix& directions, double scale) {
   const auto feature = [&](const matrix& rows, std::size_t i, std::size_t f) {

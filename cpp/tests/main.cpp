@@ -9,7 +9,7 @@
 
 #include "attnscale/simd_level.hpp"
 
-// ctest runs this program once for each level of the build; 77 means "skipped" there.
+// ctest runs this program once per level of the build; 77 means "skipped" there.
 int main(int argc, char** argv) {
   const char* const wanted = std::getenv("ATTNSCALE_SIMD");
   const auto levels = attnscale::available_simd_levels();

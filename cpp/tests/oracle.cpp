@@ -28,7 +28,7 @@ matrix product(const matrix& a, const matrix& b) {
   return result;
 }
 
-// amax begins with the lowest finite number.
+// amax starts from the lowest finite number.
 column row_max(const matrix& x, double empty) {
   const column top = xt::amax(x, {1});
   return xt::where(xt::equal(top, std::numeric_limits<double>::lowest()), empty, top);
@@ -40,7 +40,7 @@ matrix scores(const matrix& raw, const setting& s) {
   return result + s.bias;
 }
 
-/// First key with the largest visible score; -1 where there is none.
+/// First key with the largest visible score; -1 without visible keys.
 static xt::xtensor<std::int64_t, 1> first_top(const matrix& shown, const column& top) {
   xt::xtensor<std::int64_t, 1> result = -xt::ones<std::int64_t>({shown.shape(0)});
   for (std::size_t i = 0; i < shown.shape(0); ++i)

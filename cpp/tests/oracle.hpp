@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Attention with the whole matrix of scores, in double, as xtensor expressions: what the kernels
-// are compared with. One head: query (n_queries, head_dim), key (n_keys, head_dim). Compiled once,
-// in oracle.cpp: these expressions are what takes a compiler its time.
+// Attention with the whole matrix of scores, in double, as xtensor expressions: the reference for
+// the kernels. One head: query (n_queries, head_dim), key (n_keys, head_dim). Compiled once, in
+// oracle.cpp, because these expressions take most of the compile time.
 #pragma once
 
 #include <cmath>
@@ -28,17 +28,17 @@ using bool_matrix = xt::xtensor<bool, 2>;
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What surrounds q . k in a score, spelled out for every (query, key).
+/// Terms of a score besides q . k, for every (query, key).
 struct setting {
   column scale;         // (n_queries)
   bool_matrix visible;  // (n_queries, n_keys)
   matrix bias;          // (n_queries, n_keys)
-  double softcap = 0;   // 0: none
+  double softcap = 0;   // 0: no soft-cap
 
   setting(std::size_t n_queries, std::size_t n_keys, double one_scale);
 };
 
-/// Statistics of each row, and what their errors scale with.
+/// Statistics of each row, and the scales of their errors.
 struct expected {
   matrix output, absolute_output;  // sum p v, sum p |v|
   column lse, entropy, max_score, mean_score, score_variance, concentration, max_weight;
@@ -57,7 +57,7 @@ matrix product(const matrix& a, const matrix& b);
 
 inline auto as_column(const column& x) { return xt::view(x, xt::all(), xt::newaxis()); }
 
-/// Largest entry of each row; `empty` where there is none, or none above -inf.
+/// Largest entry of each row; `empty` for a row without entries, or without any above -inf.
 column row_max(const matrix& x, double empty);
 
 matrix scores(const matrix& raw, const setting& s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Does not compile, and CMakeLists.txt looks for the reason in what the compiler says.
+// A file that must not compile; CMakeLists.txt looks for the reason in the compiler's output.
 #include "attnscale/attention.hpp"
 
 int main() {

@@ -19,7 +19,7 @@ using namespace testing;
 
 namespace {
 
-/// Around the lanes of a vector (4 ... 16), a block (32, 64) and a tile of keys (192).
+/// Sizes around the lanes of a vector (4 ... 16), a block (32, 64) and a tile of keys (192).
 constexpr std::array<std::size_t, 18> edges{1,  2,   3,   5,   15,  16,  17,  63,  64,
                                             65, 127, 128, 129, 191, 192, 193, 383, 385};
 
@@ -34,7 +34,7 @@ void check_size(std::size_t n_queries, std::size_t n_keys, std::size_t head_dim,
 
 TEST_CASE("numbers of keys around lanes and tiles") {
   for (const std::size_t n_keys : edges) {
-    // A handful of queries takes another path than a block of them; 20 are two vectors or more.
+    // A few queries take another path than a block of them; 20 are two vectors or more.
     for (const std::size_t n_queries : {2, 9, 20}) {
       check_size<float>(n_queries, n_keys, 24, 17);
       check_size<double>(n_queries, n_keys, 24, 17);
@@ -155,7 +155,7 @@ TEST_CASE("leading axes broadcast, also with stride 0") {
       CHECK(identical(xt::xarray<double>(xt::view(seen, b, h)),
                       attention(xt::view(q, b, 0), xt::view(k, h), xt::view(v, 0, h))));
   const xt::xarray<double> row = normal<double>({6}, 4);
-  // adapt wants a size of 9 * 6; the strides keep to the 6 numbers that are there.
+  // adapt requires a size of 9 * 6; the strides stay within the 6 numbers in memory.
   const auto repeated = xt::adapt(row.data(), 54, xt::no_ownership(), shape_type{9, 6},
                                   std::vector<std::ptrdiff_t>{0, 1});
   const auto same_rows = attention(repeated, xt::view(k, 0), xt::view(v, 0, 0));
@@ -188,7 +188,7 @@ TEST_CASE("few queries and many keys: the keys are split") {
       const inputs<T> in(n_queries, 16411, 8, 3);
       oracle::setting s = in.setting();
       check_call(in, {}, s);
-      if (n_queries > 9) continue;  // most of the time is the oracle's
+      if (n_queries > 9) continue;  // the oracle takes most of the time
       s.scale.fill(-0.9);
       check_call(in, {.scale = -0.9}, s);
     }
@@ -230,7 +230,7 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
 }
 
 TEST_CASE("an interrupted call throws before it is finished, and the next call works") {
-  // So long that no machine finishes before the caller is asked for the second time.
+  // So long that no machine finishes before the second poll.
   const inputs<float> in(100000, 100000, 16, 16);
   const inputs<float> next(400, 600, 16, 16);
   const auto wanted = attention(next.query, next.key, next.value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Levels whose products of bfloat16 arrays are of bfloat16, too: scores keep what float32
-// arithmetic promises, and weights are rounded on their way to the values.
+// Levels with bfloat16 products of bfloat16 arrays: scores keep the accuracy of float32 arithmetic,
+// and weights are rounded before they multiply the values.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -25,7 +25,7 @@ using namespace testing;
 
 namespace {
 
-constexpr double eps = 0x1p-7;  // from 1 to the next bfloat16
+constexpr double eps = 0x1p-7;  // distance from 1 to the next bfloat16
 
 bool has_own_kernels() { return attnscale::detail::active_kernels().bfloat16 != nullptr; }
 
@@ -33,7 +33,7 @@ xt::xarray<float> rounded(const xt::xarray<float>& x) {
   return xt::cast<float>(xt::xarray<bfloat16>(xt::cast<bfloat16>(x)));
 }
 
-/// Inputs that bfloat16 holds.
+/// Inputs that bfloat16 represents exactly.
 inputs<float> bfloat16_inputs(std::size_t n_queries, std::size_t n_keys, std::size_t head_dim,
                               std::size_t value_dim) {
   inputs<float> in(n_queries, n_keys, head_dim, value_dim);
@@ -56,7 +56,7 @@ auto gradients(const inputs<float>& in, const xt::xarray<float>& grad,
                              options, {.lse = 0.7, .entropy = -0.3});
 }
 
-/// Half an eps for each weight, and half of one for the output.
+/// Half an eps for each weight, and half an eps for the output.
 oracle::matrix output_bound(const oracle::expected& e) {
   return bounds<float>(e).output(e) + eps * e.absolute_output;
 }
@@ -81,8 +81,8 @@ void check(const inputs<float>& in, const attention_options& options,
   CHECK(xt::xarray<std::int64_t>(e.n_visible) == *seen.n_visible);
 }
 
-/// What the gradients of all arrays are, and their terms without signs: rounding a weight or the
-/// gradient of a score costs half an eps of those, and so does rounding the result.
+/// Compares the gradients of all arrays, with bounds from their terms without signs: rounding a
+/// weight or the gradient of a score costs half an eps of those, and so does rounding the result.
 void check_gradients(const inputs<float>& in, const attention_options& options,
                      const oracle::setting& setting) {
   CAPTURE(in.query.shape(0));
@@ -175,7 +175,7 @@ TEST_CASE("bfloat16: weights of single scores") {
       const xt::xarray<bfloat16> q = xt::cast<bfloat16>(in.query), k = xt::cast<bfloat16>(in.key),
                                  v = xt::cast<bfloat16>(in.value);
       const xt::xarray<float> seen = xt::cast<float>(attnscale::attention(q, k, v, options));
-      // Weights of softpick may be negative: a row's sum of their magnitudes is at most twice.
+      // Weights of softpick may be negative: a row's sum of magnitudes is at most 2.
       CHECK(worst_ratio(seen, wanted, xt::xarray<float>(eps * (2 * xt::abs(largest) + 0.02f))) <=
             1);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Packed documents, tables of the distance and normalised rows: against the oracle, and against
-// the calls that they stand for.
+// equivalent calls.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ namespace {
 using integers = xt::xarray<std::int64_t>;
 using numbers = xt::xarray<double>;
 
-/// Keys that query i sees, aligned with key i + offset: those of its document within the window.
+/// Visible keys of query i, aligned with key i + offset: those of its document within the window.
 oracle::bool_matrix of_documents(const integers& ids, std::size_t n_queries, long offset, long left,
                                  long right, long length) {
   oracle::bool_matrix seen = xt::zeros<bool>({n_queries, ids.size()});
@@ -43,7 +43,7 @@ oracle::bool_matrix of_documents(const integers& ids, std::size_t n_queries, lon
   return seen;
 }
 
-/// The distance of query i and key j, aligned with key i + offset.
+/// Distance of query i and key j, aligned with key i + offset.
 numbers distances(std::size_t n_queries, std::size_t n_keys, double offset = 0) {
   numbers result = xt::zeros<double>({n_queries, n_keys});
   for (std::size_t i = 0; i < n_queries; ++i)
@@ -139,7 +139,7 @@ TEST_CASE("tables of the distance are matrices of (query, key)") {
       s.bias = -0.25 * xt::abs(t);
       const attnscale::distance_table alibi(numbers(-0.25 * xt::arange<double>(60)));
       check_call(in, {.distance_bias = alibi}, s);
-      // One side differs from the other: a function of the signed distance.
+      // The two sides differ: a function of the signed distance.
       s.bias = xt::where(t > 0, -0.1 * t, 0.3 * t);
       const auto skew = [](const auto& steps) {
         return xt::where(steps > 0, -0.1 * steps, 0.3 * steps);
@@ -221,7 +221,7 @@ TEST_CASE("tables that do not fit are refused") {
                         }}) ==
         "distance_bias must return one number for each of 9 distances on its last axis, got shape "
         "(2,)");
-  // Within documents no distance is larger than theirs.
+  // Distances are at most the largest one within a document.
   CHECK(refusal_of({.document_ids = integers{1, 1, 2, 2, 3}, .distance_bias = numbers{0, 1}}) ==
         "no error");
   const auto x = normal<double>({5, 4}, 1);
@@ -237,7 +237,7 @@ TEST_CASE("qk_norm: rows of length 1, or sqrt(head_dim)") {
     const auto v = normal<T>({9, 3}, 3);
     xt::view(q, 3) = T(0);
     xt::view(k, 4) *= std::numeric_limits<T>::max() / 16;  // whose squares overflow
-    xt::view(k, 5) *= std::numeric_limits<T>::min();       // or vanish
+    xt::view(k, 5) *= std::numeric_limits<T>::min();       // or underflow
     const auto by_hand = [](const xt::xarray<T>& rows, double length) {
       oracle::matrix wide = rows;
       for (std::size_t i = 0; i < wide.shape(0); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A program whose xtensor arrays are column-major, of its own: the macro has to be the same in all
-// files of a program. The oracle reads element by element, so that no layout is in it.
+// A separate program whose xtensor arrays are column-major, because the macro has to be the same in
+// all files of a program. The oracle reads element by element, so it does not depend on the layout.
 #define XTENSOR_DEFAULT_LAYOUT ::xt::layout_type::column_major
 #include "attnscale/attnscale.hpp"
 //
@@ -38,7 +38,7 @@ struct row {
   double lse = 0, entropy = 0;
 };
 
-/// The weights of a row, at a scale; `seen` says which keys it sees.
+/// Weights of a row at a scale; `seen` marks its visible keys.
 template <class Seen>
 row row_of(std::size_t h, std::size_t i, double scale, Seen seen) {
   row found{std::vector<double>(keys)};

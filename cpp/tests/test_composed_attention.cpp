@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Linformer, local and global, and differential attention, and the products that they need, against
-// plain loops in double; gradients against central differences; what is refused.
+// plain loops in double; gradients against central differences; refusals.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ using array = xt::xarray<double>;
 template <class T>
 constexpr double near = std::is_same_v<T, float> ? 2e-5 : 1e-12;
 
-/// a b of one head.
+/// Product a b of one head.
 matrix times(const matrix& a, const matrix& b) {
   matrix found = xt::zeros<double>({a.shape(0), b.shape(1)});
   for (std::size_t i = 0; i < a.shape(0); ++i)
@@ -42,7 +42,7 @@ matrix times(const matrix& a, const matrix& b) {
   return found;
 }
 
-/// Softmax attention of one head to the keys that sees(i, j) lets through.
+/// Softmax attention of one head to the keys with sees(i, j).
 template <class Sees>
 matrix softmax(const matrix& query, const matrix& key, const matrix& value, double scale,
                Sees sees) {
@@ -127,7 +127,7 @@ TEST_CASE("Linformer attends to projected rows") {
       CHECK(difference(xt::view(shared, h), softmax(query, times(own, key), times(own, value),
                                                     1 / std::sqrt(5.0), sees_all)) < near<T>);
     }
-    const auto wide = xt::xarray<double>(e);  // a projection changes no type
+    const auto wide = xt::xarray<double>(e);  // a projection does not change the type
     CHECK(
         identical(linformer_attention(q, k, v, wide, f, {.scale = 0.7, .enable_gqa = true}), seen));
   });
@@ -326,7 +326,7 @@ TEST_CASE("a head of a hybrid says nothing that is of all heads") {
     CHECK(refusal([&] {
             hybrid(x, x, x, {exact, kind});
           }) == "kinds[1]." + std::string(name) +
-                    " must be left to hybrid_options, which are of all heads");
+                    " must be set in hybrid_options, which apply to all heads");
   };
   refused("is_causal", attention_options{.is_causal = true});
   refused("causal", attention_options{.causal = causal_alignment::top_left});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// entropy_curve against the oracle at every scale, and what hidden keys must not do to it.
+// entropy_curve against the oracle at every scale, and its independence of hidden keys.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ struct raw_moments {
     mean = xt::sum(e.weights * e.raw, {1});
     const oracle::matrix centred = e.raw - oracle::as_column(mean);
     variance = xt::sum(e.weights * centred * centred, {1});
-    // The kernel centres on a running maximum: what its square sums up to.
+    // The kernel centres on a running maximum: bound of its sum of squares.
     const oracle::column reach = xt::amax(xt::abs(e.raw), {1});
     spread = reach * reach;
   }

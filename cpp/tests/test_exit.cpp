@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Calls before main, after it, and in a thread that ends: the destructors of the library's own
-// objects have run by then, or run later. A program of its own: it passes if it ends in peace.
+// objects have run by then, or run later. A separate program, which passes if it exits normally.
 #include <cstdlib>
 #include <thread>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Attention to equal keys is the mean of the values, whose gradient is 1 / 3.
+/// Attention to equal keys: the mean of the values, with the gradient 1 / 3.
 void call() {
   const xt::xarray<float> x = xt::ones<float>({1, 3, 4});
   const auto output = attnscale::attention(x, x, x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// tally.hpp and experiments.hpp: sums in pieces, estimates against theory, stopping, going on from
-// a state, interrupts and refusals.
+// tally.hpp and experiments.hpp: sums in parts, estimates against theory, stopping, resuming from a
+// state, interrupts and refusals.
 #include "attnscale/experiments.hpp"
 
 #include <doctest/doctest.h>
@@ -21,7 +21,7 @@ namespace laws = attnscale::laws;
 
 namespace {
 
-/// Bit for bit, NaN included.
+/// Whether two results are equal bit for bit, NaN included.
 bool same(const experiment_result& a, const experiment_result& b) {
   const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   bool all = a.samples == b.samples && a.estimates.size() == b.estimates.size();
@@ -31,7 +31,7 @@ bool same(const experiment_result& a, const experiment_result& b) {
   return all;
 }
 
-/// How many of its errors an estimate is away from what it estimates.
+/// Distance of an estimate from the exact value, in its standard errors.
 double misses(const attnscale::estimate& found, double exact) {
   return std::abs(found.value - exact) / found.standard_error;
 }
@@ -100,15 +100,15 @@ TEST_CASE("the variance of q . k is d (v_q v_k + v_k m_q^2 + v_q m_k^2)") {
 }
 
 TEST_CASE("rows have the entropy, concentration and needles of theory") {
-  // Of n normal scores at multiplier b the entropy is about ln n - b^2 / 2.
+  // The entropy of n normal scores at multiplier b is about ln n - b^2 / 2.
   const auto rows = attnscale::entropy_vs_length(
       {.n = 20'000, .law = {0.0, 0.5}, .head_dim = 1, .model = attnscale::score_model::gaussian},
       drawn(300));
   CHECK(rows.value(0) == doctest::Approx(std::log(20'000)).epsilon(1e-9));
   CHECK(rows.value(1) == doctest::Approx(std::log(20'000) - 0.125).epsilon(2e-3));
   CHECK(rows.at("lse", 1).value == doctest::Approx(std::log(20'000) + 0.125).epsilon(2e-3));
-  // On the sphere of three dimensions a cosine is uniform: none of n - 1 exceeds c with ((1 + c) /
-  // 2)^(n - 1), and the mean of the largest of n is (n - 1) / (n + 1).
+  // On the sphere of three dimensions a cosine is uniform: all n - 1 are below c with probability
+  // ((1 + c) / 2)^(n - 1), and the mean of the largest of n is (n - 1) / (n + 1).
   const auto needle = attnscale::needle_dilution(
       {.n = 10, .law = {0.0, laws::standard{}}, .head_dim = 3, .cosine = 0.8}, drawn(4000));
   CHECK(misses(needle.at("needle_is_top", 1), std::pow(0.9, 9)) < 4);
@@ -172,7 +172,7 @@ TEST_CASE("a target error ends a run at a multiple of 256 rows") {
 }
 
 TEST_CASE("an interrupt leaves what was drawn before, and what it throws reaches the caller") {
-  // Rows of a million keys: each is a piece of work of its own.
+  // Rows of a million keys: each is a separate piece of work.
   const auto draw = [](const run_options& how) {
     return attnscale::max_cosine({.n = 1 << 20, .head_dim = 512}, how);
   };
@@ -212,7 +212,7 @@ TEST_CASE("options out of range are refused by name") {
   CHECK_THROWS_WITH(attnscale::entropy_vs_length({}), "n must be at least 1, got 0");
   CHECK_THROWS_WITH(attnscale::needle_dilution({.n = 4}), "cosine must be finite, got nan");
   CHECK_THROWS_WITH(attnscale::entropy_vs_length({.n = 4, .law = {laws::critical_scale{}}}),
-                    "law 'critical_scale' counts what is measured on a row: measure it, and give "
+                    "law 'critical_scale' needs a measurement of each row: measure it, and give "
                     "scale an array");
   CHECK_THROWS_WITH(sparsity({.n = 4, .normalizer = {normalizers::sigmoid(0)}}),
                     "normalizer must give its rows support, entropy, concentration, max_weight; "
@@ -254,7 +254,7 @@ TEST_CASE("components whose powers leave the range of numbers are refused, other
                     "floating point; got -1e+30");
   CHECK_THROWS_WITH(
       attnscale::dot_product_variance({.head_dim = 4, .query_mean = 1e8}),
-      "mean must be at most 1e6 times std, which components in float32 hold; got 1e+08 "
+      "mean must be at most 1e6 times std, so that float32 components keep digits; got 1e+08 "
       "with std 1");
   const auto one = attnscale::dot_product_variance({.head_dim = 4}, {.samples = 640});
   for (const double std : {1e12, 1e-12}) {

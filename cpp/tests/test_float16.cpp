@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// 16-bit storage: conversions, exhaustively where that is possible, and attention on it.
+// 16-bit storage: conversions, exhaustively where possible, and attention on it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ double by_definition(std::uint16_t h, int exponent_bits, int mantissa_bits) {
          std::ldexp(leading + std::ldexp(mantissa, -mantissa_bits), std::max(exponent, 1) - bias);
 }
 
-/// Nearest value of the format to x (a float), ties to even; the neighbours are all values of
-/// the format, in order of their bits.
+/// Nearest value of the format to x (a float), ties to even; the neighbours are all values of the
+/// format, in order of their bits.
 std::uint16_t nearest(float x, int exponent_bits, int mantissa_bits) {
   const double magnitude = std::abs(static_cast<double>(x));
   const auto infinity_bits =
@@ -47,7 +47,7 @@ std::uint16_t nearest(float x, int exponent_bits, int mantissa_bits) {
     (by_definition(middle, exponent_bits, mantissa_bits) <= magnitude ? low : high) = middle;
   }
   const double below = by_definition(low, exponent_bits, mantissa_bits);
-  // Beyond the largest number the next one counts as if the exponent went on.
+  // Above the largest number the next one is taken as if the exponent continued.
   const double step = below - by_definition(low - 1, exponent_bits, mantissa_bits);
   const double above =
       high == infinity_bits ? below + step : by_definition(high, exponent_bits, mantissa_bits);
@@ -142,7 +142,7 @@ struct half_call {
     attnscale::run(p);
   }
 
-  /// The same call on the widened numbers.
+  /// This call on the numbers converted to float.
   attnscale::attention_statistics_result<float> as_float(bool causal) const {
     return attnscale::attention_statistics(
         widened(query, type, {n_queries, head_dim}), widened(key, type, {n_keys, head_dim}),

@@ -39,7 +39,8 @@ int sum_in_parallel(int n_threads) {
   return sum;
 }
 
-/// Runs `work` in a forked child that a hang would end by SIGALRM; the exit status, or -signal.
+/// Runs `work` in a forked child, which SIGALRM ends if it hangs; returns the exit status, or
+/// -signal.
 template <class Work>
 int in_child(Work&& work) {
   const pid_t child = fork();
@@ -53,7 +54,7 @@ int in_child(Work&& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Threads that take part in a loop whose tasks wait for all of them, for a while.
+/// Number of threads that take part in a loop whose tasks wait for all of them, for a while.
 std::size_t threads_used(int n_threads) {
   execution how;
   how.num_threads = n_threads;
@@ -113,7 +114,7 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
     auto& me = *static_cast<forker*>(self);
     if (me.child != -1) return false;
     me.child = fork();
-    if (me.child == 0) alarm(10);  // once: a child that polls for ever must not put it off
+    if (me.child == 0) alarm(10);  // once: a child that polls for ever must not postpone it
     return false;
   };
   std::string message;
@@ -134,7 +135,7 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   CHECK(WEXITSTATUS(status) == good);
 }
 
-// Its blocks wait for blocks of threads that the child does not have.
+// The child's blocks would wait for blocks of threads that it does not have.
 TEST_CASE("gradients: a child of a fork inside the call does not wait for ever") {
   struct forker {
     pid_t child = -1;
@@ -147,7 +148,7 @@ TEST_CASE("gradients: a child of a fork inside the call does not wait for ever")
   } once;
   const attnscale::attention_options options{.num_threads = 3,
                                              .interrupted = [&] { return once.ask(); }};
-  // The faster the machine, the longer a call must be for the caller to be asked in it.
+  // The faster the machine, the longer a call must be for a poll to happen in it.
   for (std::size_t n = 1000; !once.forked(); n *= 2) {
     const auto q = testing::normal<float>({n, 64}, 1), g = testing::normal<float>({n, 64}, 4);
     try {
@@ -167,7 +168,7 @@ TEST_CASE("gradients: a child of a fork inside the call does not wait for ever")
 
 #if defined(__linux__)
 TEST_CASE("a call that asks for thousands of threads starts max_threads() at most") {
-  // In a child: what it starts stays in its own pool.
+  // In a child, so that the started threads stay in its own pool.
   CHECK(in_child([] {
           execution how;
           how.num_threads = 3000;

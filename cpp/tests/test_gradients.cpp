@@ -20,7 +20,7 @@ using namespace testing;
 
 namespace {
 
-/// sum over rows of a (i, j) b (i, c).
+/// Sum over rows i of a(i, j) b(i, c).
 oracle::matrix product_of_columns(const oracle::matrix& a, const oracle::matrix& b) {
   return oracle::product(xt::transpose(a), b);
 }
@@ -190,7 +190,7 @@ TEST_CASE("gradients: sparse rows and their parameters, against differences") {
 }
 
 TEST_CASE("gradients: interrupts and refusals") {
-  // So long that no machine finishes before the caller is asked.
+  // So long that no machine finishes before the first poll.
   const auto many = normal<float>({100000, 16}, 1);
   for (const int threads : {1, 4}) {
     const attention_options options{.num_threads = threads, .interrupted = [] { return true; }};
@@ -204,7 +204,7 @@ TEST_CASE("gradients: interrupts and refusals") {
   CHECK_THROWS_WITH(
       attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()},
                           {.lse = 1.0}),
-      "statistics have gradients under a softmax alone, with or without a sink");
+      "statistics have gradients only under a softmax, with or without a sink");
 }
 
 }  // namespace test_gradients

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the calls refuse, in which words; states of parts of the keys and how they merge.
+// Refusals of the calls, with their messages; states of parts of the keys, and merging them.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -202,7 +202,8 @@ TEST_CASE("a problem whose heads have no scale is refused") {
     problem.heads = {head};
     return refusal([&] { run(problem); });
   };
-  const std::string wanted = "attention_head::scale must point at a number or one a row, got null";
+  const std::string wanted =
+      "attention_head::scale must point at one number or one per row, got null";
   CHECK(refused(attnscale::attention_problem{}) == wanted);
   CHECK(refused(attnscale::gradient_problem{}) == wanted);
   CHECK(refused(attnscale::solve_problem{}) == wanted);
@@ -288,7 +289,7 @@ TEST_CASE("a row without keys may hold anything, and changes nothing") {
 }
 
 TEST_CASE("the entropy of a state keeps its digits where scores are large, merged, too") {
-  // Exact scores around 8192, where two neighbouring numbers of float are 2^-10 apart.
+  // Exact scores around 8192, where neighbouring floats are 2^-10 apart.
   constexpr std::size_t n = 3000;
   xt::xarray<float> q = xt::ones<float>({std::size_t{4}, std::size_t{2}});
   xt::xarray<float> k = 8192 * xt::ones<float>({n, std::size_t{2}});

@@ -204,7 +204,7 @@ TEST_CASE("raw distances have any unit") {
     CHECK(found.mean == doctest::Approx(expected.mean).epsilon(1e-5));
     CHECK(found.outside == expected.outside);
   }
-  // A near pair among points that are far apart, whose square float32 does not hold.
+  // A near pair among points that are far apart, whose squared distance float32 cannot represent.
   const std::vector<float> line{-1, 1, 1e-25F, 3e-25F}, kept{-1, 1, 1e-25F, 2e-25F};
   const auto found = attnscale::compare_distances(line.data(), 1, kept.data(), 1, 4, {});
   CHECK(found.least == doctest::Approx(0.25).epsilon(1e-5));
@@ -220,7 +220,7 @@ TEST_CASE("what is out of range is refused by name") {
   CHECK_THROWS_WITH(jl_min_dim(5, {.eps = 0.5, .failure_probability = 1.5}),
                     "failure_probability must be in (0, 1), got 1.5");
   CHECK_THROWS_WITH(jl_min_dim(5, {.eps = 1e-12}),
-                    "eps must ask for a dimension that int64 holds, got 1e-12");
+                    "eps must give a dimension that fits int64, got 1e-12");
   CHECK_THROWS_WITH(attnscale::jl_rule_of_thumb(512, 0), "constant must be greater than 0, got 0");
   CHECK_THROWS_WITH(attnscale::equivalent_head_dim(9, 64, 1), "n0 must be greater than 1, got 1");
   CHECK_THROWS_WITH(attnscale::jl_distortion(points, {}), "k must be at least 1, got 0");

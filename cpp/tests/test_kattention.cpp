@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kattention, its score functions, and relay nodes against plain loops in double; gradients against
-// central differences; what is refused.
+// central differences; refusals.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ double dot(const matrix& a, std::size_t i, const matrix& b, std::size_t j) {
   return sum;
 }
 
-/// score(i, j) of all pairs.
+/// Matrix of score(i, j) for all pairs.
 template <class Score>
 matrix all_pairs(std::size_t n, std::size_t m, Score score) {
   matrix found = xt::zeros<double>({n, m});

@@ -28,7 +28,7 @@ constexpr attnscale::element_type type_of = sizeof(T) == 4 ? attnscale::element_
 
 std::ptrdiff_t signed_size(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
 
-/// One head on arrays of its own.
+/// One head on its own arrays.
 template <class T>
 struct linear_case {
   std::size_t n_queries, n_keys, dim, value_dim;
@@ -207,7 +207,7 @@ TEST_CASE("linear: sums that fade") {
     using T = decltype(zero);
     for (const std::size_t rows : {1, 63, 64, 65, 1100})
       for (const double size : {0.0, 0.1, 10.0, 1000.0}) {
-        // The oracle looks at every pair of rows: many of them under one decay that is felt.
+        // The oracle computes every pair of rows: many rows only with one noticeable decay.
         if (rows > 1000 && size != 0.1) continue;
         CAPTURE(rows);
         CAPTURE(size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The calls of linear_attention_gradients.hpp against central differences of the outputs; what
-// heads share; what is refused.
+// The calls of linear_attention_gradients.hpp against central differences of the outputs; heads
+// that share arrays; refusals.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -57,7 +57,7 @@ void check_family(Call call, Gradients gradients, shared_inputs in = {}) {
 const std::vector<causal_alignment> alignments{causal_alignment::none, causal_alignment::top_left,
                                                causal_alignment::bottom_right};
 
-/// The same options for the call and for its gradients.
+/// Checks a call and its gradients with the same options.
 #define CHECK_FAMILY(name, ...)                                     \
   check_family([&](auto&... x) { return name(x..., __VA_ARGS__); }, \
                [&](auto&... x) { return name##_gradients(x..., __VA_ARGS__); })

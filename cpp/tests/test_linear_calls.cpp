@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The calls of linear_attention.hpp against plain loops in double; shapes, layouts, and what they
-// refuse.
+// The calls of linear_attention.hpp against plain loops in double; shapes, layouts and refusals.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -39,7 +38,7 @@ struct rows_of {
         value(normal<T>({n_keys, 3}, 3)) {}
 };
 
-/// What the options of a causal call come to, for loops.
+/// Options of a causal call in the form for loops.
 struct sight {
   causal_alignment causal;
   std::int64_t given, offset;
@@ -55,7 +54,7 @@ std::vector<sight> sights(std::size_t n_queries, std::size_t n_keys) {
           {offset, -3, -3}};
 }
 
-/// check(rows, sight) for few and many rows of either type.
+/// Calls check(rows, sight) for few and many rows of either type.
 template <class Check>
 void for_each_case(Check check) {
   for_both_types([&](auto number) {
@@ -208,7 +207,7 @@ TEST_CASE("views and column-major arrays are read in place, and float with doubl
 TEST_CASE("without keys, queries or channels rows are 0 or not there") {
   CHECK(linear_attention(zeros({3, 4}), zeros({0, 4}), zeros({0, 2})) == zeros({3, 2}));
   CHECK(efficient_attention(zeros({3, 0}), zeros({5, 0}), zeros({5, 2})) == zeros({3, 2}));
-  const xt::xarray<float> ones = xt::ones<float>({5, 2});  // of no channel, all weights are equal
+  const xt::xarray<float> ones = xt::ones<float>({5, 2});  // without channels all weights are equal
   const auto mean = performer_attention(zeros({3, 0}), zeros({5, 0}), ones);
   CHECK(difference(mean, xt::xarray<float>(xt::ones<float>({3, 2}))) < 1e-6);
   performer_state state;
@@ -227,7 +226,7 @@ TEST_CASE("the number of threads changes no bit") {
 }
 
 TEST_CASE("an interruption ends the call") {
-  const auto x = zeros({400000, 64});  // asked first after 25 ms
+  const auto x = zeros({400000, 64});  // the first poll comes after 25 ms
   const efficient_attention_options options{
       .is_causal = true, .num_threads = 1, .interrupted = [] { return true; }};
   CHECK_THROWS_AS(efficient_attention(x, x, x, options), interrupted);
@@ -258,7 +257,7 @@ TEST_CASE("what does not fit is refused with the argument, the rule and what was
         "scale must be finite, got inf");
   CHECK(refusal([&] {
           linear_attention(x, negative, x, {.feature_map = linear_feature_map::given});
-        }) == "key must not be negative where feature_map is given: weights would be; got -0.5");
+        }) == "key must not be negative with feature_map = given, or weights would be; got -0.5");
 }
 
 TEST_CASE("families refuse what is theirs") {
@@ -279,7 +278,7 @@ TEST_CASE("families refuse what is theirs") {
         "features must be the rows of the projection, 7, got 6");
   CHECK(refusal([&] {
           performer_attention(x, x, x, {.projection = directions, .from = {1, 2}});
-        }) == "from is of directions that are drawn, got it with a projection");
+        }) == "from draws the directions, so it must not be given with a projection");
   directions(6, 3) = NAN;
   CHECK(refusal([&] { performer_attention(x, x, x, {.projection = directions}); }) ==
         "projection must be finite, got nan");

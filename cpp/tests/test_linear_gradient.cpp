@@ -45,7 +45,7 @@ constexpr kind kinds[] = {
     {feature_map::exponential, linear_norm::channels}, {feature_map::log_elu, linear_norm::weights},
     {feature_map::projected, linear_norm::weights}};
 
-/// One head on arrays of its own, query to grad, and its gradients.
+/// One head on its own arrays, query to grad, and its gradients.
 template <class T>
 struct gradient_case {
   xt::xarray<T> in[4], out[3];
@@ -82,7 +82,7 @@ struct gradient_case {
   }
 
   template <class P>
-  void describe(P& p) {
+  void set_sizes(P& p) {
     form.projection = projection.data();
     p.form = form;
     p.query = layout_of(in[0]), p.key = layout_of(in[1]), p.value = layout_of(in[2]);
@@ -97,7 +97,7 @@ struct gradient_case {
 
   void run(const execution& how = {1, nullptr, nullptr}) {
     linear_gradient_problem p{};
-    describe(p);
+    set_sizes(p);
     p.grad = layout_of(in[3]);
     p.query_out = p.query, p.key_out = p.key, p.value_out = p.value;
     p.heads = {{rows(), in[3].data(), out[0].data(), out[1].data(), out[2].data(),
@@ -108,7 +108,7 @@ struct gradient_case {
   /// sum(grad * output).
   double loss() {
     linear_problem p{};
-    describe(p);
+    set_sizes(p);
     xt::xarray<T> y = in[3];
     p.output = layout_of(y);
     p.heads = {{rows(), y.data(), {}}};
@@ -116,7 +116,7 @@ struct gradient_case {
     return xt::sum(in[3] * y)();
   }
 
-  /// The change of the loss along random directions against the gradients.
+  /// Compares the change of the loss along random directions with the gradients.
   void check_differences() {
     for (std::size_t which = 0; which < 3; ++which) {
       CAPTURE(which);

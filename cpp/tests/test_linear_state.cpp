@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// States of linear attention: keys that come in parts, chunks that go on, states that merge, and
-// what they refuse.
+// States of linear attention: keys in parts, consecutive chunks, merged states, and refusals.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -31,7 +30,7 @@ auto rows(const A& array, std::size_t first, std::size_t last) {
   return xt::view(array, xt::all(), xt::range(first, last));
 }
 
-/// Where the parts of the keys begin, and the end: one row, none, few and many.
+/// Bounds of the parts of the keys: no rows, one, few and many.
 const std::vector<std::size_t> part_ends{0, 1, 1, 8, 48, n};
 
 template <class T>
@@ -43,7 +42,7 @@ struct sequence {
 template <class T>
 constexpr double near = std::is_same_v<T, float> ? 2e-5 : 1e-12;
 
-/// A state in parts is the call over all keys, read and extended, and so are two states merged.
+/// Compares a state in parts, read and extended, and two merged states with the call over all keys.
 template <class T, class State, class Call>
 void check_family(const State& empty, Call call) {
   const sequence<T> in;
@@ -187,8 +186,8 @@ TEST_CASE("states refuse what does not fit them") {
   CHECK(refusal([&] { linear_state({.enable_gqa = true}).update(x, one); }) ==
         "key and value of a state must have the same heads, got 2 and 1");
   CHECK(refusal([] { linear_state({.is_causal = true}); }) ==
-        "a state has no causal form: its queries see all keys so far, and extend() those of a "
-        "chunk one after the other; got is_causal = true");
+        "a state has no causal form: its queries see all keys so far, and those of extend() "
+        "up to their own; got is_causal = true");
   CHECK(refusal([] { linear_state({.num_threads = -2}); }) ==
         "num_threads must be at least 1, or 0 for the default, got -2");
   CHECK(state.n_keys() == 5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which keys a row sees: causal, window, key_lengths and array masks, alone and together. The
-// oracle spells every one of them out as a boolean matrix.
+// Visible keys of a row: causal, window, key_lengths and array masks, alone and together. The
+// oracle writes out each of them as a boolean matrix.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -63,20 +63,20 @@ constexpr std::array<std::array<std::size_t, 2>, 10> shapes{{{1, 1},
                                                              {130, 1},
                                                              {97, 192}}};
 
-/// A boolean mask with about `share` true entries.
+/// A boolean mask with about a fraction `share` of true entries.
 xt::xarray<bool> random_mask(const shape_type& shape, unsigned seed, double share) {
   const xt::xarray<double> x = normal<double>(shape, seed);
   return x < share * 4 - 2;
 }
 
-/// Numbers of a type around half of its smallest: those two that hide a key, and the next above.
+/// Numbers around half of a type's lowest: two that hide a key, and the next above.
 template <class M>
 struct low_numbers {
   M lowest, half, above;
 };
 
-/// Hides keys by both numbers, and none by the one above; what is hidden holds NaN where no row
-/// sees it.
+/// Hides keys by both numbers, and no key by the one above; hidden elements hold NaN where no row
+/// sees them.
 template <class M, class T>
 void check_low_numbers(const low_numbers<M>& low, std::size_t n_queries, T) {
   constexpr std::size_t n_keys = 90;

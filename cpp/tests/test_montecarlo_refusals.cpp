@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the calls of montecarlo.hpp refuse, in which words, and that NaN stays visible.
+// Refusals of the calls of montecarlo.hpp, with their messages, and propagation of NaN.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr random_stream source{42, 7};
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What std::invalid_argument said.
+/// Message of the std::invalid_argument.
 template <class F>
 std::string refused(F call) {
   try {

@@ -78,7 +78,7 @@ struct rule {
   const char* name;
   normalizer_choice choice;
   definition weights;
-  bool distribution;  // entropy, concentration and support are to be compared
+  bool distribution;  // whether to compare entropy, concentration and support
 };
 
 std::vector<rule> all_rules() {
@@ -120,7 +120,8 @@ double largest_difference(const A& seen, const B& wanted) {
   return seen.size() == wanted.size() ? worst : oracle::infinity;
 }
 
-/// Output, and the statistics of distributions. A weight changes by as much as scores are rounded.
+/// Compares the output, and the statistics of distributions. A weight changes by as much as scores
+/// are rounded.
 template <class T>
 void check_rule(const rule& r, const inputs<T>& in, attention_options options,
                 const oracle::setting& setting) {
@@ -243,7 +244,7 @@ TEST_CASE("kept scores of more tiles than one sum takes") {
 }
 
 TEST_CASE("a sink is one more outcome of the statistics") {
-  const inputs<double> in(5, 20000, 8, 3);  // its keys are split
+  const inputs<double> in(5, 20000, 8, 3);  // enough to split the keys
   const auto plain = attnscale::attention_statistics(in.query, in.key, in.value);
   const auto rows = attnscale::attention_statistics(
       in.query, in.key, in.value, {.normalizer = normalizers::sink(4.0)},
@@ -293,7 +294,7 @@ TEST_CASE("normalizers refuse what they cannot take") {
         }).starts_with("this normalizer has no such statistic: lse"));
   CHECK(refusal([&] {
           attnscale::entropy_curve(in.query, in.key, {1.0}, sparse);
-        }).starts_with("entropy_curve is of a plain softmax"));
+        }).starts_with("entropy_curve needs a plain softmax"));
 }
 
 TEST_CASE("normalizers and statistics are known by their names") {
@@ -313,7 +314,7 @@ TEST_CASE("a relu over its sum does not depend on the size of its scores") {
                v = normal<float>({400, 5}, 3);
     for (const auto& choice : {normalizers::relu(), normalizers::squared_relu()}) {
       const auto wanted = attnscale::attention(q, k, v, {.scale = 1.0, .normalizer = choice});
-      // Powers of two: no digit changes.
+      // Powers of two, which change no digit.
       for (const double scale : {0x1p-100, 0x1p-60, 0x1p60, 0x1p115})
         CHECK(identical(attnscale::attention(q, k, v, {.scale = scale, .normalizer = choice}),
                         wanted));

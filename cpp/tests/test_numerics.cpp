@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Accuracy on data that was chosen to hurt, extreme scores, and how far NaN and infinity reach.
+// Accuracy on difficult data, extreme scores, and propagation of NaN and infinity.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ template <class T>
 constexpr T infinite = std::numeric_limits<T>::infinity();
 
 /// Queries of head_dim 1, so that the scores are the keys; long double oracle. Returns the largest
-/// |output - sum p v| / (eps sum p |v|) of all channels and shapes of queries, and checks the
+/// |output - sum p v| / (eps sum p |v|) over all channels and shapes of queries, and checks the
 /// entropy.
 template <class T>
 double output_error(const std::vector<double>& scores,
@@ -40,7 +40,7 @@ double output_error(const std::vector<double>& scores,
   long double total = 0, mean = 0;
   for (std::size_t j = 0; j < n; ++j) {
     key(j, 0) = static_cast<T>(scores[j]);
-    // Where long double is emulated, an exponential costs more than all else here.
+    // Where long double is emulated, an exponential costs more than everything else here.
     const long double score = key(j, 0), p = score == 0 ? 1 : std::exp(score);
     total += p, mean += p * score;
     for (std::size_t c = 0; c < value_dim; ++c) {
@@ -65,8 +65,8 @@ double output_error(const std::vector<double>& scores,
   return worst;
 }
 
-/// Runs `change` on a copy of the inputs; rows for which `sees` says so have to be non-finite,
-/// the others bit-identical to `before`, the run without the change.
+/// Runs `change` on a copy of the inputs; rows with `sees` have to be non-finite, the others
+/// bit-identical to `before`, the run without the change.
 template <class T>
 void check_reach(const inputs<T>& in, const attention_options& options,
                  const attnscale::attention_statistics_result<T>& before,
@@ -99,7 +99,7 @@ void check_reach(const inputs<T>& in, const attention_options& options,
   CHECK(wrong_statistics == 0);
 }
 
-/// NaN and both infinities, in one row of query, key or value, under `options`.
+/// Tests NaN and both infinities, in one row of query, key or value, under `options`.
 template <class T>
 void check_reach_of_all(const inputs<T>& in, const attention_options& options, std::size_t key,
                         const std::function<bool(std::size_t, std::size_t)>& visible) {
@@ -143,10 +143,10 @@ TEST_CASE("the bound 64 eps sum p|v| holds for any number of keys") {
         offset[j] = 1000 + random(j);
       }
       std::vector<std::vector<double>> channels{alternating, offset};
-      // Constants: every addition to a long sum then rounds the same way.
+      // Constants, because every addition to a long sum then rounds the same way.
       for (const double v : {1.0, 0.1, 1 / 3.0, 0.55, 0.7, 0.9})
         channels.push_back(std::vector<double>(n, v));
-      // One head splits its keys, 16 do not; a handful of queries takes another path than more.
+      // One head splits its keys, 16 do not; a few queries take another path than more.
       const std::vector<shape_type> rows{{1, 1, 1}, {16, 1, 1}, {16, 5, 1}};
       CHECK(output_error<T>(zeros, channels, rows) <= 64);
       if (n > 50000) continue;  // equal weights are the worst case
@@ -161,7 +161,8 @@ TEST_CASE("large finite scores: the largest key wins, and nothing overflows") {
     using T = decltype(zero);
     for (const double size : {1e2, 1e4, 1e30, 1e37}) {
       CAPTURE(size);
-      // A window masks the first tile; without one, panels of queries and a handful take two paths.
+      // A window masks the first tile; without one, panels of queries and a few queries take two
+      // paths.
       for (const auto& [n, n_queries, left] :
            {std::tuple<std::size_t, std::size_t, std::int64_t>{3, 3, 10},
             {500, 3, 10},

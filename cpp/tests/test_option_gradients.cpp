@@ -44,7 +44,7 @@ struct problem {
   }
 };
 
-/// Whether `gradient` is that of the losses at `at` and a step to both sides of it.
+/// Whether `gradient` matches the losses at `at` and one step to each side of it.
 template <class Loss>
 void check_difference(const numbers& at, const numbers& gradient, Loss loss) {
   REQUIRE(gradient.shape() == at.shape());
@@ -177,7 +177,7 @@ TEST_CASE("gradients: of a parameter of a law, by the scales that it gives") {
   const problem p;
   const auto under = [](double s) { return attention_options{.scale = laws::ssmax{.s = s}}; };
   const auto found = p.gradients(under(0.5));
-  // (s ln(9) + b) / sqrt(6): the derivative is that of every row.
+  // (s ln(9) + b) / sqrt(6): the derivative is the same for every row.
   const numbers at{0.5}, gradient{xt::sum(found.scale)() * std::log(9) / std::sqrt(6)};
   check_difference(at, gradient, [&](const numbers& s) { return p.loss(under(s(0))); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whose memory it is: options hold copies, so that what they were made from may be changed, or be
-// gone, when they are used; results go to memory of the caller where it gives some.
+// Ownership of memory: options hold copies, so their sources may be changed or destroyed before
+// use; results go to the caller's memory if it is given.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -32,10 +32,11 @@ xt::xarray<bool> lower() {
 
 using entropies = xt::xarray<double>;
 
-/// A mask takes another way through the kernels than is_causal, and rounds otherwise.
+/// Comparison with a tolerance: a mask takes another path through the kernels than is_causal, with
+/// other rounding.
 bool close(const entropies& a, const entropies& b) { return xt::amax(xt::abs(a - b))() < 1e-12; }
 
-/// Options of a function whose arrays are gone when it has returned.
+/// Options from a function whose arrays are destroyed when it returns.
 attention_options from_container() {
   const xt::xarray<bool> mask = lower();
   const xt::xarray<double> scale = 0.5 * xt::ones<double>({n});
@@ -58,7 +59,7 @@ template <class T>
 struct two_heads {
   xt::xarray<T> query = normal<T>({2, 5, 4}, 1), key = normal<T>({2, 7, 4}, 2),
                 value = normal<T>({2, 7, 3}, 3);
-  /// Why these outputs are refused. They keep their numbers.
+  /// Message with which these outputs are refused; checks that they keep their numbers.
   std::string refusal_of(const attention_outputs& into) const {
     return refusal([&] { attention_into(query, key, value, into); });
   }
@@ -71,7 +72,7 @@ TEST_CASE("options that a function returns hold all that they were made from") {
   const auto wanted = attention_entropy(in.query, in.key, {.scale = 0.5, .is_causal = true});
   for (const auto& make : {from_container, from_view, from_adaptor}) {
     const attention_options options = make(), copy = options;
-    const std::vector<double> other(n * n, 1);  // takes the memory that was given back
+    const std::vector<double> other(n * n, 1);  // takes the memory that was freed
     CHECK(close(attention_entropy(in.query, in.key, options), wanted));
     CHECK(close(attention_entropy(in.query, in.key, copy), wanted));
   }
@@ -134,14 +135,14 @@ TEST_CASE("an output has any strides, and nothing beside it is written") {
   const two_heads<double> in;
   const xt::xarray<double> wanted = attnscale::attention(in.query, in.key, in.value);
   xt::xarray<double> all(shape_type{4, 6, 9},
-                         -7.0);  // (heads, channels, queries), with room around them
+                         -7.0);  // (heads, channels, queries), with a margin
   auto part = xt::view(all, xt::range(1, 3), xt::range(4, 1, -1), xt::range(0, 9, 2));
   auto turned = xt::transpose(part, {0, 2, 1});
   attention_into(in.query, in.key, in.value, {.output = turned});
   CHECK(identical(xt::xarray<double>(turned), wanted));
   for (double& x : part) x = -7;
   CHECK(xt::all(xt::equal(all, -7.0)));
-  // The layout of Python's "bshd" is a transposed view, too, of what is read and what is written.
+  // The layout of Python's "bshd" is a transposed view, both of inputs and of outputs.
   const xt::xarray<double> query = xt::transpose(in.query, {1, 0, 2});
   xt::xarray<double> out(shape_type{5, 2, 3}, 0.0);
   attention_into(xt::transpose(query, {1, 0, 2}), in.key, in.value,
@@ -211,7 +212,7 @@ TEST_CASE("outputs share no memory with what is read, with each other or with th
   auto same = xt::strided_view(rows, shape_type{2, 5, 4}, std::vector<std::ptrdiff_t>{4, 0, 1}, 0,
                                xt::layout_type::dynamic);
   CHECK(refusal([&] { attention_into(x, x, x, {.output = same}); }) ==
-        "output must have a place for each of its elements, got strides (4, 0, 1)");
+        "output must have separate memory for each of its elements, got strides (4, 0, 1)");
   CHECK(identical(all, before));
 }
 
@@ -226,7 +227,7 @@ TEST_CASE("an output in its own part of the rows of an argument is none of its e
   CHECK(identical(xt::xarray<float>(channels(4)), wanted));
   CHECK(identical(xt::xarray<float>(channels(0)), query));
   CHECK(identical(xt::xarray<float>(channels(8)), value));
-  // Every second number of a row is the output's, and from its last number backwards.
+  // The output takes every second number of a row, from its last number backwards.
   xt::xarray<float> pairs = normal<float>({2, 5, 8}, 4);
   const auto even = xt::view(pairs, xt::all(), xt::all(), xt::range(0, 8, 2));
   auto odd = xt::view(pairs, xt::all(), xt::all(), xt::range(7, 0, -2));

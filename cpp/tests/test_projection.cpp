@@ -9,7 +9,7 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "kernels/random/random.hpp"
 #include "kernels/stop_signal.hpp"
 #include "machine/dispatch.hpp"
@@ -44,7 +44,8 @@ std::vector<double> samples_by_level(const std::string& level, const variate& x,
   std::vector<double> out(7 * group_blocks);
   const auto type = attnscale::element_type::float32;
   kernels_for(level.c_str())
-      .random.dots({source, prepare(x, type), prepare({}, type), 5, 7, dim, out.data(), &never});
+      .random.dots({source, variate_block_of(x, type), variate_block_of({}, type), 5, 7, dim,
+                    out.data(), &never});
   return out;
 }
 

@@ -11,7 +11,7 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "kernels/random/random.hpp"
 #include "machine/dispatch.hpp"
 
@@ -69,14 +69,14 @@ std::vector<T> slice(const std::vector<T>& all, std::int64_t first, std::int64_t
   return {all.begin() + first, all.begin() + first + count};
 }
 
-/// Groups by the kernel of one level.
+/// Groups from the kernel of one level.
 template <class T>
 std::vector<T> by_level(const std::string& level, const variate& what, std::uint64_t first_group) {
   constexpr bool wide = sizeof(T) == 8;
   std::vector<T> out(33 * group_elements<T>);
   const auto type = wide ? attnscale::element_type::float64 : attnscale::element_type::float32;
   const fill_block block{
-      {source, purpose::values}, prepare(what, type), first_group, 33, out.data()};
+      {source, purpose::values}, variate_block_of(what, type), first_group, 33, out.data()};
   const level_kernels& table = kernels_for(level.c_str());
   (wide ? table.float64 : table.float32).fill(block);
   return out;

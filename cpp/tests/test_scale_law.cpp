@@ -82,7 +82,7 @@ TEST_CASE("many n at once, all of them or none") {
       scale_law(laws::table{{1, 2}}).multipliers(std::vector<double>{1, 9, 1}, 4, out),
       doctest::Contains("got 9"));
   CHECK(out == std::vector<double>{0, 1, 3});
-  CHECK_THROWS_WITH(law.scales(bad, 4, {}), "out must have a place for each n, got 0 for 3");
+  CHECK_THROWS_WITH(law.scales(bad, 4, {}), "out must have one element for each n, got 0 for 3");
 }
 
 TEST_CASE("a law by its name and numbers is the law of its spelling") {

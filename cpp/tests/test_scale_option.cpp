@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A law as attention_options::scale: its n is counted for each query of the call.
+// A law as attention_options::scale, with its n counted for each query of the call.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ xt::xtensor<double, 4> array_of(std::size_t rows, double step) {
   return array;
 }
 
-/// Entropy under the law against entropy under the array of its scales at n(batch, query).
+/// Compares the entropy under the law with that under the array of its scales at n(batch, query).
 void check_counts(attention_options options, const scale_law& law,
                   const std::function<double(std::size_t, std::size_t)>& n) {
   const auto query = array_of(n_queries, 0.37), key = array_of(n_keys, 0.61);
@@ -113,10 +113,10 @@ TEST_CASE("laws that are no scale of a row are refused") {
     return attention_entropy(query, key, {.scale = law});
   };
   CHECK_THROWS_WITH(entropy_under(laws::yarn{.factor = 4}),
-                    "law 'yarn' acts on some channels only, and a scale on all");
+                    "law 'yarn' acts on some channels only, but a scale acts on all");
   CHECK_THROWS_WITH(
       entropy_under(laws::critical_scale{}),
-      "law 'critical_scale' counts what is measured on a row: measure it, and give scale an array");
+      "law 'critical_scale' needs a measurement of each row: measure it, and give scale an array");
   CHECK_THROWS_WITH(entropy_under(laws::table{{0, 1}, attnscale::n_means::visible_keys}),
                     "n must be a whole number below the 2 multipliers of the table, got 9");
 }

@@ -28,7 +28,7 @@ std::string error_of(const char* requested) {
   return "no error";
 }
 
-/// There for tests, in some builds.
+/// Whether a level exists for tests only, in some builds.
 bool is_emulated(std::string_view level) { return level.substr(0, 9) == "emulated_"; }
 
 }  // namespace
@@ -46,7 +46,7 @@ TEST_CASE("every available level can be asked for by its name") {
   const auto levels = available_simd_levels();
   REQUIRE(!levels.empty());
   for (const auto name : levels) CHECK(kernels_for(std::string(name).c_str()).name == name);
-  // The last one, but where a CPU has its numbers and is no faster with them.
+  // The last one, unless a CPU supports a level that is not faster on it.
   const std::string_view fastest = kernels_for(nullptr).name;
   CHECK((fastest == levels.back() || levels.back() == "avx512_bf16"));
   CHECK(kernels_for("").name == fastest);
@@ -64,7 +64,7 @@ TEST_CASE("levels come worst first, and the one that every CPU has is among them
                                             "amx_bf16"};
   REQUIRE(!levels.empty());
   CHECK(levels.front() == order.front());
-  // A build may leave out any of the others.
+  // A build may leave out any other level.
   auto place = order.begin();
   for (const auto name : levels) {
     CAPTURE(name);

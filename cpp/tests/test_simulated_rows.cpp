@@ -48,12 +48,12 @@ score_rows_problem problem_of(score_model model, std::int64_t n, std::int64_t co
   return problem;
 }
 
-/// Bit for bit, NaN included.
+/// Whether rows are equal bit for bit, NaN included.
 bool same(const score_row* a, const score_row* b, std::size_t n) {
   return std::memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/// The sums of one row and its extremes, by the kernel of one level.
+/// Sums of one row and its extremes, from the kernel of one level.
 std::vector<double> by_level(const std::string& level, score_kind kind, std::int64_t keys) {
   const std::vector<float> factors = {0, 0.5F, 1.5F, 40, -3};
   const float needle = 1.25F;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// solve_scale: the oracle's entropy at the scale it finds, targets out of reach, what it refuses.
+// solve_scale: the oracle's entropy at the scale found, targets out of reach, refusals.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +17,8 @@ using namespace testing;
 
 namespace {
 
-/// The target is met by the oracle at the scale found, to the tolerance and the rounding of scores.
+/// Checks that the oracle meets the target at the scale found, to the tolerance and the rounding of
+/// scores.
 template <class T>
 void check_solution(const inputs<T>& in, double target, const attention_options& options,
                     oracle::setting s) {
@@ -192,7 +193,7 @@ TEST_CASE("solve: options under which entropy need not fall are refused") {
   const auto q = normal<double>({5, 8}, 1);
   CHECK(refusal([&] {
           solve_scale(q, q, 1.0, {.normalizer = attnscale::normalizers::sparsemax()});
-        }) == "solve_scale is of a plain softmax, got another normalizer");
+        }) == "solve_scale needs a plain softmax, got another normalizer");
   CHECK(refusal([&] {
           solve_scale(q, q, 1.0, {.distance_bias = xt::xarray<double>{0, 1, 2, 3, 4}});
         }) == "solve_scale takes no distance_bias: under it entropy need not fall with the scale");

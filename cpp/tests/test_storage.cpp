@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What arrays may hold: 16-bit numbers, and nothing at all.
+// Contents of arrays: 16-bit numbers, and empty arrays.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ xt::xarray<float> widened(const xt::xarray<Half>& x) {
 template <class A, class T>
 constexpr bool holds = std::is_same_v<typename A::value_type, T>;
 
-/// Calls on 16-bit arrays are those on the floats that they hold, rounded at the end.
+/// Compares calls on 16-bit arrays with those on the same numbers in float, rounded at the end.
 template <class Half>
 void check_half() {
   const auto q = narrowed<Half>(normal<float>({2, 7, 6}, 1)),
@@ -72,7 +72,7 @@ void check_half() {
   CHECK(xt::allclose(widened<Half>(found.query), gradients.query, 0.02, 0.01));
   CHECK(xt::allclose(widened<Half>(found.value), gradients.value, 0.02, 0.01));
 
-  // Beside wider arrays: their type.
+  // Beside wider arrays: the type of those.
   static_assert(holds<decltype(attention(q, wk, v)), float>);
   const xt::xarray<double> twice = xt::cast<double>(wq);
   static_assert(holds<decltype(attention(q, twice, v)), double>);
@@ -86,7 +86,7 @@ void check_half() {
                   attnscale::solve_scale(wq, wk, 1.0).scale));
 }
 
-/// Memory of the caller: none at all, if there are no numbers.
+/// The caller's memory: null if there are no numbers.
 template <class T>
 using adapted = decltype(xt::adapt(std::declval<T*&>(), std::size_t{}, xt::no_ownership(),
                                    std::declval<shape_type&>()));
@@ -105,7 +105,7 @@ A sized(const shape_type& shape) {
   }
 }
 
-/// Rows of calls without keys, as Python has them.
+/// Rows of calls without keys, as in Python.
 template <class A>
 void check_no_keys(const normalizer_choice& rule) {
   const A q = sized<A>({2, 5, 4}), k = sized<A>({2, 0, 4}), v = sized<A>({2, 0, 3});
@@ -155,7 +155,7 @@ void check_empty() {
   for (const auto each : state.output) CHECK(each == 0);
 }
 
-/// Without channels all scores are 0: every key weighs the same.
+/// Without channels all scores are 0: all keys have equal weight.
 template <class A>
 void check_no_channels() {
   const A q = sized<A>({2, 5, 0}), k = sized<A>({2, 6, 0}), v = sized<A>({2, 6, 3});

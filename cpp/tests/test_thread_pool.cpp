@@ -38,7 +38,7 @@ execution threads(int n) {
   return how;
 }
 
-/// Runs n_tasks tasks and says how often each one ran.
+/// Runs n_tasks tasks and returns how often each one ran.
 std::vector<int> count_runs(std::int64_t n_tasks, int n_threads) {
   std::vector<std::atomic<int>> counts(static_cast<std::size_t>(n_tasks));
   parallel_for(n_tasks, threads(n_threads), [&](std::int64_t task, const stop_signal&) {
@@ -47,7 +47,7 @@ std::vector<int> count_runs(std::int64_t n_tasks, int n_threads) {
   return {counts.begin(), counts.end()};
 }
 
-/// Asks for an interrupt at the `last` question; remembers how often and from where it was asked.
+/// Requests an interrupt at poll number `last`; records the number of polls and their threads.
 struct alarm_clock {
   int last = 2;
   std::thread::id owner = std::this_thread::get_id();
@@ -81,7 +81,7 @@ TEST_CASE("every task runs exactly once, for any number of threads") {
 }
 
 TEST_CASE("a loop uses at most the threads it was given, and really uses them") {
-  for (const int limit : {3, 2, 1, 3}) {  // down: threads that exist must stay out
+  for (const int limit : {3, 2, 1, 3}) {  // down: existing threads must stay out
     std::mutex mutex;
     std::set<std::thread::id> seen;
     const auto arrived = [&](bool insert) {
@@ -118,7 +118,7 @@ TEST_CASE("the first exception of a task ends the loop and reaches the caller") 
       });
     };
     CHECK_THROWS_WITH_AS(loop(), "task 5", std::out_of_range);
-    CHECK(runs < 50000);  // others go on until they hear of it
+    CHECK(runs < 50000);  // others go on until they see it
     CHECK(count_runs(50, n_threads) == std::vector<int>(50, 1));
   }
 }
@@ -134,7 +134,7 @@ TEST_CASE("an interrupt between short tasks ends the loop") {
     CHECK_THROWS_AS(loop(), interrupted);
     CHECK(!alarm.foreign);
     CHECK(alarm.calls == 3);
-    CHECK(clock_type::now() - start >= 3 * 20ms);  // asked seldom; other load adds to this
+    CHECK(clock_type::now() - start >= 3 * 20ms);  // polled seldom; other load adds to this
   }
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("a short loop does not ask for interrupts") {
     alarm_clock alarm{1000};
     const auto start = clock_type::now();
     parallel_for(4, alarm.watch(2), [](std::int64_t, const stop_signal&) {});
-    // No loop is short when other processes take the core away.
+    // Loops may take long when other processes take the core.
     CHECK(alarm.calls <= (clock_type::now() - start) / 20ms);
   }
 }
@@ -232,14 +232,14 @@ TEST_CASE("concurrent calls from several threads all finish") {
   CHECK(wrong == 0);
 }
 
-// On Windows clock() counts the time that passes.
+// On Windows clock() measures wall-clock time.
 #if !defined(_WIN32)
 TEST_CASE("idle threads sleep") {
   count_runs(64, 4);
   std::this_thread::sleep_for(20ms);
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(200ms);
-  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.1);  // of this process alone
+  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.1);  // of this process only
 }
 #endif
 
@@ -255,8 +255,8 @@ TEST_CASE("a helper that meets its caller on a CPU stays away from it") {
   REQUIRE(sched_setaffinity(0, sizeof alone, &alone) == 0);
   const std::thread::id caller = std::this_thread::get_id();
   // Each loop sends its helper to the CPU of the caller and then lets it run anywhere again, until
-  // one has narrowed where it runs on its own: Linux may also wake a helper on another CPU, where
-  // it stays as it is.
+  // one has narrowed its own affinity: Linux may also wake a helper on another CPU, where it stays
+  // unchanged.
   cpu_set_t later = allowed;
   for (int loop = 0; loop < 1000 && CPU_COUNT(&later) == CPU_COUNT(&allowed); ++loop) {
     std::atomic<int> arrived{0};

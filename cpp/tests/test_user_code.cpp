@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a program that includes the installed headers writes, compiled with warnings that the
-// library itself is not compiled with, as errors.
+// A program that uses the installed headers, compiled with warnings, as errors, that the library
+// itself is not compiled with.
 #include <attnscale/attnscale.hpp>
 //
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ void call_all() {
     CHECK(attention(x, x, x, {.normalizer = each}).shape() == x.shape());
 }
 
-/// The same of linear_attention.hpp.
+/// Every call of linear_attention.hpp.
 template <class T>
 void call_linear() {
   const xt::xarray<T> x = xt::ones<T>({2, 3, 4});
@@ -153,21 +153,21 @@ TEST_CASE("integers are not cut from floating-point numbers") {
   CHECK(number_or_array<std::int64_t>(2).values()() == 2);
 }
 
-// The examples of the pages of the documentation, one a header. Those of headers that a program of
-// cpp/examples is about are that program.
+// Examples of the documentation pages, one per header. A header with a program in cpp/examples has
+// that program instead.
 
 TEST_CASE("example of linear_attention_gradients.hpp") {
   const xt::xarray<double> q = xt::ones<double>({2, 5, 4}), k = q, v = q, grad_output = q;
   const auto of = attnscale::linear_attention_gradients(q, k, v, grad_output, {.is_causal = true});
   CHECK(of.query.shape() == q.shape());
-  CHECK(std::abs(xt::sum(of.value)() - 40) < 1e-12);  // rows of weights have the sum 1
+  CHECK(std::abs(xt::sum(of.value)() - 40) < 1e-12);  // weights of a row add up to 1
 }
 
 TEST_CASE("example of linear_state.hpp") {
   const xt::xarray<float> q = xt::ones<float>({2, 5, 4}), k = q, v = q;
   attnscale::linear_state state;
-  const auto first = state.extend(q, k, v);  // five causal rows, whose keys are taken in
-  const auto next = state.extend(q, k, v);   // the five after them, which see up to ten keys
+  const auto first = state.extend(q, k, v);  // five causal rows, whose keys are added
+  const auto next = state.extend(q, k, v);   // the next five, which see up to ten keys
   CHECK(state.n_keys() == 10);
   CHECK(next.shape() == first.shape());
 }
@@ -181,7 +181,7 @@ TEST_CASE("example of linear_options.hpp") {
 
 TEST_CASE("example of performer_projection.hpp") {
   const auto directions = attnscale::performer_projection(8, 4, {.from = {.key = 7}});
-  double product = 0;  // of the first two rows, which are orthogonal
+  double product = 0;  // the first two rows are orthogonal
   for (std::size_t c = 0; c < 4; ++c) product += directions(0, c) * directions(1, c);
   CHECK(std::abs(product) < 1e-12);
 }
@@ -247,8 +247,8 @@ TEST_CASE("example of results.hpp") {
   using attnscale::statistic;
   const auto rows = attnscale::attention_statistics(q, q, {}, {statistic::argmax, statistic::lse});
   CHECK((*rows.argmax)(2) == 0);
-  CHECK(!rows.output.has_value());   // there was no value
-  CHECK(!rows.entropy.has_value());  // it was not asked for
+  CHECK(!rows.output.has_value());   // no value was given
+  CHECK(!rows.entropy.has_value());  // not requested
 }
 
 TEST_CASE("example of statistic.hpp") {
@@ -283,7 +283,7 @@ TEST_CASE("example of types.hpp") {
 
 TEST_CASE("example of simd_level.hpp") {
   const std::string_view before = attnscale::simd_level();
-  attnscale::set_simd_level(attnscale::available_simd_levels().front());  // what every CPU has
+  attnscale::set_simd_level(attnscale::available_simd_levels().front());  // the baseline
   CHECK(attnscale::simd_level() == attnscale::available_simd_levels().front());
   attnscale::set_simd_level(before);
 }
@@ -309,7 +309,7 @@ TEST_CASE("example of montecarlo.hpp") {
       .n = 1000, .head_dim = 64, .multipliers = {0.5, 1}, .from = {.key = 7}, .count = 10};
   std::vector<attnscale::score_row> rows(20);
   attnscale::run(problem, rows.data());
-  CHECK(rows[0].entropy > rows[1].entropy);  // of one row at the two multipliers
+  CHECK(rows[0].entropy > rows[1].entropy);  // one row at two multipliers
 }
 
 TEST_CASE("example of tally.hpp") {
@@ -336,7 +336,7 @@ TEST_CASE("example of attention_weights.hpp") {
 TEST_CASE("example of solve_perplexity.hpp") {
   const xt::xtensor<double, 2> points{{0, 0}, {1, 0}, {0, 2}, {3, 3}};
   const auto found = attnscale::solve_perplexity(points, 2);
-  CHECK(found.affinities(0, 1) > found.affinities(0, 3));  // the nearer neighbour has more
+  CHECK(found.affinities(0, 1) > found.affinities(0, 3));  // the nearer neighbour has more weight
   CHECK(std::abs(found.perplexity(0) - 2) < 1e-6);
 }
 
@@ -347,7 +347,7 @@ TEST_CASE("example of attention_into.hpp") {
   auto rows = xt::adapt(entropy, {2, 3});
   attnscale::attention_into(q, q, q, {.output = output, .entropy = rows}, {.is_causal = true});
   CHECK(memory[23] == 1);
-  CHECK(entropy[0] == 0);  // of the first row, which sees one key
+  CHECK(entropy[0] == 0);  // the first row sees one key
 }
 
 TEST_CASE("example of distance_table.hpp") {
@@ -360,7 +360,7 @@ TEST_CASE("example of distance_table.hpp") {
 }
 
 TEST_CASE("example of float16.hpp") {
-  const attnscale::bfloat16 third(1.0f / 3);  // 8 bits of the mantissa are left
+  const attnscale::bfloat16 third(1.0f / 3);  // 8 significant bits
   CHECK(float(third) == 0.333984375f);
   const xt::xtensor<attnscale::bfloat16, 2> q({3, 4}, third);
   const xt::xtensor<attnscale::bfloat16, 2> output = attnscale::attention(q, q, q);
@@ -383,7 +383,7 @@ TEST_CASE("example of local_global_attention.hpp") {
 TEST_CASE("example of differential_attention.hpp") {
   const xt::xtensor<double, 2> q = xt::ones<double>({3, 4}), k = q, v = q;
   const auto output = attnscale::differential_attention(q, k, q, k, v, 0.25);
-  CHECK(std::abs(output(2, 3) - 0.75) < 1e-12);  // of two equal maps 1 - 1/4 is left
+  CHECK(std::abs(output(2, 3) - 0.75) < 1e-12);  // two equal maps leave 1 - 1/4
 }
 
 TEST_CASE("example of relay_attention.hpp") {
@@ -395,7 +395,7 @@ TEST_CASE("example of relay_attention.hpp") {
 
 TEST_CASE("example of relay_energy.hpp") {
   const xt::xtensor<double, 2> nodes{{1, 2}, {3, 4}}, weight{{0, 1}, {1, 0}};
-  CHECK(attnscale::relay_energy(nodes, weight)() == 22);  // twice the product of the two
+  CHECK(attnscale::relay_energy(nodes, weight)() == 22);  // twice their product
   CHECK(attnscale::relay_energy_gradient(nodes, weight)(0, 1) == 8);
 }
 

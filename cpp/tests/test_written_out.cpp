@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Weights that are written out, and what is found with them: perplexities of points.
+// Full weight matrices, and perplexities of points computed with them.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -86,7 +86,7 @@ TEST_CASE("weights: every head, rows without keys, sinks and other normalizers")
 }
 
 TEST_CASE("weights: tiles have their shares where scores are large") {
-  // Exact scores around 8192, where two neighbouring numbers of float are 2^-10 apart.
+  // Exact scores around 8192, where neighbouring floats are 2^-10 apart.
   constexpr std::size_t n = 640;
   xt::xarray<float> q = xt::ones<float>({std::size_t{4}, std::size_t{2}});
   xt::xarray<float> k = 8192 * xt::ones<float>({n, std::size_t{2}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Included before all else: doctest takes WASI for a system without exceptions, which headers of
-// the system have to know.
+// Included before all other headers: doctest treats WASI as a system without exceptions, and the
+// system's headers have to know that.
 #include <wasi/api.h>
 #undef __wasi__

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// C++ exceptions in WebAssembly: zig has the sources of their run-time library and builds it for
-// WASI without them. They are compiled here, beside an operator new that throws.
+// C++ exceptions in WebAssembly: zig has the sources of their run-time library but builds it for
+// WASI without them. They are compiled here, with an operator new that throws.
 #define _LIBCPP_BUILDING_LIBRARY
 #define _LIBCXXABI_BUILDING_LIBRARY
 #define _LIBUNWIND_HIDE_SYMBOLS
@@ -21,14 +21,14 @@ extern "C" {
 #include <fstream>
 #include <new>
 
-// zig's library leaves out what doctest links for files.
+// zig's library leaves out file streams, which doctest links.
 template class std::basic_filebuf<char>;
 template class std::basic_ifstream<char>;
 
-// What a C++ exception is to WebAssembly: a tag with a pointer.
+// A C++ exception in WebAssembly: a tag with a pointer.
 asm(".globl __cpp_exception\n.tagtype __cpp_exception i32\n__cpp_exception:");
 
-/// A thread that never ends has nothing to destroy.
+/// Does nothing: a thread that never ends has nothing to destroy.
 extern "C" int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
 
 void* operator new(std::size_t bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Kernels that no function of the module calls: gradients, entmax, top-k and linear attention. They
-// would be most of it, since the table of a level names all units.
+// Replacements for kernels that no function of the module calls: gradients, entmax, top-k and
+// linear attention. They would be most of its size, since the table of a level names all units.
 #include "kernels/level.hpp"
 
 namespace attnscale::detail::wasm {

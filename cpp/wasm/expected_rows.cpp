@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The quadrature of attnscale.theory (python/attnscale/theory/_rows.py has the formulas and why the
-// panels end where they do). A value of u is a pair (a, v) with u = a - beta s(v).
+// The quadrature of attnscale.theory (python/attnscale/theory/_rows.py has the formulas and the
+// reasons for the ends of panels). A value of u is a pair (a, v) with u = a - beta s(v).
 #include "expected_rows.hpp"
 
 #include <algorithm>
@@ -46,8 +46,8 @@ void sort_unique(numbers& x) {
   x.erase(std::unique(x.begin(), x.end()), x.end());
 }
 
-/// The density of a score: s = sqrt(d) tanh v on the sphere, with density sech(v)^(d - 1) of v;
-/// s = v of normal scores.
+/// Density of a score: s = sqrt(d) tanh v on the sphere, where v has the density sech(v)^(d - 1); s
+/// = v for normal scores.
 class density {
  public:
   explicit density(int head_dim)
@@ -70,7 +70,7 @@ class density {
     const double tangent = part / (std::pow(std::cosh(v), -2) - part * std::tanh(v));
     return std::fabs(tangent) < 1 ? std::atanh(tangent) : std::copysign(INFINITY, rise);
   }
-  /// beta s changes between -span and span.
+  /// Half width of the range of v in which beta s changes.
   double span(double beta) const {
     return sphere_ ? 0.5 * std::log1p(2 * beta * half_ / at_end) : INFINITY;
   }
@@ -176,7 +176,7 @@ class row {
     });
   }
 
-  /// Ends of panels on the part of `line` where `level`, known at its points, is in `levels`.
+  /// Ends of panels in the part of `line` where `level`, given at its points, is in `levels`.
   static numbers cuts_of(const numbers& line, const numbers& level) {
     const double first = level.front(), last = level.back();
     const double lowest = levels[0], highest = *std::rbegin(levels);
@@ -190,7 +190,7 @@ class row {
     if (first > lowest && first < highest) cuts.push_back(line.front());
     if (last > lowest && last < highest) cuts.push_back(line.back());
     sort_unique(cuts);
-    // A stretch in which the level hardly moves may still cross several panels of the density.
+    // A stretch in which the level hardly changes may still cross several panels of the density.
     numbers walls = line, all = cuts;
     std::sort(walls.begin(), walls.end());
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {

@@ -8,9 +8,9 @@ struct row_averages {
   double lse, entropy, concentration;
 };
 
-/// Those of keys that are uniform on a sphere of head_dim >= 2 dimensions, or of normal scores
-/// (head_dim 0), as attnscale.theory.expected_statistics computes them. Refuses n below 1, beta
-/// below 0 and numbers that are not finite.
+/// Expectations for keys that are uniform on a sphere of head_dim >= 2 dimensions, or for normal
+/// scores (head_dim 0), as in attnscale.theory.expected_statistics. Refuses n below 1, beta below 0
+/// and numbers that are not finite.
 row_averages expected_rows(double n, double beta, int head_dim);
 
 }  // namespace attnscale::wasm

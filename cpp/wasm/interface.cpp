@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the WebAssembly module exports, for python/attnscale/_wasm/attnscale.mjs: it says what the
-// arguments mean. Counts, addresses and flags of a call are doubles, which JavaScript writes as one
-// Float64Array. Results go where the caller says. An argument that is refused ends the call in a
-// trap; attnscale_status and attnscale_text then say why, and the instance is not to be used again.
+// Exports of the WebAssembly module, called by python/attnscale/_wasm/attnscale.mjs, which
+// documents the arguments. Counts, addresses and flags of a call are doubles, which JavaScript
+// writes as one Float64Array. The caller gives the memory for results. A refused argument ends the
+// call in a trap; attnscale_status and attnscale_text then give the reason, and the instance must
+// not be used again.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -28,7 +29,7 @@ namespace {
 int status = 0;
 std::string text;
 
-/// What a function that answers with a text returns.
+/// Stores a text and returns a pointer to it, the result of functions that return a text.
 const char* answer(std::string with) {
   text = std::move(with);
   return text.c_str();
@@ -45,7 +46,7 @@ T* at(double address) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
 }
 
-/// A count of JavaScript's, which may be any number.
+/// A count from JavaScript, which may be any number.
 std::int64_t count_of(const char* name, double number) {
   if (!(number >= 0 && number <= 0x1p53 && number == std::floor(number)))
     detail::refuse(std::string(name) + " must be an integer of at least 0, got " +
@@ -53,15 +54,15 @@ std::int64_t count_of(const char* name, double number) {
   return static_cast<std::int64_t>(number);
 }
 
-/// A call, row-major: query (heads, query_rows, head_dim), of whose rows the first n_queries of
-/// each head take part; key and value (kv_heads, key_rows, ...) likewise. NaN and address 0: not
-/// given.
+/// A call, row-major: query (heads, query_rows, head_dim), of which the first n_queries rows of
+/// each head are used; key and value (kv_heads, key_rows, ...) in the same way. NaN and address 0:
+/// absent.
 struct call {
   double is_double, heads, kv_heads, n_queries, n_keys, head_dim, value_dim, query_rows, key_rows;
   double query, key, value;     // addresses
   double alignment;             // as causal_alignment counts
-  double left, right, softcap;  // NaN: no window on this side, no soft-cap
-  double scale, scales, law;    // a number, the address of one a row, that of a text
+  double left, right, softcap;  // NaN: open window on this side, no soft-cap
+  double scale, scales, law;    // a number; address of one per row; address of a text
 
   strided_array matrix(double data, double n_heads, double rows, double stored, double dim) const {
     const element_type type = is_double ? element_type::float64 : element_type::float32;
@@ -89,7 +90,7 @@ struct call {
     return rows;
   }
 
-  call_description describe(const attention_options& options, bool with_value = true) const {
+  call_description description(const attention_options& options, bool with_value = true) const {
     strided_array values;
     if (value && with_value) values = matrix(value, kv_heads, n_keys, key_rows, value_dim);
     return {matrix(query, heads, n_queries, query_rows, head_dim),
@@ -124,7 +125,7 @@ std::vector<law_or_scale> laws_of(const char* lines) {
   return found;
 }
 
-/// Writes value and standard error of each entry's quantities, whose names are the answer.
+/// Writes value and standard error of each entry's quantities, and returns their names.
 const char* write(const experiment_result& found, double* out) {
   for (const estimate& each : found.estimates) *out++ = each.value, *out++ = each.standard_error;
   return answer(joined(found.quantities));
@@ -140,8 +141,8 @@ void wasm::refused(int why, const char* what) {
 
 extern "C" {
 
-/// There is no environment; the C library would ask the host for it, and end the program if it has
-/// none.
+/// Returns an empty environment: the C library would ask the host for it, and end the program if
+/// there is none.
 char* getenv(const char*) { return nullptr; }
 
 const char* ATTNSCALE_EXPORTED(attnscale_version)() { return ATTNSCALE_VERSION; }
@@ -150,15 +151,15 @@ const char* ATTNSCALE_EXPORTED(attnscale_text)() { return text.c_str(); }
 void* ATTNSCALE_EXPORTED(attnscale_allocate)(std::size_t bytes) { return operator new(bytes); }
 void ATTNSCALE_EXPORTED(attnscale_free)(void* memory) { operator delete(memory); }
 
-/// Names of the statistics in their order: a bit of `wanted` and a place of `rows` each.
+/// Names of the statistics in their order: a bit of `wanted` and an element of `rows` each.
 const char* ATTNSCALE_EXPORTED(attnscale_statistics)() { return answer(joined(statistic_names)); }
 
-/// Output, statistics (counts are int64), weights and what each key receives of all rows, where
-/// their places are not null; what is received is summed from the weights.
+/// Writes output, statistics (counts are int64), weights and the received weights of each key,
+/// where their pointers are not null; received weights are summed from the weights.
 void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void* const* rows,
                                           void* weights, double* received) {
   const attention_options options = given->options();
-  call_description made = given->describe(options);
+  call_description made = given->description(options);
   if (output)
     made.set_output(given->matrix(reinterpret_cast<std::uintptr_t>(output), given->heads,
                                   given->n_queries, given->n_queries, given->value_dim));
@@ -171,7 +172,7 @@ void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void*
     }
   if (output || into.any()) made.attend(into, wanted);
   if (!weights) return;
-  write_weights(given->describe(options, false), weights);  // its values are unit vectors
+  write_weights(given->description(options, false), weights);  // values of unit vectors
   if (!received) return;
   const auto heads = static_cast<std::int64_t>(given->heads);
   if (given->is_double)
@@ -180,12 +181,12 @@ void ATTNSCALE_EXPORTED(attnscale_attend)(const call* given, void* output, void*
     add_received(static_cast<const float*>(weights), made, heads, received);
 }
 
-/// Places (heads, n_queries, count) of the call's type.
+/// Writes arrays (heads, n_queries, count) of the call's type.
 void ATTNSCALE_EXPORTED(attnscale_entropy_curve)(const call* given, const double* scales, int count,
                                                  void* entropy, void* lse, void* mean,
                                                  void* variance) {
   const attention_options options = given->options();
-  const call_description made = given->describe(options);
+  const call_description made = given->description(options);
   curve_problem problem;
   made.fill(problem);
   problem.scales.assign(scales, scales + count);
@@ -197,14 +198,14 @@ void ATTNSCALE_EXPORTED(attnscale_entropy_curve)(const call* given, const double
   run(problem, made.how());
 }
 
-/// `sharing` 0: each row has its scale, 1: the rows of a head share one, 2: all do. `target` has
-/// one entropy, or one for each result. `numbers` has places for scale, entropy, lowest and
-/// highest, all in double; `flags` for converged and feasible.
+/// `sharing` 0: one scale per row, 1: per head, 2: for all rows. `target` has one entropy, or one
+/// per result. `numbers` points to scale, entropy, lowest and highest, all in double; `flags` to
+/// converged and feasible.
 void ATTNSCALE_EXPORTED(attnscale_solve_scale)(const call* given, const double* target,
                                                int one_target, int sharing, double tolerance,
                                                double* const* numbers, bool* const* flags) {
   const attention_options options = given->options();
-  const call_description made = given->describe(options);
+  const call_description made = given->description(options);
   const std::size_t n =
       std::size_t(sharing == 2 ? 1 : given->heads) * std::size_t(sharing ? 1 : given->n_queries);
   number_or_array<double> wanted(*target);
@@ -234,7 +235,7 @@ void ATTNSCALE_EXPORTED(attnscale_solve_scale)(const call* given, const double* 
 
 const char* ATTNSCALE_EXPORTED(attnscale_laws)() { return answer(joined(scale_law::names())); }
 
-/// Its name, its spelling and what its n counts, a line each.
+/// Returns the law's name, its spelling and the meaning of its n, one per line.
 const char* ATTNSCALE_EXPORTED(attnscale_law)(const char* law) {
   const scale_law found = scale_law::parse(law);
   return answer(joined(std::vector<std::string>{std::string(found.name()), found.spelling(),
@@ -247,7 +248,7 @@ void ATTNSCALE_EXPORTED(attnscale_law_scales)(const char* law, double* n, int co
   scale_law::parse(law).scales(all, count_of("head_dim", head_dim), all);
 }
 
-/// lse, entropy and concentration; head_dim 0: normal scores in place of keys on a sphere.
+/// Writes lse, entropy and concentration; head_dim 0: normal scores instead of keys on a sphere.
 void ATTNSCALE_EXPORTED(attnscale_expected)(double n, double beta, double head_dim, double* out) {
   const wasm::row_averages found =
       wasm::expected_rows(n, beta, static_cast<int>(count_of("head_dim", head_dim)));
@@ -264,8 +265,8 @@ double ATTNSCALE_EXPORTED(attnscale_jl_rule_of_thumb)(double n, double constant)
   return jl_rule_of_thumb(n, constant);
 }
 
-/// Writes least, most, mean, variance and distortion of the squared distances' ratios, and for each
-/// eps the share outside and its bound.
+/// Writes least, most, mean, variance and distortion of the ratios of squared distances, and for
+/// each eps the fraction outside and its bound.
 void ATTNSCALE_EXPORTED(attnscale_jl_distortion)(const float* points, double n, double dim,
                                                  double k, int kind, double seed, const double* eps,
                                                  int count, double* out) {
@@ -281,8 +282,8 @@ void ATTNSCALE_EXPORTED(attnscale_jl_distortion)(const float* points, double n, 
   for (const jl_share& each : found.shares) *out++ = each.outside, *out++ = each.outside_bound;
 }
 
-/// Laws one a line; `out` has room for value and error of the quantities, whose names are the
-/// answer, of each law. At most 8 quantities a law.
+/// One law per line; `out` has room for value and error of each law's quantities, whose names are
+/// returned. At most 8 quantities per law.
 const char* ATTNSCALE_EXPORTED(attnscale_entropy_vs_length)(double n, double head_dim, int model,
                                                             const char* laws, double samples,
                                                             double seed, double* out) {

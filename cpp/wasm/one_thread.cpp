@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// thread_pool.cpp and num_threads.cpp of a system without threads: each loop runs on its caller.
+// thread_pool.cpp and num_threads.cpp for a system without threads: each loop runs on its caller.
 #include <exception>
 
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/threads.hpp"
 #include "machine/num_threads.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -20,7 +20,7 @@ namespace detail {
 int threads_of_call(int) { return 1; }
 int asked_threads(const execution&) { return 1; }
 
-execution worth_sharing(const execution& how, double) {
+execution one_thread_if_short(const execution& how, double) {
   check_threads(how.num_threads);
   return how;
 }

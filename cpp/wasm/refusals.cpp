@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A `throw` without the exceptions of WebAssembly, which not every engine has in the same version:
-// the compiler leaves handlers out and calls the two functions below, of the C++ ABI for Itanium.
-// Nothing is unwound, so that an instance in which something was thrown is not to be used again.
+// A `throw` without WebAssembly exceptions, whose version differs between engines: the compiler
+// leaves handlers out and calls the two functions below, of the C++ ABI for Itanium. Nothing is
+// unwound, so an instance in which something was thrown must not be used again.
 #include "refusals.hpp"
 
 #include <cstdlib>
@@ -18,18 +18,18 @@ void* __cxa_allocate_exception(std::size_t bytes) noexcept {
   return place;
 }
 
-/// All that the core throws has std::exception for its first base.
+/// Reports the exception: every exception of the core has std::exception as its first base.
 [[noreturn]] void __cxa_throw(void* thrown, std::type_info*, void (*)(void*)) {
   const auto& error = *static_cast<const std::exception*>(thrown);
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   attnscale::wasm::refused(memory ? 2 : 1, error.what());
 }
 
-/// A thread that never ends has nothing to destroy.
+/// Does nothing: a thread that never ends has nothing to destroy.
 int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
 }
 
-/// The library's own ends the program without a word.
+/// Reports a lack of memory; the library's own operator new ends the program without a message.
 void* operator new(std::size_t bytes) {
   if (void* const found = std::malloc(bytes > 0 ? bytes : 1)) return found;
   throw std::bad_alloc();

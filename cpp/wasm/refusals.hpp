@@ -3,8 +3,8 @@
 
 namespace attnscale::wasm {
 
-/// What becomes of an exception: `status` is 1 where an argument was refused, 2 where memory is
-/// short. Each program defines it, and it does not return.
+/// Handler of exceptions: `status` is 1 for a refused argument, 2 for a lack of memory. Each
+/// program defines it, and it does not return.
 [[noreturn]] void refused(int status, const char* text);
 
 }  // namespace attnscale::wasm

@@ -92,7 +92,7 @@ def test_one_number_a_head(law: at.laws.Law) -> None:
 
 def test_heads_that_do_not_fit_each_other() -> None:
     with pytest.raises(
-        ValueError, match=r"^parameters with one number a head must have as many, got 2 and 3$"
+        ValueError, match=r"^parameters with one number per head must have the same length, got 2 and 3$"
     ):
         at.laws.SSMax(s=[1, 2], b=[1, 2, 3]).multiplier(5, 64)
 

@@ -190,7 +190,7 @@ def test_refusals() -> None:
         (lambda: _core.mc_project(x, 0, "sign", KEY), "k must be at least 1, got 0"),
         (lambda: _core.mc_project(x, 2, "dense", KEY), "there is no projection 'dense'"),
         (lambda: _core.mc_project(x[0], 2, "sign", KEY), "points must have 2 axes, got 1"),
-        (lambda: _core.pair_distances_ratio(x, x[:2], [0.1]), "as many rows as each other, got 3 and 2"),
+        (lambda: _core.pair_distances_ratio(x, x[:2], [0.1]), "the same number of rows, got 3 and 2"),
         (lambda: power_sums(block=0), "block must be at least 1, got 0"),
         (lambda: power_sums(head_dim=0), "head_dim must be at least 1, got 0"),
     ]:

@@ -115,7 +115,7 @@ REFUSED = [
     (lambda: theory.jl_min_dim(512, eps=[0.5, 1.0]), "eps must be in (0, 1), got 1"),
     (lambda: theory.jl_min_dim(0, eps=0.5), "n must be at least 1, got 0"),
     (lambda: theory.jl_min_dim(5, eps=0.5, failure_probability=1.5), "failure_probability must be in (0, 1)"),
-    (lambda: theory.jl_min_dim(5, eps=1e-12), "eps must ask for a dimension that int64 holds"),
+    (lambda: theory.jl_min_dim(5, eps=1e-12), "eps must give a dimension that fits int64"),
     (lambda: theory.jl_rule_of_thumb(512, 0), "constant must be greater than 0, got 0"),
     (lambda: theory.equivalent_head_dim(512, head_dim=64, n0=1), "n0 must be greater than 1, got 1"),
     (lambda: theory.expected_max_cosine(10, 1), "head_dim must be at least 2, got 1"),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C++ API: exact attention over xtensor containers and views, and the statistics of its
-// weights from the same streaming pass. Names and meanings are those of the Python package.
+// The C++ API: exact attention over xtensor containers and views, and statistics of its weights
+// from the same streaming pass. Names and meanings follow the Python package.
 //
-// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
-// (..., kv_heads, n_keys, value_dim), of float, double, float16 or bfloat16, with any strides; they
-// are read in place. Leading axes broadcast; two axes are one head. Results are row-major, double
-// if any input is, else float; an output of 16-bit inputs is of their type. Arguments that do not
-// fit are a std::invalid_argument.
+// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value (...,
+// kv_heads, n_keys, value_dim), of float, double, float16 or bfloat16, with any strides; they are
+// read in place. Leading axes broadcast; an array of two axes is one head. Results are row-major,
+// double if any input is, else float; the output of 16-bit inputs has their type. Arguments that do
+// not fit throw std::invalid_argument.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/detail/xtensor_compat.hpp"
 #include "attnscale/merge_states.hpp"
@@ -28,7 +28,7 @@ namespace attnscale {
 
 namespace detail {
 
-/// Makes the statistics that are wanted and lets the problem point at them.
+/// Allocates the wanted statistics and points the problem at them.
 template <class Result>
 void make_statistics(const call_description& call, const statistic_set& wanted, Result& result,
                      row_outputs& rows) {
@@ -40,7 +40,7 @@ void make_statistics(const call_description& call, const statistic_set& wanted, 
   });
 }
 
-/// One pass: the output if there is a value, and the statistics that are wanted.
+/// One pass: the output if there is a value, and the wanted statistics.
 template <class T, class Output = T>
 attention_statistics_result<T, Output> attend(call_description call, const statistic_set& wanted) {
   attention_statistics_result<T, Output> result;
@@ -76,7 +76,7 @@ auto attention_statistics(const Q& query, const K& key, const V& value,
   return detail::attend<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>(call, statistics);
 }
 
-/// The same without a value: no output, and half of the work.
+/// Statistics of every row of weights without a value: no output, half of the work.
 template <detail::array_argument Q, detail::array_argument K>
 auto attention_statistics(const Q& query, const K& key, const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
@@ -92,7 +92,7 @@ auto attention_entropy(const Q& query, const K& key, const attention_options& op
   return *attention_statistics(query, key, options, {statistic::entropy}).entropy;
 }
 
-/// Statistics at many scales from one pass over q . k. options.scale must not be given.
+/// Statistics at many scales from one pass over q . k. Do not set options.scale.
 template <detail::array_argument Q, detail::array_argument K>
 auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scales,
                    const attention_options& options = {}) {
@@ -131,7 +131,7 @@ auto entropy_curve(const Q& query, const K& key, const S& scales,
   return entropy_curve(query, key, std::vector<double>(scales.begin(), scales.end()), options);
 }
 
-/// Number of keys that each row may see: (..., heads, n_queries).
+/// Number of visible keys of each row: (..., heads, n_queries).
 template <detail::array_argument Q, detail::array_argument K>
 dense_array<std::int64_t> count_visible(const Q& query, const K& key,
                                         const attention_options& options = {}) {
@@ -144,8 +144,7 @@ dense_array<std::int64_t> count_visible(const Q& query, const K& key,
   return counts;
 }
 
-/// Attention to a part of the keys. Masks and alignment are those of this part: its key 0 is the
-/// first one given here.
+/// Attention to a part of the keys. Masks and alignment refer to this part: its first key is key 0.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {

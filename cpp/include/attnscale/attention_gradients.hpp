@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/number_or_array.hpp"
@@ -23,52 +23,51 @@
 
 namespace attnscale {
 
-/// Gradients of a loss by statistics of the rows; they broadcast to (..., heads, n_queries).
+/// Gradients of a loss by row statistics; they broadcast to (..., heads, n_queries).
 struct statistic_gradients {
   number_or_array<double> lse{}, entropy{}, max_score{}, mean_score{}, score_variance{},
       concentration{}, max_weight{}, renyi2{};
 };
 
-/// Gradients that are computed only if they are asked for. One whose argument the call does not
-/// have is not returned.
+/// Optional gradients to compute. A gradient by an argument that the call does not have is absent.
 struct wanted_gradients {
-  bool attn_mask = false;  ///< of a mask of numbers
+  bool attn_mask = false;  ///< by an additive mask
   bool distance_scale = false, distance_bias = false;
 };
 
-/// Gradients of query, key and value have the shapes and types of their arrays.
+/// Gradients; those of query, key and value have the shapes and types of their arrays.
 template <class Q, class K = Q, class V = K>
 struct attention_gradients_result {
   dense_array<Q> query;
   dense_array<K> key;
-  dense_array<V> value;                       ///< without a value: of shape (0,)
-  dense_array<double> scale;                  ///< of each row: (..., heads, n_queries)
-  std::optional<dense_array<double>> sink{};  ///< of each row's sink, if there is one
-  std::optional<dense_array<double>> bias{};  ///< of each row's bias of a sigmoid
-  std::optional<double> alpha{};              ///< of entmax
-  /// Of the shape of the mask, summed where it was broadcast; 0 where it hides the key.
+  dense_array<V> value;                       ///< without a value: shape (0,)
+  dense_array<double> scale;                  ///< per row: (..., heads, n_queries)
+  std::optional<dense_array<double>> sink{};  ///< per row, with a sink only
+  std::optional<dense_array<double>> bias{};  ///< per row, sigmoid only
+  std::optional<double> alpha{};              ///< entmax only
+  /// Shape of the mask, summed where it was broadcast; 0 where it hides the key.
   std::optional<dense_array<double>> attn_mask{};
-  /// Of the shapes of the tables; of a function, of what it returned.
+  /// Shapes of the tables, or of the values of a function.
   std::optional<dense_array<double>> distance_scale{}, distance_bias{};
 };
 
-/// What a backward pass reads besides the call.
+/// Inputs of a backward pass besides the call.
 struct backward_inputs {
   const statistic_gradients& of;
-  strided_array grad_output{};  ///< absent: the output does not count
-  strided_array output{};       ///< of the forward pass, as are the rows; absent: computed again
+  strided_array grad_output{};  ///< absent: the loss does not depend on the output
+  strided_array output{};       ///< from the forward pass, like the rows; absent: computed again
   std::vector<std::pair<statistic, strided_array>> rows{};
 };
 
-/// Where its results go: zeros before, row-major, of the shapes of the arrays that were given.
+/// Memory for the gradients: zero before, row-major, with the shapes of the given arrays.
 struct backward_outputs {
-  strided_array query, key, value{}, attn_mask{};      ///< of the type of the arithmetic
-  double *scale, *number = nullptr, *alpha = nullptr;  ///< of each row
-  score_tables<bool> tables{};                         ///< that are wanted
+  strided_array query, key, value{}, attn_mask{};      ///< of the compute type
+  double *scale, *number = nullptr, *alpha = nullptr;  ///< per row
+  score_tables<bool> tables{};                         ///< the wanted ones
 };
 
-/// Computes them, where query and key are those that were given to the call. Returns the gradients
-/// of the tables that are wanted.
+/// Computes the gradients; query and key are those given to the call. Returns the gradients of the
+/// wanted tables.
 ATTNSCALE_EXPORT score_tables<row_array<double>> run_backward(call_description& call,
                                                               const strided_array& query,
                                                               const strided_array& key,
@@ -77,7 +76,7 @@ ATTNSCALE_EXPORT score_tables<row_array<double>> run_backward(call_description& 
 
 namespace detail {
 
-/// Row-major zeros.
+/// Row-major array of zeros.
 template <class T>
 dense_array<T> zeros_of(const extents& shape) {
   dense_array<T> zeros = new_array<T>(shape, {});
@@ -85,7 +84,7 @@ dense_array<T> zeros_of(const extents& shape) {
   return zeros;
 }
 
-/// A gradient by an output of shape (rows..., value_dim), which messages call `what`.
+/// Gradient by an output of shape (rows..., value_dim); `what` is its name in messages.
 template <class T, class G>
 dense_array<T> whole_grad(const G& grad_output, const extents& rows, std::int64_t value_dim,
                           const char* what) {
@@ -103,7 +102,7 @@ void give(dense_array<T>& found, dense_array<Given>& result) {
     result = xt::cast<Given>(found);
 }
 
-/// The statistics and the output that a forward pass had.
+/// Statistics and output of a forward pass.
 template <class Forward>
 void read_forward(const Forward& forward, backward_inputs& in) {
   if (forward.output) in.output = strided_array(*forward.output, 2);
@@ -112,7 +111,7 @@ void read_forward(const Forward& forward, backward_inputs& in) {
   });
 }
 
-/// Gradients in the arithmetic of T, whose types the result has.
+/// Gradients computed in T, in the types of the result.
 template <class T, class Result>
 void differentiate(call_description& call, const strided_array& query, const strided_array& key,
                    const backward_inputs& in, const wanted_gradients& wanted, Result& result) {
@@ -149,10 +148,10 @@ void differentiate(call_description& call, const strided_array& query, const str
 
 }  // namespace detail
 
-/// Gradients of sum(grad_output * output) + sum(of.lse * lse) + ...; those of statistics are of a
-/// softmax, with or without a sink. forward: what attention_statistics gave for the same call; what
-/// it has is not computed again. Those of max_score and max_weight go to the first key with the
-/// largest score. Under a law the gradient of the scale is that of the numbers that it gives.
+/// Gradients of sum(grad_output * output) + sum(of.lse * lse) + ...; gradients of statistics exist
+/// for a softmax, with or without a sink. forward: the result of attention_statistics for the same
+/// call, which saves computing it again. Gradients of max_score and max_weight go to the first key
+/// with the largest score. Under a law the gradient of the scale is by the scale of each row.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V,
           detail::array_argument G>
 auto attention_gradients(
@@ -172,7 +171,7 @@ auto attention_gradients(
   return result;
 }
 
-/// The same without a value and an output: gradients of sum(of.lse * lse) + ... alone.
+/// Gradients of sum(of.lse * lse) + ... without a value and an output.
 template <detail::array_argument Q, detail::array_argument K>
 auto attention_gradients(
     const Q& query, const K& key, const attention_options& options, const statistic_gradients& of,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Attention whose results are written to memory of the caller: containers, adaptors of pointers and
-// views, in place, with the bits of attention_statistics().
+// Attention that writes its results to the caller's memory: containers, adaptors of pointers and
+// views, in place, with the same bits as attention_statistics().
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ namespace attnscale {
 
 namespace detail {
 
-/// A container that owns its elements; views and adaptors refer to those of others.
+/// Type that owns its elements; views and adaptors refer to elements of others.
 template <class A>
 inline constexpr bool owns_elements = false;
 template <class E, xt::layout_type L, class S, class Tag>
@@ -26,14 +26,14 @@ inline constexpr bool owns_elements<xt::xtensor_container<E, N, L, Tag>> = true;
 
 }  // namespace detail
 
-/// A container or view whose elements attention_into() overwrites. It is referred to, not copied,
-/// and has to be there during the call; xt::adapt makes one of a pointer.
+/// A container or view that attention_into() overwrites. It is referred to, not copied, and has to
+/// outlive the call; xt::adapt makes one from a pointer.
 class output_array {
  public:
-  output_array() = default;  ///< not asked for
+  output_array() = default;  ///< unused
 
-  // NOLINTBEGIN(bugprone-forwarding-reference-overload): an output_array is no container
-  /// Results that go into a container without a name are lost.
+  // NOLINTBEGIN(bugprone-forwarding-reference-overload): an output_array is not a container
+  /// Results in a temporary container would be lost.
   template <class A>
   requires detail::owns_elements<A> output_array(A&& temporary)
   = delete;
@@ -59,7 +59,7 @@ class output_array {
   // NOLINTEND(bugprone-forwarding-reference-overload)
 
   explicit operator bool() const { return static_cast<bool>(array_); }
-  /// The name of the type of its elements.
+  /// Name of the element type.
   std::string_view element() const { return element_; }
   const strided_array& array() const { return array_; }
 
@@ -68,10 +68,10 @@ class output_array {
   std::string_view element_;
 };
 
-/// Where results go, those that are wanted: {.output = out, .entropy = rows}. Shapes are those of
-/// attention_statistics(). The output may have any strides and any of the types of arguments, to
-/// which it is rounded; statistics are row-major, of the type of the arithmetic (double if any
-/// argument is, else float), and counts std::int64_t.
+/// Memory for the wanted results: {.output = out, .entropy = rows}. Shapes are those of
+/// attention_statistics(). The output may have any strides and any argument type, to which it is
+/// rounded; statistics are row-major, of the compute type (double if any argument is, else float),
+/// and counts are std::int64_t.
 struct attention_outputs {
   output_array output{};  ///< (..., heads, n_queries, value_dim)
   output_array lse{}, entropy{}, max_score{}, mean_score{}, score_variance{}, concentration{};
@@ -81,17 +81,15 @@ struct attention_outputs {
   output_array renyi2{}, min_score{};
 };
 
-/// Writes the results of a call, of the arrays that were given to it, whose memory they share none
-/// of.
+/// Writes the results of a call; they share no memory with the arrays given to it.
 ATTNSCALE_EXPORT void attend_into(call_description call,
                                   std::initializer_list<named_array> arguments,
                                   const attention_outputs& into);
 
-/// attention_statistics() into the memory of `into`, where results are written once and not copied.
-/// What is written may not overlap an argument, a mask in std::cref, or another output; arrays that
-/// are interleaved, each in its own part of the same rows, do not. What does
-/// not fit is refused before anything is written; a call that is interrupted leaves the outputs
-/// with some of their rows.
+/// attention_statistics() into the memory of `into`, without copies. An output may not overlap an
+/// argument, a mask in std::cref, or another output; interleaved arrays, each in its own part of
+/// the same rows, do not overlap. Arguments that do not fit are refused before anything is written;
+/// an interrupted call leaves some rows written.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 void attention_into(const Q& query, const K& key, const V& value, const attention_outputs& into,
                     const attention_options& options = {}) {
@@ -100,7 +98,7 @@ void attention_into(const Q& query, const K& key, const V& value, const attentio
   attend_into({q, k, v, options}, {{"query", &q}, {"key", &k}, {"value", &v}}, into);
 }
 
-/// Without a value, for statistics alone.
+/// Statistics into the memory of `into`, without a value.
 template <detail::array_argument Q, detail::array_argument K>
 void attention_into(const Q& query, const K& key, const attention_outputs& into,
                     const attention_options& options = {}) {

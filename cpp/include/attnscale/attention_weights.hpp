@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The matrix of attention weights, written out on purpose: for pictures, for tests and for short
-// texts. The kernels are applied to values that are unit vectors; row j of the output is weight j.
+// The full matrix of attention weights: for pictures, tests and short texts. The kernels run on
+// values that are unit vectors; entry j of an output row is weight j.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/refuse.hpp"
 
 namespace attnscale {
@@ -28,15 +28,15 @@ class weights_too_large : public std::bad_alloc {
 /// Refuses a matrix of more than `most` bytes, before anything is computed.
 ATTNSCALE_EXPORT void check_weights_fit(const call_description& call, double most);
 
-/// Writes the weights of a call without values, row-major, of the type of the arithmetic.
+/// Writes the weights of a call without values, row-major, in the compute type.
 ATTNSCALE_EXPORT void write_weights(const call_description& call, void* weights);
 
-/// The weight of every key for every query: (..., heads, n_queries, n_keys), 0 where a query does
-/// not see the key. Rows of a softmax add up to 1 (with a sink, to 1 less its weight), those of a
-/// query without keys to 0. A larger matrix than max_bytes is attnscale::weights_too_large.
+/// Weight of every key for every query: (..., heads, n_queries, n_keys), 0 for hidden keys. Rows of
+/// a softmax add up to 1 (with a sink, to 1 less its weight), rows without visible keys to 0. A
+/// matrix larger than max_bytes throws attnscale::weights_too_large.
 ///
-/// Under a softmax the keys go by tiles, so that the work is that of attention with values of 128
-/// channels; other normalizers take all unit vectors at once: n_queries * n_keys^2 a head.
+/// A softmax goes by tiles of keys, with the work of attention with 128 value channels; other
+/// normalizers take all unit vectors at once: n_queries * n_keys^2 per head.
 template <detail::array_argument Q, detail::array_argument K>
 auto attention_weights(const Q& query, const K& key, const attention_options& options = {},
                        std::int64_t max_bytes = std::int64_t{1} << 32) {

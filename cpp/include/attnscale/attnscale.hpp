@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// All of attnscale. Each of these headers can also be included alone.
+// All of attnscale. Each header can also be included alone.
 #pragma once
 
 #include "attnscale/attention.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The arrays of xtensor that calls take and make.
+// The xtensor arrays that calls take and return.
 #pragma once
 
 #include <concepts>
@@ -14,15 +14,14 @@
 
 namespace attnscale {
 
-/// What the calls return and what options keep: an array whose rows are contiguous, as the core
-/// writes and reads them, whatever XTENSOR_DEFAULT_LAYOUT is. It is xt::xarray<T> where that is not
-/// defined.
+/// Array of results and options: contiguous rows, as the core writes and reads them, whatever
+/// XTENSOR_DEFAULT_LAYOUT is. It is xt::xarray<T> if that macro is not defined.
 template <class T>
 using dense_array = xt::xarray<T, xt::layout_type::row_major>;
 
 namespace detail {
 
-/// What the calls take to look at: require_float_arrays() says what is wrong with it.
+/// Array arguments; require_float_arrays() says what is wrong with one.
 template <class A>
 concept array_argument = strided_container<A> || std::derived_from<A, xt::xexpression<A>>;
 
@@ -56,7 +55,7 @@ consteval void require_attention_arrays() {
   (require_attention_array<Arrays>(), ...);
 }
 
-/// g++ 12 takes no pack through two aliases: structs.
+/// Structs, because g++ 12 takes no pack through two aliases.
 template <class... Arrays>
 struct call_types {
   static constexpr bool wide = (std::is_same_v<typename Arrays::value_type, double> || ...);
@@ -69,11 +68,11 @@ struct output_type {
   using type = std::conditional_t<same, shared, typename call_types<A, Others...>::compute>;
 };
 
-/// The type of the arithmetic and of statistics: double if one of the arrays is, else float.
+/// Compute type, also of statistics: double if one of the arrays is, else float.
 template <class... Arrays>
 using compute_t = typename call_types<Arrays...>::compute;
 
-/// The type of the output: that of the arrays if they share one, else that of the arithmetic.
+/// Type of the output: that of the arrays if they share one, else the compute type.
 template <class... Arrays>
 using output_t = typename output_type<Arrays...>::type;
 
@@ -85,7 +84,7 @@ dense_array<T> new_array(const extents& leading, std::initializer_list<std::int6
   return dense_array<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
 }
 
-/// Numbers in row-major order as an array of xtensor, and back.
+/// Conversions between row-major numbers and an xtensor array.
 template <class T, class Number>
 dense_array<T> dense(const row_array<Number>& rows) {
   auto array = new_array<T>({rows.extents.begin(), rows.extents.end()}, {});

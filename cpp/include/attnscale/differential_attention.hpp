@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Differential attention: the difference of two maps, and its backward pass. Names and meanings are
-// those of the Python package, attnscale.variants.
+// Differential attention: the difference of two maps, and its backward pass. Names and meanings
+// follow the Python package, attnscale.variants.
 //
 //   auto output = attnscale::differential_attention(q1, k1, q2, k2, v, 0.8, {.is_causal = true});
 //
-// Arrays are those of attention(): of float or double, with any strides, read in place. Arguments
-// that do not fit are a std::invalid_argument.
+// Arrays as for attention(), of float or double, with any strides, read in place. Arguments that do
+// not fit throw std::invalid_argument.
 #pragma once
 
 #include <cmath>
@@ -18,14 +18,14 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/options.hpp"
 
 namespace attnscale {
 
-/// Of the shapes and types of their arrays.
+/// Gradients, with the shapes and types of their arrays.
 template <class Q1, class K1, class Q2, class K2, class V>
 struct differential_gradients_result {
   dense_array<Q1> query1;
@@ -38,7 +38,7 @@ struct differential_gradients_result {
 
 namespace detail {
 
-/// lam of every row, (..., heads, n_queries). Both maps have `rows` of them.
+/// lam of every row, (..., heads, n_queries), where both maps have shape `rows`.
 inline row_array<double> read_lam(const number_or_array<double>& lam, const extents& rows,
                                   const extents& others) {
   if (rows != others)
@@ -51,7 +51,7 @@ inline row_array<double> read_lam(const number_or_array<double>& lam, const exte
   return broadcast_rows(lam.rows(), rows);
 }
 
-/// An array as T: itself where it is.
+/// An array as type T, without a copy if it has that type.
 template <class T, class A>
 decltype(auto) as_type(const A& array) {
   if constexpr (std::is_same_v<typename A::value_type, T>)
@@ -72,7 +72,7 @@ void subtract(dense_array<T>& first, const row_array<double>& lam, const dense_a
   }
 }
 
-/// Gradients by lam, where the gradient by the output becomes the one by the second map.
+/// Gradients by lam; the gradient by the output becomes that by the second map.
 template <class T>
 row_array<double> share_gradients(const row_array<double>& lam, const dense_array<T>& second,
                                   dense_array<T>& grad) {
@@ -92,9 +92,9 @@ row_array<double> share_gradients(const row_array<double>& lam, const dense_arra
 
 }  // namespace detail
 
-/// (P1 - lam P2) value, with P1 and P2 the weights of attention to key1 and key2, which may have
-/// other head dimensions; lam broadcasts to (..., heads, n_queries). Options are of both maps. What
-/// both see cancels: Ye et al. 2024, arXiv 2410.05258, without its normalisation of heads.
+/// (P1 - lam P2) value, with P1 and P2 the weights of attention to key1 and key2, whose head
+/// dimensions may differ; lam broadcasts to (..., heads, n_queries). Options apply to both maps. Ye
+/// et al. 2024, arXiv 2410.05258, without its normalisation of heads.
 template <detail::array_argument Q1, detail::array_argument K1, detail::array_argument Q2,
           detail::array_argument K2, detail::array_argument V>
 auto differential_attention(const Q1& query1, const K1& key1, const Q2& query2, const K2& key2,
@@ -111,7 +111,7 @@ auto differential_attention(const Q1& query1, const K1& key1, const Q2& query2, 
   return output;
 }
 
-/// Gradients of sum(grad_output * differential_attention(...)); of what heads share, the sum.
+/// Gradients of sum(grad_output * differential_attention(...)), summed where heads share an array.
 /// grad_output broadcasts to the output's shape.
 template <detail::array_argument Q1, detail::array_argument K1, detail::array_argument Q2,
           detail::array_argument K2, detail::array_argument V, detail::array_argument G>
@@ -129,7 +129,7 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
   const dense_array<T> grad =
       detail::whole_grad<T>(grad_output, rows, first.value_dim(), "the output");
   auto one = attention_gradients(query1, key1, wide, grad, options);
-  // What the backward pass would compute again; other normalizers have no log-sum-exp.
+  // Saves the backward pass computing them again; other normalizers have no log-sum-exp.
   const bool has_lse = traits_of(options.normalizer.rule).is_exponential;
   const auto seen =
       detail::attend<T>(second, has_lse ? statistic_set{statistic::lse} : statistic_set{});

@@ -11,16 +11,16 @@
 
 namespace attnscale {
 
-/// Numbers over the distance between query and key, the query counted from the key that it is
-/// aligned with (attention_options::causal). Either an array whose entry t of the last axis, t = 0,
-/// 1, ..., is for both sides and whose other axes broadcast to (..., heads); or a function of the
-/// signed distances, query less key, of shape (..., n), that returns as many numbers on its last
-/// axis. Holds a copy.
+/// Numbers by the distance between query and key, counted from the key that the query is aligned
+/// with (attention_options::causal). Either an array, whose entry t = 0, 1, ... of the last axis
+/// serves both sides and whose other axes broadcast to (..., heads); or a function of the signed
+/// distances, query less key, of shape (..., n), that returns as many numbers on its last axis.
+/// Holds a copy.
 class distance_table {
  public:
   using distances = dense_array<std::int64_t>;
 
-  distance_table() = default;  ///< not given
+  distance_table() = default;  ///< absent
 
   template <class E>
   requires std::derived_from<E, xt::xexpression<E>> &&
@@ -38,7 +38,7 @@ class distance_table {
 
   explicit operator bool() const { return given_; }
   bool is_function() const { return static_cast<bool>(function_); }
-  /// What the function returns at these distances, or the array.
+  /// The function's values at these distances, or the array.
   row_array<double> at(const row_array<std::int64_t>& steps) const {
     return function_ ? function_(steps) : values_;
   }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Monte Carlo experiments on attention: estimates with their standard errors, from a number of
-// samples or until an error is reached, which can go on where they stopped:
+// Monte Carlo experiments on attention: estimates with standard errors, from a number of samples or
+// until an error is reached. They can be resumed where they stopped:
 //
 //   const auto some = attnscale::entropy_vs_length({.n = 4096, .law = {attnscale::laws::log_n{}}},
 //                                                  {.target_error = 0.01, .seed = 7});
-//   some.value(), some.standard_error();  // of the entropy, in nats
+//   some.value(), some.standard_error();  // entropy, in nats
 //   some.at("concentration").value;       // others by name
 //   const auto more = attnscale::entropy_vs_length({.n = 4096, .law = {attnscale::laws::log_n{}}},
 //                                                  {.samples = 100'000, .resume = some.state});
 //
 // One call is one case of the experiment of that name in attnscale.montecarlo: under rng = seed
-// Python computes the same numbers by the same functions. Laws, multipliers and normalizers of a
-// call see the same rows. Results have the same bits for any number of threads, and whether a run
-// was interrupted and resumed or not.
+// Python computes the same numbers by the same functions. All laws, multipliers and normalizers of
+// a call see the same rows. Results have the same bits for any number of threads, and for a run
+// that was interrupted and resumed.
 //
-// What does not fit is a std::invalid_argument that names the argument, the rule and what was seen.
+// Arguments that do not fit throw std::invalid_argument, which names the argument, the rule and
+// what was seen.
 #pragma once
 
 #include <concepts>
@@ -37,7 +38,7 @@
 
 namespace attnscale {
 
-/// All that a run needs to go on: what it drew from, and the sums over what it drew.
+/// State of a run, for resuming it: what it drew from, and the sums over its samples.
 struct experiment_state {
   std::string experiment{};
   std::vector<std::pair<std::string, std::string>> parameters{};  ///< names and values, as text
@@ -45,49 +46,48 @@ struct experiment_state {
   tally rows{};
 };
 
-/// How many samples to draw, and from which numbers.
+/// Number of samples to draw, and their random numbers.
 struct run_options {
-  /// Not given: the experiment's own number. Those of dot_product_variance are rounded up to a
-  /// multiple of 64.
+  /// Default: the experiment's own number. dot_product_variance rounds up to a multiple of 64.
   std::optional<std::int64_t> samples{};
   /// Instead of samples: draw until the standard error of the first quantity is at most this, for
-  /// every law. It is looked at after every 256 rows.
+  /// every law. Checked after every 256 rows.
   std::optional<double> target_error{};
-  /// The most that a target error draws; the error may then be larger.
+  /// Maximum number of samples for a target error; the error may then be larger.
   std::int64_t max_samples = 1'000'000;
-  std::optional<std::uint64_t> seed{};  ///< not given: 0, or that of `resume`
-  /// Go on from the state of a result of the same call.
+  std::optional<std::uint64_t> seed{};  ///< default: 0, or that of `resume`
+  /// State of an earlier result of the same call, to go on from.
   std::optional<experiment_state> resume{};
-  /// Once `interrupted` says true, the result is that of what was drawn before.
+  /// When `interrupted` returns true, the result covers the samples drawn before.
   execution how{};
 };
 
-/// A quantity with its standard error. NaN where there are no samples; the error of a mean is NaN
-/// with one sample, too. That of a share is never 0, also where all rows agree.
+/// A quantity with its standard error. NaN without samples; the error of a mean is NaN with one
+/// sample, too. The error of a proportion is never 0, even where all rows agree.
 struct estimate {
   double value, standard_error;
 };
 
 /// Estimates of one case.
 struct ATTNSCALE_EXPORT experiment_result {
-  std::vector<std::string_view> quantities{};  ///< the first is the one that a target error is for
-  std::vector<std::string> entries{};    ///< what saw the same rows: laws as they are spelled, ...
-  std::vector<estimate> estimates{};     ///< of each entry, the quantities
-  std::int64_t samples = 0;              ///< drawn, those of the state that was resumed among them
-  bool interrupted = false;              ///< before all samples were drawn
+  std::vector<std::string_view> quantities{};  ///< the target error applies to the first
+  std::vector<std::string> entries{};    ///< laws by their spelling, ...: all saw the same rows
+  std::vector<estimate> estimates{};     ///< the quantities of each entry in turn
+  std::int64_t samples = 0;              ///< number drawn, with those before resuming
+  bool interrupted = false;              ///< stopped before all samples were drawn
   std::optional<bool> target_reached{};  ///< in every entry; empty without a target error
   experiment_state state{};              ///< for run_options::resume
 
-  /// The quantity of that name. Refuses others, and entries that are not there.
+  /// The quantity of that name. Refuses unknown names and entries.
   const estimate& at(std::string_view quantity, std::size_t entry = 0) const;
 
-  /// Of the first quantity.
+  /// Estimate and error of the first quantity.
   double value(std::size_t entry = 0) const;
   double standard_error(std::size_t entry = 0) const;
 };
 
-/// A law, or a number of at least 0, which is the multiplier of q . k itself. The n of a law is
-/// that of the last of n causal queries, which sees all keys.
+/// A law, or a number >= 0, which multiplies q . k directly. The law's n is that of the last of n
+/// causal queries, which sees all keys.
 struct law_or_scale {
   template <class N>
   requires(std::is_arithmetic_v<N> && !std::same_as<N, bool>) law_or_scale(N scale)
@@ -111,7 +111,7 @@ struct dot_product_options {
   std::int64_t head_dim = 0;  ///< at least 1; has to be given
   distribution components = distribution::normal;
   double query_mean = 0, key_mean = 0;  ///< at most 1e12, and 1e6 times std, in size
-  /// From 1e-12 to 1e12; before the cut of truncated_normal at two of it, not rescaled.
+  /// From 1e-12 to 1e12. For truncated_normal: before the cut at two std, without rescaling.
   double std = 1;
 };
 
@@ -121,7 +121,7 @@ struct entropy_options {
   std::vector<law_or_scale> law = {"standard"};
   std::int64_t head_dim = 64;  ///< at least 2 on the sphere
   score_model model = score_model::sphere;
-  /// Of the correlated model: from 0 to 1, 0.5 where it is not given. Of no other.
+  /// For the correlated model only: from 0 to 1, default 0.5.
   std::optional<double> correlation{};
 };
 
@@ -147,7 +147,7 @@ struct averaging_options {
   std::int64_t head_dim = 64;  ///< at least 2
 };
 
-/// A right key of a given cosine among n.
+/// Rows of n keys, one of which (the right key) has a given cosine with the query.
 struct head_dimension_options {
   std::int64_t head_dim = 0;  ///< at least 2; has to be given
   std::int64_t n = 512;       ///< at least 1, the right key among them
@@ -159,7 +159,7 @@ struct head_dimension_options {
 struct sparsity_options {
   std::int64_t n = 0;  ///< at least 1; has to be given
   std::vector<law_or_scale> law = {"standard"};
-  /// Whose rows have a support and an entropy. Their numbers of a row are single numbers.
+  /// Normalizers whose rows have a support and an entropy. A row number has to be a single number.
   std::vector<normalizer_choice> normalizer = {normalizers::sparsemax()};
   std::int64_t head_dim = 64;
   score_model model = score_model::gaussian;  ///< or sphere, with a head_dim of at least 2
@@ -173,22 +173,22 @@ struct max_cosine_options {
 
 /// Random projections of n points to k dimensions.
 struct projection_options {
-  /// (n, dim), contiguous: finite, and no two equal; their mean is taken off, as in jl_distortion
-  /// of points. Null: standard normal coordinates, other ones for each projection.
+  /// (n, dim), contiguous: finite, no two equal; their mean is subtracted, as in jl_distortion of
+  /// points. Null: standard normal coordinates, new for each projection.
   const float* points = nullptr;
   std::int64_t n = 0;    ///< at least 2; has to be given
   std::int64_t dim = 0;  ///< at least 1; has to be given
   std::int64_t k = 0;    ///< at least 1; has to be given
   projection_kind kind = projection_kind::gaussian;
-  std::vector<double> eps = {0.5};  ///< in (0, 1); an entry each
+  std::vector<double> eps = {0.5};  ///< in (0, 1); one entry each
 };
 
 namespace montecarlo {
 
-/// Variance of q . k over random pairs: `variance`, with `scaled_variance` (over head_dim), `mean`
-/// and `kurtosis` (fourth central moment over squared variance). 102400 pairs by default. NaN where
-/// q . k is so far from 0 that its powers hold no digits of it: the kurtosis and the errors beyond
-/// a mean of 1e3 standard deviations, the variance beyond 1e5.
+/// Variance of q . k over random pairs: `variance`, `scaled_variance` (over head_dim), `mean` and
+/// `kurtosis` (fourth central moment over squared variance). 102400 pairs by default. NaN where q .
+/// k is so far from 0 that its powers lose all digits: the kurtosis and the errors beyond a mean of
+/// 1e3 standard deviations, the variance beyond 1e5.
 ATTNSCALE_EXPORT experiment_result dot_product_variance(const dot_product_options& options,
                                                         const run_options& how = {});
 
@@ -197,16 +197,16 @@ ATTNSCALE_EXPORT experiment_result dot_product_variance(const dot_product_option
 ATTNSCALE_EXPORT experiment_result entropy_vs_length(const entropy_options& options,
                                                      const run_options& how = {});
 
-/// How often a row is all but one-hot, and what gradient the softmax lets through. With the weights
-/// p and J = diag(p) - p p^T: `saturated` (share of rows whose largest weight exceeds 0.99),
-/// `jacobian_trace`, `jacobian_norm` (of Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the
-/// largest weight; J's largest eigenvalue is at least half of it and at most it) and
-/// `gradient_norm` (scale times jacobian_norm). 1000 rows by default.
+/// Saturation of the softmax and its gradient. With the weights p and J = diag(p) - p p^T:
+/// `saturated` (proportion of rows whose largest weight exceeds 0.99), `jacobian_trace`,
+/// `jacobian_norm` (Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the largest weight; J's
+/// largest eigenvalue is at least half of it and at most it) and `gradient_norm` (scale times
+/// jacobian_norm). 1000 rows by default.
 ATTNSCALE_EXPORT experiment_result softmax_saturation(const saturation_options& options,
                                                       const run_options& how = {});
 
-/// What weight a needle keeps: `needle_weight`, `needle_is_top` (share of rows where no key has a
-/// larger weight) and `entropy` (nats). 1000 rows by default.
+/// Weight that a needle keeps: `needle_weight`, `needle_is_top` (proportion of rows where no key
+/// has a larger weight) and `entropy` (nats). 1000 rows by default.
 ATTNSCALE_EXPORT experiment_result needle_dilution(const needle_options& options,
                                                    const run_options& how = {});
 
@@ -215,14 +215,14 @@ ATTNSCALE_EXPORT experiment_result needle_dilution(const needle_options& options
 ATTNSCALE_EXPORT experiment_result averaging_error(const averaging_options& options,
                                                    const run_options& how = {});
 
-/// How often the right key has the largest weight: `accuracy`, with `needle_weight`. 1000 rows by
-/// default.
+/// Proportion of rows where the right key has the largest weight: `accuracy`, with `needle_weight`.
+/// 1000 rows by default.
 ATTNSCALE_EXPORT experiment_result head_dimension(const head_dimension_options& options,
                                                   const run_options& how = {});
 
-/// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
-/// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
-/// than 16 are drawn at once: going on may change their last digit.
+/// Number of keys with a positive weight: `support`, with `entropy` (nats), `concentration` and
+/// `max_weight`. 1000 rows by default. Under a softmax, rows of 16384 keys or more are summed in
+/// parts if fewer than 16 rows are drawn at once, so resuming may change their last digit.
 ATTNSCALE_EXPORT experiment_result sparsity(const sparsity_options& options,
                                             const run_options& how = {});
 
@@ -230,16 +230,16 @@ ATTNSCALE_EXPORT experiment_result sparsity(const sparsity_options& options,
 ATTNSCALE_EXPORT experiment_result max_cosine(const max_cosine_options& options,
                                               const run_options& how = {});
 
-/// What jl_distortion finds, as means over projections: `distortion` (the largest relative change
-/// of a squared distance), `outside` (share of pairs that change by more than eps), `success`
-/// (share of projections that keep all pairs), `mean_ratio` and `ratio_std` of the squared
+/// Results of jl_distortion as means over projections: `distortion` (the largest relative change of
+/// a squared distance), `outside` (proportion of pairs that change by more than eps), `success`
+/// (proportion of projections that keep all pairs), `mean_ratio` and `ratio_std` of the squared
 /// distances after and before. 10 projections by default.
 ATTNSCALE_EXPORT experiment_result jl_distortion(const projection_options& options,
                                                  const run_options& how = {});
 
 }  // namespace montecarlo
 
-// Without their namespace, too.
+// Aliases without the namespace.
 using montecarlo::averaging_error;
 using montecarlo::dot_product_variance;
 using montecarlo::entropy_vs_length;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// 16-bit floating-point numbers as storage: what containers of queries, keys, values and masks may
-// hold. Arithmetic is that of float, which they convert to without a word; narrowing is explicit
-// and rounds to the nearest number, ties to even.
+// 16-bit floating-point numbers as storage for queries, keys, values and masks. They convert to
+// float implicitly, and arithmetic is float; narrowing is explicit and rounds to nearest, ties to
+// even.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace attnscale {
 
-/// IEEE 754 binary16: 1 sign bit, 5 of the exponent, 10 of the mantissa.
+/// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 mantissa bits.
 class ATTNSCALE_EXPORT float16 {
  public:
   float16() = default;
@@ -26,7 +26,7 @@ class ATTNSCALE_EXPORT float16 {
   std::uint16_t bits_;
 };
 
-/// The upper half of a float: 1 sign bit, 8 of the exponent, 7 of the mantissa.
+/// The upper half of a float: 1 sign bit, 8 exponent bits, 7 mantissa bits.
 class ATTNSCALE_EXPORT bfloat16 {
  public:
   bfloat16() = default;
@@ -39,7 +39,7 @@ class ATTNSCALE_EXPORT bfloat16 {
   std::uint16_t bits_;
 };
 
-/// Storage whose arithmetic is that of float.
+/// 16-bit storage types, whose arithmetic is float.
 template <class T>
 concept half_width = std::same_as<T, float16> || std::same_as<T, bfloat16>;
 

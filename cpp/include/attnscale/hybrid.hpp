@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Hybrid layers: each head has its own kind of attention, which its struct of options says. Names
-// and meanings are those of the Python package, attnscale.variants.
+// Hybrid layers: each head has its own kind of attention, given by its struct of options. Names and
+// meanings follow the Python package, attnscale.variants.
 //
 //   const attnscale::attention_options exact{.scale = attnscale::laws::log_n{}};
 //   const attnscale::linear_attention_options linear;
 //   auto output = attnscale::hybrid(q, k, v, {exact, linear, linear, linear}, {.is_causal = true});
 //
-// Arrays are those of attention(): of float or double, with any strides. Arguments that do not fit
-// are a std::invalid_argument.
+// Arrays as for attention(), of float or double, with any strides. Arguments that do not fit throw
+// std::invalid_argument.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,13 @@
 
 namespace attnscale {
 
-/// attention(), efficient_attention(), linear_attention(), cosformer_attention() or
-/// performer_attention(). What hybrid_options has, too, is given there alone.
+/// Options of attention(), efficient_attention(), linear_attention(), cosformer_attention() or
+/// performer_attention(). Set the options that hybrid_options has there only.
 using attention_kind =
     std::variant<attention_options, efficient_attention_options, linear_attention_options,
                  cosformer_attention_options, performer_attention_options>;
 
-/// Of all heads; as in attention_options.
+/// Options of all heads; as in attention_options.
 struct hybrid_options {
   bool is_causal = false;
   causal_alignment causal = causal_alignment::none;
@@ -46,7 +46,7 @@ struct hybrid_options {
 
 namespace detail {
 
-/// The rows of one head of an array, which `heads` heads may share in groups.
+/// The rows of one head of an array, which groups of the `heads` heads may share.
 template <class T, class A>
 dense_array<T> rows_of_head(const A& array, std::size_t head, std::size_t heads) {
   if (array.dimension() < 3) return xt::cast<T>(array);
@@ -56,7 +56,7 @@ dense_array<T> rows_of_head(const A& array, std::size_t head, std::size_t heads)
       xt::strided_view(array, {xt::ellipsis(), xt::range(at, at + 1), xt::all(), xt::all()}));
 }
 
-/// What all heads share is hybrid_options' to say: a kind that says it, too, would not be heard.
+/// Refuses a kind that sets an option of hybrid_options, which would be ignored.
 template <class Kind>
 void check_kind(const Kind& kind, std::size_t head) {
   std::visit(
@@ -70,12 +70,12 @@ void check_kind(const Kind& kind, std::size_t head) {
                                                                         : nullptr;
         if (said)
           refuse("kinds[" + text_of(head) + "]." + said +
-                 " must be left to hybrid_options, which are of all heads");
+                 " must be set in hybrid_options, which apply to all heads");
       },
       kind);
 }
 
-/// The call whose options these are.
+/// The call for each type of options.
 template <class T>
 dense_array<T> attend_by(const attention_kind& kind, const hybrid_options& options,
                          const dense_array<T>& query, const dense_array<T>& key,
@@ -99,7 +99,7 @@ dense_array<T> attend_by(const attention_kind& kind, const hybrid_options& optio
 
 }  // namespace detail
 
-/// One call in which head h has the attention kinds[h]: (..., heads, n_queries, value_dim).
+/// One call in which head h has attention of kind kinds[h]: (..., heads, n_queries, value_dim).
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto hybrid(const Q& query, const K& key, const V& value, const std::vector<attention_kind>& kinds,
             const hybrid_options& options = {}) {

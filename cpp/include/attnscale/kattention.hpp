@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kattention: weights that fall with the distance of Qx + b and Ky, on the exact kernel. Names and
-// meanings are those of the Python package, attnscale.variants.
+// meanings follow the Python package, attnscale.variants.
 //
 //   auto output = attnscale::kattention(x, q_weight, k_weight, {.scale = 2.0}, bias);
 //   auto rows = attnscale::kattention_statistics(q, k, {.is_causal = true});
 //
 // Arrays are containers or views of float or double, with any strides. Arguments that do not fit
-// are a std::invalid_argument.
+// throw std::invalid_argument.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/matrix_product.hpp"
 #include "attnscale/detail/weight_matrix.hpp"
 #include "attnscale/number_or_array.hpp"
@@ -25,12 +25,12 @@
 
 namespace attnscale {
 
-/// A call with the term of the key as one more channel: (q + b, 1) . (k, -|k|^2 / 2).
-ATTNSCALE_EXPORT call_description describe_kattention(const strided_array& query,
-                                                      const strided_array& key,
-                                                      const strided_array& value,
-                                                      const attention_options& options,
-                                                      const number_or_array<double>& bias);
+/// A call whose keys have one more channel for their own term: (q + b, 1) . (k, -|k|^2 / 2).
+ATTNSCALE_EXPORT call_description kattention_call(const strided_array& query,
+                                                  const strided_array& key,
+                                                  const strided_array& value,
+                                                  const attention_options& options,
+                                                  const number_or_array<double>& bias);
 
 namespace detail {
 
@@ -39,16 +39,16 @@ attention_statistics_result<T> kattend(const strided_array& query, const strided
                                        const strided_array& value, const attention_options& options,
                                        const number_or_array<double>& bias,
                                        const statistic_set& statistics) {
-  return attend<T>(describe_kattention(query, key, value, options, bias), statistics);
+  return attend<T>(kattention_call(query, key, value, options, bias), statistics);
 }
 
 }  // namespace detail
 
 /// softmax_j(scale (q_i + b - k_j / 2) . k_j) value: attention by distance, for given queries and
-/// keys; the weights are those of the scores -scale |q_i + b - k_j|^2 / 2. bias b is (head_dim,) or
-/// (heads, head_dim), and 0 if not given. Options are of attention(); a law that measures the row
-/// is refused, a normalizer that compares scores with a constant compares the score above. The
-/// score's rounding error grows with scale |k|^2: subtract what all keys have in common.
+/// keys; the scores differ from -scale |q_i + b - k_j|^2 / 2 by a constant of the row. bias b is
+/// (head_dim,) or (heads, head_dim), default 0. Options are those of attention(); a law that
+/// measures the row is refused, a normalizer that compares scores with a constant uses the score
+/// above. The score's rounding error grows with scale |k|^2: subtract what all keys have in common.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto kattention_heads(const Q& query, const K& key, const V& value,
                       const attention_options& options = {},
@@ -58,9 +58,9 @@ auto kattention_heads(const Q& query, const K& key, const V& value,
   return std::move(*detail::kattend<T>({query, 2}, {key, 2}, {value, 2}, options, bias, {}).output);
 }
 
-/// The output of kattention_heads() and statistics of every row of its weights, in one pass. lse,
-/// max_score and mean_score are of the score above; those of -scale |q + b - k|^2 / 2 are less by
-/// scale |q + b|^2 / 2.
+/// Output of kattention_heads() and statistics of every row of its weights, in one pass. lse,
+/// max_score and mean_score are of the score above; for -scale |q + b - k|^2 / 2 subtract scale |q
+/// + b|^2 / 2.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto kattention_statistics(const Q& query, const K& key, const V& value,
                            const attention_options& options = {},
@@ -71,7 +71,7 @@ auto kattention_statistics(const Q& query, const K& key, const V& value,
   return detail::kattend<T>({query, 2}, {key, 2}, {value, 2}, options, bias, statistics);
 }
 
-/// The same without a value: no output.
+/// Statistics without a value: no output.
 template <detail::array_argument Q, detail::array_argument K>
 auto kattention_statistics(const Q& query, const K& key, const attention_options& options = {},
                            const number_or_array<double>& bias = {},
@@ -81,10 +81,10 @@ auto kattention_statistics(const Q& query, const K& key, const attention_options
                                                   statistics);
 }
 
-/// y_i = sum_j softmax_j(scale E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j, for x
-/// (..., n, embed_dim) and weights Q and K of one shape, (head_dim, embed_dim) or (heads, head_dim,
+/// y_i = sum_j softmax_j(scale E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j, for x (...,
+/// n, embed_dim) and weights Q and K of one shape, (head_dim, embed_dim) or (heads, head_dim,
 /// embed_dim): (..., n, embed_dim), with an axis of heads before n if the weights have one, of x's
-/// type. options.scale is the article's beta, 1 if not given.
+/// type. options.scale is the article's beta, default 1.
 template <detail::array_argument X, detail::array_argument Q, detail::array_argument K>
 auto kattention(const X& x, const Q& q_weight, const K& k_weight,
                 const attention_options& options = {}, const number_or_array<double>& bias = {}) {

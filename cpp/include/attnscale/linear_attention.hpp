@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Attentions of linear time over xtensor containers and views: what a query reads of the keys are
-// sums whose size does not depend on their number. Names and meanings are those of the Python
-// package, attnscale.variants.
+// Linear-time attention over xtensor containers and views: a query reads sums over the keys, whose
+// size does not depend on their number. Names and meanings follow the Python package,
+// attnscale.variants.
 //
 //   auto whole = attnscale::linear_attention(q, k, v, {.is_causal = true});
 //
-// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
-// (..., kv_heads, n_keys, value_dim), as for attention(): of float or double, with any strides,
-// read in place. Results are (..., heads, n_queries, value_dim), row-major, double if any input is,
-// else float; rows that see no key are 0, and they are the same bits for any number of threads.
-// Arguments that do not fit are a std::invalid_argument.
+// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value (...,
+// kv_heads, n_keys, value_dim), as for attention(): of float or double, with any strides, read in
+// place. Results are (..., heads, n_queries, value_dim), row-major, double if any input is, else
+// float, with the same bits for any number of threads; rows that see no key are 0. Arguments that
+// do not fit throw std::invalid_argument.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ auto linear_call(const Q& query, const K& key, const V& value, const Options& op
 }  // namespace detail
 
 /// softmax over channels(query) (softmax over keys(key)^T value), in O(n head_dim value_dim): Shen
-/// et al. 2021, arXiv 1812.01243. A causal query's softmax of a channel runs over the keys that it
-/// sees.
+/// et al. 2021, arXiv 1812.01243. For a causal query a channel's softmax runs over the visible
+/// keys.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto efficient_attention(const Q& query, const K& key, const V& value,
                          const efficient_attention_options& options = {}) {
@@ -52,8 +52,8 @@ auto linear_attention(const Q& query, const K& key, const V& value,
 }
 
 /// Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 max_length)), normalised: Qin et al. 2022,
-/// arXiv 2202.08791. causal says where the first query stands among the keys; otherwise it is at
-/// the first one.
+/// arXiv 2202.08791. causal gives the position of the first query among the keys; without it, that
+/// of the first key.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto cosformer_attention(const Q& query, const K& key, const V& value,
                          const cosformer_attention_options& options) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The backward pass of the attentions of linear time, in their time and memory. grad_output is the
-// gradient of a loss by the output and broadcasts to its shape; of what heads share, gradients are
-// the sum over them. Results have the same bits for any number of threads.
+// The backward pass of linear-time attention, in the same time and memory. grad_output is the
+// gradient of a loss by the output and broadcasts to its shape; gradients are summed where heads
+// share an array. Results have the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 
 namespace attnscale {
 
-/// Of the shapes of their arrays. Where feature_map is given, query and key are the features.
+/// Gradients, with the shapes of their arrays. With linear_feature_map::given, query and key are
+/// the features.
 template <class T>
 struct linear_gradients_result {
   dense_array<T> query, key, value;
 };
 
-/// Of the shapes of their arrays.
+/// Gradients of ssd(), with the shapes of their arrays.
 template <class T>
 struct ssd_gradients_result {
   dense_array<T> query, key, value;
@@ -27,10 +28,10 @@ struct ssd_gradients_result {
 
 namespace detail {
 
-/// Room for the gradient of an input: of every head its own.
+/// Memory for the gradient of an input, separate for every head.
 template <class T>
 struct head_gradients {
-  extents shape;  ///< of the input
+  extents shape;  ///< shape of the input
   dense_array<T> heads;
 
   head_gradients(const strided_array& input, const extents& leading)
@@ -88,8 +89,8 @@ auto cosformer_attention_gradients(const Q& query, const K& key, const V& value,
   return detail::linear_gradients(query, key, value, grad_output, options);
 }
 
-/// Gradients of sum(grad_output * performer_attention(query, key, value, options)), whose
-/// directions, given or drawn from the same stream, are constants.
+/// Gradients of sum(grad_output * performer_attention(query, key, value, options)); the directions,
+/// given or drawn from the same stream, are constants.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V,
           detail::array_argument G>
 auto performer_attention_gradients(const Q& query, const K& key, const V& value,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The options of the attentions of linear time, with the names and defaults of the Python API.
-// is_causal, causal, causal_offset, enable_gqa, num_threads and interrupted are in each what they
-// are in attention_options.
+// Options of linear-time attention, with the names and defaults of the Python API. is_causal,
+// causal, causal_offset, enable_gqa, num_threads and interrupted are as in attention_options.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,15 @@
 
 namespace attnscale {
 
-/// The two of efficient attention. scaling: query (key^T value) / n, where n counts the keys that
-/// the query sees; its weights can be negative.
+/// Normalizations of efficient attention. scaling: query (key^T value) / n, where n is the number
+/// of visible keys; its weights can be negative.
 enum class efficient_normalization : std::uint8_t { softmax, scaling };
 
-/// From a row to features that are not negative: elu(x) + 1; max(x, 0); given: query and key are
-/// the features themselves, (..., n, features).
+/// Non-negative features of a row: elu(x) + 1; max(x, 0); given: query and key are the features
+/// themselves, (..., n, features).
 enum class linear_feature_map : std::uint8_t { elu, relu, given };
 
-/// Of efficient_attention, its gradients and its state.
+/// Options of efficient_attention, its gradients and its state.
 struct efficient_attention_options {
   efficient_normalization normalization = efficient_normalization::softmax;
   double scale = 1;  ///< multiplies query and key before their softmaxes; the paper has none
@@ -35,7 +34,7 @@ struct efficient_attention_options {
   std::function<bool()> interrupted{};
 };
 
-/// Of linear_attention, its gradients and its state.
+/// Options of linear_attention, its gradients and its state.
 struct linear_attention_options {
   linear_feature_map feature_map = linear_feature_map::elu;
   bool is_causal = false;
@@ -46,7 +45,7 @@ struct linear_attention_options {
   std::function<bool()> interrupted{};
 };
 
-/// Of cosformer_attention, its gradients and its state.
+/// Options of cosformer_attention, its gradients and its state.
 struct cosformer_attention_options {
   /// M, at least the number of positions; has to be given.
   std::int64_t max_length = 0;
@@ -58,13 +57,13 @@ struct cosformer_attention_options {
   std::function<bool()> interrupted{};
 };
 
-/// Of performer_attention, its gradients and its state.
+/// Options of performer_attention, its gradients and its state.
 struct performer_attention_options {
-  std::int64_t features = 256;  ///< random directions; with a projection, 256 or its rows
-  /// The directions, (features, head_dim), as from performer_projection.
+  std::int64_t features = 256;  ///< number of random directions; with a projection, 256 or its rows
+  /// Directions (features, head_dim), as from performer_projection.
   std::optional<dense_array<double>> projection{};
-  random_stream from{};           ///< of the directions, where no projection is given
-  std::optional<double> scale{};  ///< positive; not given: 1 / sqrt(head_dim)
+  random_stream from{};           ///< for the directions, without a projection
+  std::optional<double> scale{};  ///< positive; default 1 / sqrt(head_dim)
   bool is_causal = false;
   causal_alignment causal = causal_alignment::none;
   std::int64_t causal_offset = 0;
@@ -73,7 +72,7 @@ struct performer_attention_options {
   std::function<bool()> interrupted{};
 };
 
-/// State-space duality is causal: query i sees the keys 0 ... i.
+/// Options of state-space duality, which is causal: query i sees keys 0 ... i.
 struct ssd_options {
   bool enable_gqa = false;
   int num_threads = 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What decoding keeps instead of keys and values: sums whose size does not depend on their number.
+// State for decoding instead of keys and values: sums whose size does not depend on the number of
+// keys.
 //
 //   attnscale::linear_state state;
-//   state.update(k, v);                      // takes keys in
+//   state.update(k, v);                      // adds keys
 //   auto rows = state.read(q);               // queries that see all of them
-//   auto next = state.extend(q2, k2, v2);    // causal rows of the next chunk, which is taken in
+//   auto next = state.extend(q2, k2, v2);    // causal rows of the next chunk, which is added
 //
 // A call that throws leaves the state as it was.
 #pragma once
@@ -21,7 +22,7 @@ namespace attnscale {
 
 namespace detail {
 
-/// Of keys to come, as far as the options know it.
+/// head_dim of future keys, if the options determine it.
 template <class Options>
 std::int64_t known_head_dim(const Options& options) {
   if constexpr (std::is_same_v<Options, performer_attention_options>)
@@ -30,9 +31,9 @@ std::int64_t known_head_dim(const Options& options) {
   return 1;
 }
 
-/// The outputs of queries that see all keys of a state.
+/// Outputs of queries that see all keys of a state.
 template <class T, class Options>
-dense_array<T> read_sums(const linear_family& family, const kept_sums& kept,
+dense_array<T> read_sums(const linear_family& family, const state_sums& kept,
                          const strided_array& query, const extents& leading,
                          const Options& options) {
   auto output = new_array<T>(leading, {query.extent(2), kept.value_dim()});
@@ -42,8 +43,8 @@ dense_array<T> read_sums(const linear_family& family, const kept_sums& kept,
 
 }  // namespace detail
 
-/// Keys and values of a family taken in so far, as the sums that later queries read. Options are
-/// those of the family's call, but for causal ones: each query sees all keys so far.
+/// Keys and values of a family so far, as the sums that later queries read. Options are those of
+/// the family's call without causal ones: each query sees all keys so far.
 template <class Options>
 class linear_time_state {
  public:
@@ -54,10 +55,10 @@ class linear_time_state {
     family_for(detail::known_head_dim(options_));
   }
 
-  /// Keys taken in so far.
+  /// Number of keys so far.
   std::int64_t n_keys() const { return sums_.n_keys; }
 
-  /// Takes keys (..., kv_heads, n, head_dim) and values in, after those before.
+  /// Adds keys (..., kv_heads, n, head_dim) and values after the earlier ones.
   template <detail::array_argument K, detail::array_argument V>
   linear_time_state& update(const K& key, const V& value) {
     detail::require_float_arrays<K, V>();
@@ -67,7 +68,7 @@ class linear_time_state {
     return *this;
   }
 
-  /// Outputs (..., heads, n, value_dim) of queries that see all keys so far, the last query beside
+  /// Outputs (..., heads, n, value_dim) of queries that see all keys so far; the last query is at
   /// the last key.
   template <detail::array_argument Q>
   dense_array<typename Q::value_type> read(const Q& query) const {
@@ -78,8 +79,8 @@ class linear_time_state {
     return detail::read_sums<typename Q::value_type>(*family_, sums_, rows, leading, options_);
   }
 
-  /// Causal outputs of a chunk with as many queries as keys: query i sees all keys so far and the
-  /// keys 0 ... i of the chunk, which is then taken in.
+  /// Causal outputs of a chunk with as many queries as keys: query i sees all keys so far and keys
+  /// 0 ... i of the chunk, which is then added.
   template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
   auto extend(const Q& query, const K& key, const V& value) {
     detail::require_float_arrays<Q, K, V>();
@@ -99,7 +100,7 @@ class linear_time_state {
     return output;
   }
 
-  /// The state over the keys of both, those of the other one after one's own; neither is changed.
+  /// State over the keys of both, those of `other` last; neither is changed.
   linear_time_state merge(const linear_time_state& other) const {
     check_same_options(options_, other.options_);
     linear_time_state both = *this;
@@ -115,7 +116,7 @@ class linear_time_state {
     return std::make_shared<linear_family>(state_family(family_of(options_, head_dim)));
   }
 
-  /// The family, where these keys may come next.
+  /// The family, after checking that these keys may come next.
   family_pointer checked_family(const new_keys& keys) const {
     sums_.check_shapes(keys, options_.enable_gqa);
     family_pointer family = family_ ? family_ : family_for(keys.key.extent(1));
@@ -129,27 +130,27 @@ class linear_time_state {
   }
 
   Options options_;
-  family_pointer family_;  ///< of the keys' head_dim; null before the first of them
-  kept_sums sums_;
+  family_pointer family_;  ///< for the keys' head_dim; null before the first keys
+  state_sums sums_;
 };
 
-/// The state of each family whose weights do not fade.
+/// State of each family whose weights do not decay.
 using efficient_state = linear_time_state<efficient_attention_options>;
 using linear_state = linear_time_state<linear_attention_options>;
 using cosformer_state = linear_time_state<cosformer_attention_options>;
 using performer_state = linear_time_state<performer_attention_options>;
 
-/// The recurrent form of state-space duality: one matrix a head, whatever the number of keys.
+/// The recurrent form of state-space duality: one matrix per head, whatever the number of keys.
 class ssd_state {
  public:
   explicit ssd_state(ssd_options options = {}) : options_(std::move(options)) {
     detail::check_threads(options_.num_threads);
   }
 
-  /// Keys taken in so far.
+  /// Number of keys so far.
   std::int64_t n_keys() const { return sums_.n_keys; }
 
-  /// Decays the state and adds keys, one after the other. log_decay: as for ssd().
+  /// Decays the state and adds keys, one by one. log_decay: as for ssd().
   template <detail::array_argument K, detail::array_argument V>
   ssd_state& update(const K& key, const V& value, const number_or_array<double>& log_decay) {
     detail::require_float_arrays<K, V>();
@@ -170,7 +171,7 @@ class ssd_state {
                                                      options_);
   }
 
-  /// ssd() of the next chunk, which goes on from the state and is taken in.
+  /// ssd() of the next chunk, which continues from the state and is added to it.
   template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
   auto extend(const Q& query, const K& key, const V& value,
               const number_or_array<double>& log_decay) {
@@ -193,7 +194,7 @@ class ssd_state {
   }
 
   ssd_options options_;
-  kept_sums sums_;
+  state_sums sums_;
 };
 
 }  // namespace attnscale

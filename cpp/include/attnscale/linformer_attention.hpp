@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Linformer: keys and values projected along the sequence to a fixed number of rows. Names and
-// meanings are those of the Python package, attnscale.variants.
+// meanings follow the Python package, attnscale.variants.
 //
 //   auto output = attnscale::linformer_attention(q, k, v, projection);  // (rows, n_keys)
 //
-// Arrays are those of attention(): of float or double, with any strides, read in place. Arguments
-// that do not fit are a std::invalid_argument.
+// Arrays as for attention(), of float or double, with any strides, read in place. Arguments that do
+// not fit throw std::invalid_argument.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace attnscale {
 
-/// As in attention_options. There is no causal form: every projected row mixes all keys.
+/// Options as in attention_options. There is no causal form: every projected row mixes all keys.
 struct linformer_attention_options {
   scale_option scale{};  ///< a law's n counts projected rows
   bool enable_gqa = false;
@@ -79,7 +79,7 @@ auto linformer_attention(const Q& query, const K& key, const V& value, const E& 
       {query, 2}, {key, 2}, {value, 2}, {key_projection, 2}, {value_projection, 2}, options);
 }
 
-/// The same with one projection for keys and values.
+/// Linformer attention with one projection for keys and values.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V,
           detail::array_argument E>
 auto linformer_attention(const Q& query, const K& key, const V& value, const E& key_projection,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// States over parts of the keys merge into the state over all of them. With
-// w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
-// parts: associative and commutative up to rounding; a state without keys changes nothing, whatever
-// its output and mean_score hold.
+// Merging states over parts of the keys into the state over all of them. With w_k = exp(lse_k) /
+// sum_l exp(lse_l), output and mean_score are the w-weighted means of the parts: associative and
+// commutative up to rounding. A state without keys changes nothing, whatever its output and
+// mean_score hold.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/results.hpp"
 
 namespace attnscale {
@@ -48,8 +48,8 @@ struct merged_row {
   double lse, mean;
 };
 
-/// Row r of every state becomes row r of `output`. Arithmetic is double. The product with a
-/// weight that is 0 by underflow is formed too: 0 * inf = NaN, a visible infinity shows.
+/// Merges row r of every state into row r of `output`, in double. Products with a weight that
+/// underflowed to 0 are formed, too: 0 * inf = NaN makes a visible infinity show.
 template <class T, class Output>
 merged_row merge_row(const std::vector<attention_state_result<T, Output>>& states, std::size_t r,
                      std::size_t value_dim, dense_array<Output>& output) {
@@ -79,7 +79,7 @@ merged_row merge_row(const std::vector<attention_state_result<T, Output>>& state
 
 }  // namespace detail
 
-/// The state over all keys, from at least one state of equal shapes. Their sets of keys must not
+/// State over all keys, from at least one state of equal shapes. Their sets of keys must not
 /// overlap.
 template <class T, class Output = T>
 attention_state_result<T, Output> merge_states(

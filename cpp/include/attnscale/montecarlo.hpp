@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers and what is simulated with them. A number depends on key, stream and index alone:
-// results are the same bits for any number of threads, any split of the work and any SIMD level.
+// Random numbers and simulations. A number depends only on key, stream and index: results have the
+// same bits for any number of threads, any split of the work and any SIMD level.
 //
-// Numbers out of range are a std::invalid_argument in the words of the Python package: counts and
-// `first` are at least 0, numbers of keys, coordinates and columns at least 1, parameters finite.
-// The arrays are the caller's, with room for all that is written; a null pointer is refused.
+// Numbers out of range throw std::invalid_argument with the messages of the Python package: counts
+// and `first` are at least 0, numbers of keys, coordinates and columns at least 1, parameters
+// finite. The caller owns the arrays, with room for all results; a null pointer is refused.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@
 
 namespace attnscale {
 
-/// One block of Philox4x32-10: the generator of everything here.
+/// One block of Philox4x32-10, the only generator here.
 ATTNSCALE_EXPORT std::array<std::uint32_t, 4> philox4x32_10(
     const std::array<std::uint32_t, 4>& counter, const std::array<std::uint32_t, 2>& key);
 
-/// A distribution and its parameters, which messages call by the names of the Python package: mean
-/// and std (of laplace: scale), low and high.
+/// A distribution and its parameters, by their names in messages and in the Python package: mean
+/// and std (laplace: scale), low and high.
 struct variate {
   distribution kind = distribution::normal;
-  double a = 0;  ///< mean; uniform: start of the interval (low)
-  double b = 1;  ///< standard deviation, of laplace the scale; uniform: end of the interval (high)
+  double a = 0;     ///< mean; uniform: start of the interval (low)
+  double b = 1;     ///< standard deviation (laplace: scale); uniform: end of the interval (high)
   double low = -2;  ///< truncated_normal: interval in standard deviations from the mean, not
-  double high = 2;  ///< rescaled; beyond 37.5 all of it counts as its inner end
+  double high = 2;  ///< rescaled; an interval beyond 37.5 becomes its inner end
 };
 
 namespace random {
@@ -43,8 +43,8 @@ ATTNSCALE_EXPORT void fill(double* out, std::int64_t count, const variate& what,
                            const random_stream& from, std::int64_t first = 0,
                            const execution& how = {});
 
-/// Rows first ... first + count - 1 of points that are uniform on the sphere of that radius,
-/// contiguous (count, dim).
+/// Points first ... first + count - 1, uniform on the sphere of that radius, contiguous (count,
+/// dim).
 ATTNSCALE_EXPORT void fill_sphere(float* out, std::int64_t count, std::int64_t dim, double radius,
                                   const random_stream& from, std::int64_t first = 0,
                                   const execution& how = {});
@@ -59,15 +59,15 @@ ATTNSCALE_EXPORT void fill_sphere(double* out, std::int64_t count, std::int64_t 
 ///   gaussian    the scores are independent standard normal numbers
 ///   correlated  q and the keys have standard normal components, and the keys share a part:
 ///               k_j = sqrt(correlation) m + sqrt(1 - correlation) e_j, a new m in each row
-/// Each row is one sample with its own numbers. No key is ever formed: given q, the scores have a
+/// Each row is one sample with its own numbers. No key is formed: given q, the scores have a
 /// distribution of their own, which is sampled exactly.
 struct score_rows_problem {
   score_model model = score_model::sphere;
-  std::int64_t n = 1;  ///< keys a row, the needle among them
+  std::int64_t n = 1;  ///< keys per row, with the needle
   std::int64_t head_dim = 1;
   double correlation = 0;             ///< from 0 to 1
-  std::vector<double> multipliers{};  ///< finite; beyond float all of a row is NaN
-  /// Key 0 has norm sqrt(head_dim) and this cosine with q; NaN: key 0 is like the others.
+  std::vector<double> multipliers{};  ///< finite; beyond the range of float the row is NaN
+  /// Key 0 has norm sqrt(head_dim) and this cosine with q; NaN: no needle.
   double needle_cosine = std::numeric_limits<double>::quiet_NaN();
   random_stream from{};
   std::int64_t first = 0;  ///< rows first ... first + count - 1
@@ -79,7 +79,7 @@ struct score_row {
   double entropy, lse, concentration, max_weight, mean_score, score_variance;
   double needle_weight;   ///< NaN without a needle
   double needle_is_top;   ///< 1 if no other key has a larger score, else 0; NaN without a needle
-  double weighted_value;  ///< sum of weight * value, the values being standard normal numbers
+  double weighted_value;  ///< sum of weight * value, for standard normal values
 };
 
 /// Writes count x multipliers rows, contiguous. Memory does not grow with n or count. Throws
@@ -89,8 +89,8 @@ ATTNSCALE_EXPORT void run(const score_rows_problem& problem, score_row* out,
 
 namespace random {
 
-/// Largest cosine between a vector and n points that are uniform on the sphere, for rows first ...
-/// first + count - 1.
+/// Largest cosine of a vector with n points, uniform on the sphere, for rows first ... first +
+/// count - 1.
 ATTNSCALE_EXPORT void max_cosine(double* out, std::int64_t count, std::int64_t n,
                                  std::int64_t head_dim, const random_stream& from,
                                  std::int64_t first = 0, const execution& how = {});
@@ -101,7 +101,7 @@ ATTNSCALE_EXPORT void max_cosine(double* out, std::int64_t count, std::int64_t n
 struct dot_products_problem {
   std::int64_t head_dim = 1;
   variate x{}, y{};
-  std::int64_t block = 1;  ///< samples that are summed up
+  std::int64_t block = 1;  ///< samples per sum
   random_stream from{};
   std::int64_t first = 0;  ///< samples first ... first + count - 1; a multiple of block
   std::int64_t count = 0;
@@ -116,30 +116,30 @@ struct power_sums {
 ATTNSCALE_EXPORT void run(const dot_products_problem& problem, power_sums* out,
                           const execution& how = {});
 
-/// A random matrix R, which is drawn where it is needed.
+/// A random matrix R, generated where it is needed.
 struct projection {
   projection_kind kind = projection_kind::gaussian;
-  double density = 1.0 / 3;  ///< of sparse: above 0, at most 1
+  double density = 1.0 / 3;  ///< sparse: above 0, at most 1
   random_stream from{};
 };
 
 /// |after_i - after_j|^2 / |before_i - before_j|^2 over all pairs i < j of n_points; 1 for equal
-/// points that stay equal. All NaN (outside: 0) if there is no pair.
+/// points that stay equal. All NaN (outside: 0) without pairs.
 struct distance_ratios {
   double least, most, mean, variance;
-  std::vector<std::int64_t> outside{};  ///< pairs with |ratio - 1| > eps, one an eps
+  std::vector<std::int64_t> outside{};  ///< pairs with |ratio - 1| > eps, one per eps
 };
 
 namespace random {
 
 /// out = points R^T / sqrt(columns) for contiguous points (n_points, dim). R is the same at every
-/// level; products round as the level does.
+/// level; rounding of products depends on the level.
 ATTNSCALE_EXPORT void project(float* out, std::int64_t columns, const float* points,
                               std::int64_t n_points, std::int64_t dim, const projection& how,
                               const execution& run_how = {});
 
-/// What became of the distances of points, which may be in any unit: squares that float32 does not
-/// hold are summed in double.
+/// Ratios of distances after and before a projection. Points may be in any unit: squares out of
+/// float32's range are summed in double.
 ATTNSCALE_EXPORT distance_ratios compare_distances(const float* before, std::int64_t dim_before,
                                                    const float* after, std::int64_t dim_after,
                                                    std::int64_t n_points,
@@ -148,7 +148,7 @@ ATTNSCALE_EXPORT distance_ratios compare_distances(const float* before, std::int
 
 }  // namespace random
 
-// Without their namespace, too.
+// Aliases without the namespace.
 using random::compare_distances;
 using random::fill;
 using random::fill_sphere;

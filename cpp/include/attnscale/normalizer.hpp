@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// attention_options::normalizer: how the scores of a row become its weights. Formulas stand beside
-// the functions that choose them; the documentation of the Python package has their sources.
+// attention_options::normalizer: from the scores of a row to its weights. Formulas stand beside the
+// functions; the documentation of the Python package has their sources.
 #pragma once
 
 #include <cmath>
@@ -17,11 +17,11 @@
 
 namespace attnscale {
 
-/// Made by the functions of attnscale::normalizers.
+/// A normalizer and its numbers, from the functions of attnscale::normalizers.
 struct normalizer_choice {
   normalizer rule = normalizer::softmax;
   normalizer_numbers numbers{};
-  /// Of the rows, as normalizer_traits::number says; it broadcasts to (..., heads, n_queries).
+  /// Per-row number, as normalizer_traits::number says; it broadcasts to (..., heads, n_queries).
   number_or_array<double> number{};
 };
 
@@ -36,7 +36,7 @@ inline normalizer_choice softmax_n(double n) {
     detail::refuse("n must be greater than 0 (softmax() is n = 0), got " + detail::text_of(n));
   return {normalizer::softmax, {}, std::log(n)};
 }
-/// One more outcome of this score, whose value is 0.
+/// Softmax with one more outcome of this score, whose value is 0.
 inline normalizer_choice sink(number_or_array<double> score) {
   if (!score) detail::refuse("score of a sink must be a number or an array, got none");
   return {normalizer::softmax, {}, std::move(score)};
@@ -46,11 +46,11 @@ inline normalizer_choice sigmoid(number_or_array<double> bias) {
   if (!bias) detail::refuse("bias of sigmoid must be a number or an array, got none");
   return {normalizer::sigmoid, {}, std::move(bias)};
 }
-/// factor * max(s, 0), or without a factor max(s, 0) over its sum.
+/// factor * max(s, 0); without a factor max(s, 0) over its sum.
 inline normalizer_choice relu(number_or_array<double> factor = {}) {
   return {normalizer::relu, {}, std::move(factor)};
 }
-/// factor * max(s, 0)^2, or without a factor max(s, 0)^2 over its sum.
+/// factor * max(s, 0)^2; without a factor max(s, 0)^2 over its sum.
 inline normalizer_choice squared_relu(number_or_array<double> factor = {}) {
   return {normalizer::squared_relu, {}, std::move(factor)};
 }
@@ -62,14 +62,14 @@ inline normalizer_choice softpick(double eps = 1e-8) {
 inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, {.alpha = alpha}}; }
 /// entmax with alpha = 2: max(s - tau, 0) with the sum 1.
 inline normalizer_choice sparsemax() { return entmax(2); }
-/// Softmax of the k largest scores; of equal ones the first keys.
+/// Softmax of the k largest scores; ties go to the first keys.
 inline normalizer_choice top_k(std::int64_t k) { return {normalizer::top_k, {.k = k}}; }
 
 }  // namespace normalizers
 
 namespace detail {
 
-/// What the numbers of a normalizer may be. Those that it does not read have their defaults.
+/// Checks the numbers of a normalizer. Unused ones have their defaults.
 inline void check_numbers(const normalizer_numbers& numbers) {
   const auto [alpha, k, eps] = numbers;
   if (!(alpha > 1 && alpha <= std::numeric_limits<double>::max()))
@@ -79,7 +79,7 @@ inline void check_numbers(const normalizer_numbers& numbers) {
     refuse("eps must be finite and at least 0, got " + text_of(eps));
 }
 
-/// A normalizer whose numbers are its own: those of another one would not be read.
+/// Refuses numbers that the normalizer does not use.
 inline void check_choice(const normalizer_choice& choice) {
   using enum normalizer;
   check_enumerator("normalizer", choice.rule, top_k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is known of each normalizer besides its weights, which are a struct in
+// Properties of each normalizer. The functions of scores are structs in
 // src/kernels/softmax/normalizers-inl.hpp (or, where they take all scores of a row, sparse/).
 #pragma once
 
@@ -14,34 +14,34 @@
 
 namespace attnscale {
 
-/// One normalizer: its name, and what its rows have.
+/// A normalizer's name and the properties of its rows.
 struct normalizer_traits {
   normalizer rule;
   std::string_view name;
-  row_number number;         ///< what the number of a row is
-  statistic_set statistics;  ///< that its rows have
-  /// exp(score) over their sum, with or without a sink: sums over parts of the keys become those
-  /// over all, the weights follow from lse, and statistics have gradients.
+  row_number number;         ///< meaning of a row's number
+  statistic_set statistics;  ///< statistics of its rows
+  /// exp(score) over their sum, with or without a sink: sums over parts of the keys add up, the
+  /// weights follow from lse, and statistics have gradients.
   bool is_exponential = false;
   bool every_key = false;         ///< every visible key has a positive weight
   bool from_all_scores = false;   ///< weights depend on all scores of a row, not one by one
   bool solves_threshold = false;  ///< powers of scores, in nats, less a threshold of the row
   bool divides = false;  ///< functions of single scores over their sum, unless a row has a factor
-  statistic_set of_distribution{};  ///< also those, if the weights are divided by their sum
+  statistic_set of_distribution{};  ///< more of them, if the weights are divided by their sum
 };
 
-/// Of rows whose weights are functions of single scores.
+/// Statistics of weights that are functions of single scores.
 inline constexpr statistic_set pointwise_statistics =
     statistics_with(&statistic_traits::of_weights);
-/// Those of weights that are divided by their sum, beside them.
+/// Additional statistics of weights that are divided by their sum.
 inline constexpr statistic_set distribution_statistics =
     statistics_with(&statistic_traits::of_shares);
-/// Of softmax and top_k, and of entmax, which has no lse.
+/// Statistics of softmax and top_k; entmax has all but lse.
 inline constexpr statistic_set softmax_statistics =
     all_statistics | statistics_with(&statistic_traits::asked_by_name);
 inline constexpr statistic_set entmax_statistics = softmax_statistics.without(statistic::lse);
 
-/// One row a normalizer.
+/// The table, one row per normalizer.
 inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
     {.rule = normalizer::softmax,
      .name = "softmax",
@@ -85,7 +85,7 @@ inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
      .from_all_scores = true},
 }};
 
-/// The row of a normalizer.
+/// Table row of a normalizer.
 inline const normalizer_traits& traits_of(normalizer rule) {
   for (const normalizer_traits& each : all_normalizers)
     if (each.rule == rule) return each;
@@ -94,22 +94,22 @@ inline const normalizer_traits& traits_of(normalizer rule) {
                  detail::text_of(static_cast<unsigned>(rule)));
 }
 
-/// The normalizer of a name; another name is a std::invalid_argument.
+/// Normalizer by name; throws std::invalid_argument for an unknown name.
 inline normalizer normalizer_named(std::string_view name) {
   for (const normalizer_traits& each : all_normalizers)
     if (each.name == name) return each.rule;
   throw std::invalid_argument("there is no normalizer " + std::string(name));
 }
 
-/// Whether the rows of a normalizer have a statistic. distribution: its weights are divided by
-/// their sum, where that is a choice.
+/// Whether the rows of a normalizer have a statistic. distribution: whether its weights are divided
+/// by their sum, for normalizers with that choice.
 inline bool has_statistic(normalizer rule, bool distribution, statistic which) {
   const normalizer_traits& traits = traits_of(rule);
   return traits.statistics.contains(which) ||
          (distribution && traits.of_distribution.contains(which));
 }
 
-/// The name of what the number of a row is.
+/// Name of a row number.
 inline constexpr std::string_view name_of(row_number number) {
   constexpr std::array<std::string_view, 4> names{"", "sink", "bias", "factor"};
   return names[static_cast<std::size_t>(number)];

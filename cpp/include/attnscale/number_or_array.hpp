@@ -10,19 +10,19 @@ namespace attnscale {
 
 namespace detail {
 
-/// A number that converts to T and is not cut.
+/// A number that converts to T without truncation.
 template <class N, class T>
 concept number_for = std::is_arithmetic_v<N> && !std::same_as<N, bool> &&
                      (std::floating_point<T> || std::integral<N>);
 
 }  // namespace detail
 
-/// One number, or an array that broadcasts to the shape its option wants. Holds a copy. One of
-/// integers takes no floating-point numbers, which would be cut; true and false are no numbers.
+/// One number, or an array that broadcasts to the shape its option wants. Holds a copy. Integer
+/// options take no floating-point numbers, which would be truncated, and no bool.
 template <class T>
 class number_or_array {
  public:
-  number_or_array() = default;  ///< not given
+  number_or_array() = default;  ///< absent
 
   template <detail::number_for<T> N>
   number_or_array(N number) : rows_{{}, {static_cast<T>(number)}}, given_(true) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The options of every attention call, with the names and meanings of the Python API.
+// Options of every attention call, with the names and meanings of the Python API.
 #pragma once
 
 #include <concepts>
@@ -23,15 +23,15 @@
 
 namespace attnscale {
 
-/// Brings every row of the queries and of the keys to length 1 (l2) or sqrt(head_dim) (rms) before
+/// Normalization of every row of queries and keys to length 1 (l2) or sqrt(head_dim) (rms) before
 /// the product; rows of zeros stay zero.
 enum class row_norm : std::uint8_t { none, l2, rms };
 
-/// A boolean mask (true: the key takes part) or an additive one (of a floating-point type; -inf,
-/// as every number at or below half of the smallest finite one of the type, hides the key) that
-/// broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options do; a temporary
-/// container is taken over. std::cref(mask) is the exception for a mask that is too large to be
-/// copied: a container or view that has to outlive the options.
+/// A boolean mask (true: the key takes part) or an additive one (of a floating-point type; -inf, or
+/// any number at or below half of the type's lowest finite number, hides the key) that broadcasts
+/// to (..., heads, n_queries, n_keys). Holds a copy, as all options do; a temporary container is
+/// moved. std::cref(mask) avoids the copy of a large mask: a container or view that has to outlive
+/// the options.
 class attention_mask {
  public:
   attention_mask() = default;  ///< no mask
@@ -69,11 +69,11 @@ class attention_mask {
   std::shared_ptr<const void> owner_;
 };
 
-/// attention_options::scale: a number, an array, or a law of what it counts for each query, by type
-/// or by spelling.
+/// attention_options::scale: a number, an array, or a law of a count per query, by type or by
+/// spelling.
 class scale_option {
  public:
-  scale_option() = default;  ///< not given
+  scale_option() = default;  ///< default
 
   template <class E>
   requires std::constructible_from < number_or_array<double>,
@@ -98,37 +98,36 @@ class scale_option {
   std::optional<scale_law> law_;
 };
 
-/// Written with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal = true}).
-/// A key is seen if is_causal / causal, attn_mask, window, key_lengths and document_ids all let it.
-/// The score is softcap(scale * distance_scale * (q . k)) + distance_bias + a mask of numbers.
-/// Options hold copies of what they are given (but for a mask in std::cref), so that a function may
-/// make and return them.
+/// Options of a call, with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal =
+/// true}). A key is visible if is_causal / causal, attn_mask, window, key_lengths and document_ids
+/// all allow it. The score is softcap(scale * distance_scale * (q . k)) + distance_bias + an
+/// additive mask. Options hold copies (except of a mask in std::cref), so a function may create and
+/// return them.
 struct attention_options {
   /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
-  /// as laws::log_n{} or "log_n(base=512)", whose n is counted for each query
-  /// (scale_law::counts); a law of the distance is distance_scale and distance_bias. Not given:
-  /// 1 / sqrt(head_dim).
+  /// as laws::log_n{} or "log_n(base=512)", whose n is counted for each query (scale_law::counts).
+  /// For a law of the distance use distance_scale and distance_bias. Default: 1 / sqrt(head_dim).
   scale_option scale{};
-  bool is_causal = false;  ///< the same as causal = top_left
+  bool is_causal = false;  ///< short for causal = top_left
   causal_alignment causal = causal_alignment::none;
-  std::int64_t causal_offset = 0;  ///< for causal_alignment::offset alone
+  std::int64_t causal_offset = 0;  ///< only for causal_alignment::offset
   attention_mask attn_mask{};
   key_window window{};
   /// Integers that broadcast to the batch axes; keys at or after this index are hidden.
   number_or_array<std::int64_t> key_lengths{};
-  /// Integers that broadcast to (..., n_keys): the document that each key is of, each one run of
-  /// equal numbers. A query is of the document of the key that it is aligned with and sees no
-  /// other; masks and the n of a law count within it, as if each document had its own call.
+  /// Integers that broadcast to (..., n_keys): the document of each key, as runs of equal numbers.
+  /// A query belongs to the document of the key that it is aligned with, and sees only that
+  /// document; masks and the n of a law count within it, as if each document had its own call.
   number_or_array<std::int64_t> document_ids{};
   distance_table distance_scale{};    ///< multiplies q . k
-  distance_table distance_bias{};     ///< is added to the score after soft-cap; ALiBi, T5
+  distance_table distance_bias{};     ///< added to the score after soft-cap; ALiBi, T5
   bool enable_gqa = false;            ///< query head h uses key head h / (heads / kv_heads)
   std::optional<double> softcap{};    ///< c from 1e-37 to 1e37: score <- c tanh(score / c)
-  row_norm qk_norm = row_norm::none;  ///< of queries and keys; the scale applies as ever
-  normalizer_choice normalizer{};     ///< softmax; see attnscale::normalizers
+  row_norm qk_norm = row_norm::none;  ///< for queries and keys; the scale still applies
+  normalizer_choice normalizer{};     ///< default softmax; see attnscale::normalizers
   int num_threads = 0;                ///< 0: attnscale::num_threads()
-  /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
-  /// What it throws ends the call, too, and reaches the caller.
+  /// Called now and then on the calling thread; if it returns true, the call throws
+  /// attnscale::interrupted. An exception from it ends the call and reaches the caller.
   std::function<bool()> interrupted{};
 };
 

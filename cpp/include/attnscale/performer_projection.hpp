@@ -12,19 +12,19 @@
 
 namespace attnscale {
 
-/// How the directions are drawn.
+/// Options of performer_projection().
 struct performer_projection_options {
-  bool orthogonal = true;  ///< otherwise all rows are independent, and the estimate varies more
+  bool orthogonal = true;  ///< otherwise rows are independent, and the estimate varies more
   random_stream from{};
 };
 
-/// Writes what performer_projection() returns.
+/// Writes the result of performer_projection().
 ATTNSCALE_EXPORT void draw_projection(std::int64_t features, std::int64_t head_dim,
                                       const performer_projection_options& options, double* rows);
 
 /// Random directions (features, head_dim), each row standard normal; the rows of a block of
-/// head_dim are orthogonal: a rotation, its rows stretched by lengths of independent normal
-/// vectors. The numbers are those of the stream, and not those that Python draws.
+/// head_dim are orthogonal: a rotation, with rows scaled by lengths of independent normal vectors.
+/// The numbers differ from those of the Python function.
 template <class T = double>
 dense_array<T> performer_projection(std::int64_t features, std::int64_t head_dim,
                                     const performer_projection_options& options = {}) {

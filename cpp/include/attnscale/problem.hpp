@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The raw description of an attention call: pointers, extents and strides of memory that the
-// caller owns. Everything above this header (xtensor front-end, Python binding) is a way to
-// fill these structs; everything below it computes.
+// Raw description of an attention call: pointers, extents and strides of memory that the caller
+// owns. The code above this header (xtensor front end, Python binding) fills these structs; the
+// code below it computes.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +16,30 @@
 
 namespace attnscale {
 
-/// One (batch, head): where its rows start. query, key and scale are required. value and output may
-/// be null (no output wanted), attn_mask is null for mask_kind::none.
+/// Row starts of one (batch, head). query, key and scale are required. value and output may be null
+/// (no output), attn_mask is null for mask_kind::none.
 struct attention_head {
   const void* query = nullptr;
   const void* key = nullptr;
   const void* value = nullptr;
   void* output = nullptr;
   const void* attn_mask = nullptr;
-  /// Multiplier of the raw dot product, one or one a row. It has no default: null is refused, but
-  /// by run(curve_problem) and count_visible, which do not read it.
+  /// Multiplier of the raw dot product, one or one per row. No default: null is refused, except by
+  /// run(curve_problem) and count_visible, which do not read it.
   const double* scale = nullptr;
-  /// Query i may see the keys [begin[i * begin_row], end[i * end_row]). Null: from the first one,
-  /// to the last one.
+  /// Query i may see keys [begin[i * begin_row], end[i * end_row]). Null: from the first key, to
+  /// the last key.
   const std::int64_t* begin = nullptr;
   const std::int64_t* end = nullptr;
   score_tables<const void*> tables{};
-  const double* number = nullptr;  ///< normalizer_traits::number: one, or one a row; null: none
+  const double* number = nullptr;  ///< normalizer_traits::number: one, or one per row; null: none
 };
 
-/// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else of the
-/// compute type, or double if `wide`. Null = not asked for.
+/// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else the compute
+/// type, or double if `wide`. Null = unused.
 class row_outputs {
  public:
-  bool wide = false;  ///< results alone: a backward pass reads rows of the compute type
+  bool wide = false;  ///< for results only: a backward pass reads rows of the compute type
 
   void*& operator[](statistic which) { return places_[detail::place_of(which)]; }
   void* operator[](statistic which) const { return places_[detail::place_of(which)]; }
@@ -55,7 +55,7 @@ class row_outputs {
   void* places_[statistic_names.size()] = {};
 };
 
-/// Inputs that every kernel shares.
+/// Inputs of every kernel.
 struct score_problem {
   element_type compute = element_type::float32;  ///< float32 or float64
   std::int64_t n_queries = 0;
@@ -63,80 +63,80 @@ struct score_problem {
   std::int64_t head_dim = 0;
   matrix_layout query{};
   matrix_layout key{};
-  matrix_layout attn_mask{};  ///< for mask_kind::boolean the type is ignored: one byte an element
+  matrix_layout attn_mask{};  ///< mask_kind::boolean ignores the type: one byte per element
   mask_kind mask_type = mask_kind::none;
-  /// Of attention_head::tables: finite numbers of the compute type. A table of the distance alone
-  /// is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
+  /// Layouts of attention_head::tables: finite numbers of the compute type. A table of the distance
+  /// alone is n_queries + n_keys - 1 numbers with strides -1 and 1.
   score_tables<matrix_layout> tables{};
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
   /// Strides over queries of attention_head::begin and end; 0: the same for all.
   std::ptrdiff_t begin_row = 0, end_row = 0;
-  /// Every query sees the keys [0, leading_keys) besides those of its interval. With neither a mask
-  /// nor tables, in run(attention_problem) and count_visible alone.
+  /// Every query also sees keys [0, leading_keys). Only without a mask and tables, and only in
+  /// run(attention_problem) and count_visible.
   std::int64_t leading_keys = 0;
   score_form form{};
   std::vector<attention_head> heads{};
 };
 
-/// output = weights value, with row statistics of the same pass.
+/// output = weights value, with row statistics from the same pass.
 struct attention_problem : score_problem {
   normalizer rule = normalizer::softmax;
   normalizer_numbers numbers{};
   std::ptrdiff_t number_row = 0;  ///< stride of attention_head::number over queries
   std::int64_t value_dim = 0;
   matrix_layout value{};
-  matrix_layout output{};  ///< any element type; rows are converted on the way out
+  matrix_layout output{};  ///< any element type; rows are converted when written
   row_outputs statistics{};
 };
 
-/// One head of a backward pass: where its rows start. Heads that share an array add up in it.
+/// Row starts of one head's gradients. Heads that share an array are summed in it.
 struct gradient_head {
-  const void* grad_output = nullptr;  ///< null: the output does not count
+  const void* grad_output = nullptr;  ///< null: the loss does not depend on the output
   void* query = nullptr;
   void* key = nullptr;
   void* value = nullptr;  ///< null if grad_output is
-  /// Null where not asked for: of an additive mask, and of tables of the distance alone.
+  /// Null if unused: of an additive mask, and of tables of the distance alone.
   void* attn_mask = nullptr;
   score_tables<void*> tables{};
   received_weights received{};
 };
 
-/// Gradients of sum(grad_output * output) + sum(cotangent * statistic) of a softmax; of the output
-/// alone for other normalizers. attention_head::output and attention_problem::statistics are those
-/// of the forward pass, which are read; those that are null are computed where they are needed.
-/// Where gradient_head::received is asked for, it is all that is computed.
+/// Gradients of sum(grad_output * output) + sum(cotangent * statistic) for a softmax; of the output
+/// only for other normalizers. attention_head::output and attention_problem::statistics are inputs
+/// from the forward pass; null ones are computed where needed. With gradient_head::received nothing
+/// else is computed.
 struct gradient_problem : attention_problem {
-  std::vector<gradient_head> gradients{};  ///< one a head
-  matrix_layout grad_output{};             ///< of any type
-  /// Of the compute type, neighbouring columns, zero before: the gradients are added.
+  std::vector<gradient_head> gradients{};  ///< one per head
+  matrix_layout grad_output{};             ///< any element type
+  /// Gradients of the compute type, unit column stride, zero before: they are added to.
   matrix_layout d_query{}, d_key{}, d_value{};
-  /// Of the compute type and zero before, too.
+  /// Compute type, zero before.
   matrix_layout d_attn_mask{};
-  row_outputs cotangents{};  ///< of lse, entropy, ... as statistics; null = 0; they are read
-  /// Contiguous (heads, n_queries); null = not asked for.
-  double* d_scale = nullptr;   ///< of the scale of each row
-  double* d_number = nullptr;  ///< of attention_head::number of each row, a sink or a bias
-  double* d_alpha = nullptr;   ///< of normalizer_numbers::alpha: what each row adds to it
+  row_outputs cotangents{};  ///< inputs: of lse, entropy, ... as statistics; null = 0
+  /// Contiguous (heads, n_queries); null = unused.
+  double* d_scale = nullptr;   ///< by the scale of each row
+  double* d_number = nullptr;  ///< by attention_head::number of each row, a sink or a bias
+  double* d_alpha = nullptr;   ///< by normalizer_numbers::alpha: each row's contribution
 };
 
 /// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.
 struct curve_problem : score_problem {
   std::vector<double> scales{};
-  /// Contiguous (heads, n_queries, scales), in the compute type; null = not asked for. mean and
-  /// variance are of the raw q . k under the weights.
+  /// Contiguous (heads, n_queries, scales), in the compute type; null = unused. mean and variance
+  /// are of the raw q . k under the weights.
   void* entropy = nullptr;
   void* lse = nullptr;
   void* mean = nullptr;
   void* variance = nullptr;
 };
 
-/// For each row the scale >= 0 at which its weights have a given entropy, in nats, which
-/// attention_head::scale points at (with the stride scale_row). Soft-cap and finite bias are not
-/// allowed: the entropy need not fall with the scale.
+/// For each row the scale >= 0 at which its weights have a given entropy, in nats, taken from
+/// attention_head::scale (with the stride scale_row). Soft-cap and finite bias are not allowed,
+/// since the entropy need not fall with the scale.
 struct solve_problem : score_problem {
   double tolerance = 0;  ///< of the entropy, in nats
-  /// Contiguous (heads, n_queries). entropy is that at the scale, lowest and highest are its limits
-  /// at scale infinity and 0; all three in the compute type.
+  /// Contiguous (heads, n_queries). entropy is at the scale found, lowest and highest are its
+  /// limits at scale infinity and 0; all three in the compute type.
   double* scale = nullptr;
   void* entropy = nullptr;
   void* lowest = nullptr;
@@ -146,32 +146,32 @@ struct solve_problem : score_problem {
   std::int64_t* iterations = nullptr;
 };
 
-/// How to run. `interrupted` is called now and then on the calling thread only; true stops the
-/// work and makes run() throw attnscale::interrupted. What it throws stops the work, too, and run()
-/// throws it.
+/// How to run. `interrupted` is called now and then on the calling thread only; if it returns true,
+/// run() stops and throws attnscale::interrupted. An exception from it stops the work, too, and
+/// run() rethrows it.
 struct execution {
   int num_threads = 0;  ///< 0: attnscale::num_threads()
   bool (*interrupted)(void* context) = nullptr;
   void* context = nullptr;
 };
 
-/// What a call throws that was stopped.
+/// Exception of a call that was stopped.
 struct ATTNSCALE_EXPORT interrupted : std::runtime_error {
   interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// Computes what the non-null outputs ask for. Preconditions (the caller checks): extents >= 0,
-/// 0 <= begin, end <= n_keys, neither decreases from a query to the next, strides within the
-/// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc,
-/// attnscale::interrupted, what execution::interrupted throws, and std::invalid_argument for a head
-/// without queries, keys or a scale.
+/// Computes the non-null outputs. Preconditions (not checked here): extents >= 0, 0 <= begin, end
+/// <= n_keys, neither decreases from a query to the next, strides within the arrays. Results are
+/// bit-identical for any number of threads. Throws std::bad_alloc, attnscale::interrupted,
+/// exceptions of execution::interrupted, and std::invalid_argument for a head without queries, keys
+/// or a scale.
 ATTNSCALE_EXPORT void run(const attention_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const gradient_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
 
-/// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
-/// hides, by -inf or by a number as low as attention_mask says, is not seen.
+/// Number of visible keys per row, contiguous (heads, n_queries). A key that an additive mask
+/// hides, by -inf or by a number as low as attention_mask says, is not counted.
 ATTNSCALE_EXPORT void count_visible(const score_problem& problem, std::int64_t* counts,
                                     const execution& how = {});
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Relay nodes: a few nodes read the sequence by softmax averages, interact through an energy, and
-// send messages back. Names and meanings are those of the Python package, attnscale.variants.
+// send messages back. Names and meanings follow the Python package, attnscale.variants.
 //
 //   const auto nodes = attnscale::relay_attention(x, centres).output;
 //   const auto gradient = attnscale::relay_energy_gradient(nodes, weight);
 //   const auto message = attnscale::relay_message(x, centres, gradient);  // dE/dx
 //
 // Arrays are containers or views of float or double, with any strides, read in place. Arguments
-// that do not fit are a std::invalid_argument.
+// that do not fit throw std::invalid_argument.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,13 @@
 
 namespace attnscale {
 
-/// As in attention_options.
+/// Options of relay_attention, as in attention_options.
 struct relay_attention_options {
   int num_threads = 0;
   std::function<bool()> interrupted{};
 };
 
-/// Of the shapes and types of their arrays.
+/// Gradients, with the shapes and types of their arrays.
 template <class X, class C, class V>
 struct relay_gradients_result {
   dense_array<X> x;
@@ -44,7 +44,7 @@ struct relay_gradients_result {
 
 namespace detail {
 
-/// Attention of the nodes to the sequence with scale 1.
+/// Options for the attention of the nodes to the sequence, with scale 1.
 inline attention_options exact_options(const relay_attention_options& options) {
   return {.scale = 1.0, .num_threads = options.num_threads, .interrupted = options.interrupted};
 }
@@ -52,23 +52,23 @@ inline attention_options exact_options(const relay_attention_options& options) {
 }  // namespace detail
 
 /// The nodes B_k = sum_i A_ik value_i, with A_ik = softmax over i of centre_k . x_i, in O(n nodes
-/// dim), for x (..., n, dim), centres (..., nodes, dim) and value (..., n, value_dim): output
-/// (..., nodes, value_dim), lse and entropy of the weights over the sequence. States over parts of
-/// it merge with merge_states().
+/// dim), for x (..., n, dim), centres (..., nodes, dim) and value (..., n, value_dim): output (...,
+/// nodes, value_dim), lse and entropy of the weights over the sequence. States over parts of the
+/// sequence merge with merge_states().
 template <detail::array_argument X, detail::array_argument C, detail::array_argument V>
 auto relay_attention(const X& x, const C& centres, const V& value,
                      const relay_attention_options& options = {}) {
   return attention_state(centres, x, value, detail::exact_options(options));
 }
 
-/// The same of the sequence itself.
+/// The nodes with value = x.
 template <detail::array_argument X, detail::array_argument C>
 auto relay_attention(const X& x, const C& centres, const relay_attention_options& options = {}) {
   return relay_attention(x, centres, x, options);
 }
 
 /// Gradients of sum(grad_output * relay_attention(x, centres, value).output); grad_output
-/// broadcasts to the nodes' shape. Where value is x, the gradient by x is the sum of those of both.
+/// broadcasts to the nodes' shape. If value is x, the gradient by x is the sum of both.
 template <detail::array_argument X, detail::array_argument C, detail::array_argument V,
           detail::array_argument G>
 auto relay_attention_gradients(const X& x, const C& centres, const V& value, const G& grad_output,

@@ -13,7 +13,7 @@ namespace attnscale {
 /// sum_kl W_kl B_k . B_l, or -sum_l |sum_k W_kl B_k - B_l|^2.
 enum class relay_energy_kind : std::uint8_t { bilinear, residual };
 
-/// Refuse nodes that are no matrices, and matrices that do not go with them.
+/// Energy and gradient; refuse nodes and matrices that do not fit.
 ATTNSCALE_EXPORT row_array<double> relay_energy_of(const strided_array& nodes,
                                                    const strided_array& weight,
                                                    relay_energy_kind kind);
@@ -24,7 +24,7 @@ ATTNSCALE_EXPORT row_array<double> relay_energy_gradient_of(const strided_array&
                                                             const strided_array& left,
                                                             const strided_array& right);
 
-/// relay_message() of arrays of double, with the nodes of x and the log-sum-exp of their weights.
+/// relay_message() for arrays of double, with the nodes of x and the log-sum-exp of their weights.
 ATTNSCALE_EXPORT row_array<double> relay_message_of(const strided_array& x,
                                                     const strided_array& centres,
                                                     const strided_array& gradient,
@@ -47,8 +47,8 @@ dense_array<double> relay_energy_gradient(const B& nodes, const W& weight,
   return detail::dense<double>(relay_energy_gradient_of({nodes, 2}, {weight, 2}, kind));
 }
 
-/// L^T (R B) for L and R of shape (D, K), in O(K dim D): what the model KED puts in the place of a
-/// gradient. It is one, of B^T L^T R B / 2, where L^T R is symmetric.
+/// L^T (R B) for L and R of shape (D, K), in O(K dim D): the model KED's replacement of a gradient.
+/// It is the gradient of B^T L^T R B / 2 if L^T R is symmetric.
 template <detail::array_argument B, detail::array_argument L, detail::array_argument R>
 dense_array<double> relay_energy_gradient(const B& nodes, const L& left, const R& right) {
   detail::require_float_arrays<B, L, R>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the calls of attention.hpp return.
+// Results of the calls of attention.hpp.
 #pragma once
 
 #include <cmath>
@@ -16,9 +16,9 @@
 
 namespace attnscale {
 
-/// Arrays of shape (..., heads, n_queries), those that were asked for; output is there if there
-/// was a value. A row without keys has lse and max_score -inf, min_score inf, argmax -1 and zeros
-/// elsewhere. T is the type of the arithmetic; an output of 16-bit arrays is of their type.
+/// Arrays of shape (..., heads, n_queries), only the wanted ones; output if there was a value. A
+/// row without keys has lse and max_score -inf, min_score inf, argmax -1 and zeros elsewhere. T is
+/// the compute type; the output of 16-bit arrays has their type.
 template <class T, class Output = T>
 struct attention_statistics_result {
   std::optional<dense_array<Output>> output;  ///< (..., heads, n_queries, value_dim)
@@ -29,7 +29,7 @@ struct attention_statistics_result {
   std::optional<dense_array<T>> renyi2, min_score;
 };
 
-/// f(statistic, its array) for every statistic of an attention_statistics_result.
+/// Calls f(statistic, its array) for every statistic of an attention_statistics_result.
 template <class Result, class F>
 void for_each_statistic(Result& result, F&& f) {
   using enum statistic;
@@ -56,16 +56,16 @@ struct entropy_curve_result {
   dense_array<T> entropy, lse, mean, variance;
 };
 
-/// Attention to a part of the keys: all that it takes to merge it with the other parts.
+/// Attention to a part of the keys, with the numbers for merging it with other parts.
 template <class T, class Output = T>
 struct attention_state_result {
   dense_array<Output> output;  ///< (..., heads, n_queries, value_dim)
   dense_array<T> lse;          ///< (..., heads, n_queries)
   dense_array<T> mean_score;   ///< (..., heads, n_queries)
-  /// The parts of lse and mean_score lost in rounding to T; without axes where they are not known.
+  /// Rounding errors of lse and mean_score in T; without axes if unknown.
   dense_array<double> lse_rest{}, mean_rest{};
 
-  /// lse - mean_score, in nats, with what rounding took from both; 0 for a row without keys.
+  /// lse - mean_score, in nats, with both rounding errors; 0 for a row without keys.
   dense_array<T> entropy() const {
     dense_array<T> result = lse;
     for (std::size_t row = 0; row < lse.size(); ++row) {
@@ -76,14 +76,14 @@ struct attention_state_result {
     return result;
   }
 
-  /// Row `row` in row-major order.
+  /// Whether row `row`, in row-major order, has keys.
   bool has_keys(std::size_t row) const {
     return lse.flat(row) != -std::numeric_limits<T>::infinity();
   }
   double wide_lse(std::size_t row) const { return sum(lse, lse_rest, row); }
   double wide_mean(std::size_t row) const { return sum(mean_score, mean_rest, row); }
 
-  /// Takes rows in double, of one shape.
+  /// Sets lse and mean_score from rows in double, of one shape.
   void set_rows(const dense_array<double>& of_lse, const dense_array<double>& of_mean) {
     split(of_lse, lse, lse_rest);
     split(of_mean, mean_score, mean_rest);

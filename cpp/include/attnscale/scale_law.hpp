@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Scale laws: named rules that give the multiplier of q . k from a count n, head_dim and their own
-// parameters. By type, or by the spelling that Python and the command line write:
+// Scale laws: named rules for the multiplier of q . k from a count n, head_dim and their own
+// parameters. Given by type, or by the spelling of Python and the command line:
 //
 //   const attnscale::scale_law law = attnscale::laws::log_n{.base = 1024};
 //   const auto same = attnscale::scale_law::parse("log_n(base=1024)");
 //   law.scale(4096, 64);  // ln 4096 / ln 1024 / 8
 //
-// Laws differ in what n counts as often as in the formula: scale_law::meaning says it. A law with a
-// model behind it (entropy_invariant, or one that was fitted) is a table of multipliers:
-// laws::table. Bad input is a std::invalid_argument whose text names the parameter, the rule and
-// what was seen.
+// Laws differ in what n counts as often as in the formula: see scale_law::meaning. A law with a
+// model behind it (entropy_invariant, or a fitted one) is a table of multipliers: laws::table. Bad
+// input throws std::invalid_argument, which names the parameter, the rule and what was seen.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +27,27 @@
 
 namespace attnscale {
 
-/// What a law's n counts for a query; the names are those of Python (MEANINGS_OF_N).
+/// Meaning of a law's n for a query; the names are those of Python (MEANINGS_OF_N).
 enum class n_means : std::uint8_t {
-  not_used,        ///< the scale is the same at every length
-  visible_keys,    ///< keys that the query may see, after every mask
-  row_size,        ///< keys up to the last one that causal, window and key_lengths let it see
-  query_position,  ///< 0-based index of the key that the query is aligned with
+  not_used,               ///< the scale is the same at every length
+  visible_keys,           ///< visible keys of the query, after every mask
+  row_size,               ///< keys up to the last one that causal, window and key_lengths allow
+  query_position,         ///< 0-based index of the key that the query is aligned with
   query_position_plus_1,  ///< 1-based
   query_position_plus_2,
-  query_key_distance,  ///< positions between the query and each key: one row has many n
+  query_key_distance,  ///< positions between the query and each key: a row has many n
   row_entropy,         ///< measured on the row at the standard scale, in nats
   row_gaps,            ///< sup over t > 0 of ln N(t) / t, N(t) = scores at most t below the top one
-  row_spread,  ///< standard deviation of the scores that the row sees, at the standard scale
+  row_spread,          ///< standard deviation of the visible scores, at the standard scale
 };
 
-/// "visible keys", "query position + 1", ...
+/// Names such as "visible keys", "query position + 1".
 ATTNSCALE_EXPORT std::string_view name_of(n_means meaning);
 
-// The laws by type: structs of their parameters, in the order of attnscale.laws.names().
+// The laws by type: structs of parameters, in the order of attnscale.laws.names().
 namespace laws {
 
-/// NaN: what a parameter without a usual value is until it is given.
+/// NaN: a required parameter before it is given.
 inline constexpr double not_given = std::numeric_limits<double>::quiet_NaN();
 
 struct standard {};  ///< 1 / sqrt(head_dim)
@@ -138,7 +137,7 @@ struct variance_invariant {  ///< max(least, sqrt(max(0, 1 + ln(n / n0)))) / sqr
 struct retrieval {
   double gap = not_given, weight = 0.5, least = 0;
 };
-/// sqrt(1 + 2 ln(1 + n / tau)) / sqrt(head_dim), and -2 ln(1 + n / tau) is added to the score; n is
+/// sqrt(1 + 2 ln(1 + n / tau)) / sqrt(head_dim), with -2 ln(1 + n / tau) added to the score; n is
 /// the distance of query and key
 struct scale_invariant {
   double tau = 10;
@@ -155,7 +154,7 @@ struct swin_v2 {  ///< exp(min(theta, ln(most))) / head_dim
 };
 struct lssa {};  ///< ln(head_dim) ln(n) / head_dim
 
-/// A multiplier of 1 / sqrt(head_dim) for each n from 0 on; n beyond them is refused.
+/// A multiplier of 1 / sqrt(head_dim) for each n from 0 on; larger n are refused.
 struct table {
   std::vector<double> multipliers;
   n_means meaning = n_means::visible_keys;
@@ -165,7 +164,7 @@ struct table {
 
 namespace detail {
 
-/// Whether L is one of the types of a variant, or the variant; it is not looked into.
+/// Whether L is one of the types of a variant, or the variant itself.
 template <class L, class Any>
 inline constexpr bool is_law = std::is_same_v<L, Any>;
 template <class L, class... Laws>
@@ -174,7 +173,7 @@ inline constexpr bool is_law<L, std::variant<Laws...>> = std::is_same_v<L, std::
 
 }  // namespace detail
 
-/// A law with its parameters: a value, small to copy.
+/// A law with its parameters: a value, cheap to copy.
 class ATTNSCALE_EXPORT scale_law {
  public:
   using any =
@@ -189,55 +188,57 @@ class ATTNSCALE_EXPORT scale_law {
                    laws::critical_scale, laws::norm_softmax, laws::qk_norm_scale, laws::swin_v2,
                    laws::lssa, laws::table>;
 
-  /// From a law's type; refuses parameters out of range, and those that have to be given.
+  /// A law from its type; refuses parameters out of range, and missing ones.
   template <class L>
   requires detail::is_law<L, any> scale_law(L law) : law_(std::make_shared<any>(std::move(law))) {
     check();
   }
 
-  /// NAME, NAME(parameter=value, ...), or a number, which is the scale: as Python's Law.spelling.
+  /// A law from NAME, NAME(parameter=value, ...), or a number, which is the scale: as Python's
+  /// Law.spelling.
   static scale_law parse(std::string_view text);
 
-  /// The names that parse knows.
+  /// Names that parse knows.
   static std::vector<std::string_view> names();
 
   /// The law of that name with a number for each of its parameters, in the order of parameters():
-  /// NaN for one that is not given, 0 or 1 for a flag.
+  /// NaN for an absent one, 0 or 1 for a flag.
   static scale_law of_numbers(std::string_view name, std::span<const double> numbers);
 
-  /// Names of the parameters of the law of that name, in the order of its members.
+  /// Parameter names of the law of that name, in the order of its members.
   static std::vector<std::string_view> parameters(std::string_view name);
 
   std::string_view name() const;
   n_means meaning() const;
 
-  /// The smallest n: 0, 1 or 2. Where n follows from the position alone, also what is added to it.
+  /// The smallest n: 0, 1 or 2. Where n follows from the position alone, also the offset from it.
   std::int64_t least_n() const;
 
-  /// Whether n is a count that a query has before any score is known, and one for all of its keys:
-  /// neither a distance nor something measured on the row's scores.
+  /// Whether n is a count that a query has before its scores are known, the same for all its keys:
+  /// not a distance, and not measured on the row's scores.
   bool counts() const;
 
-  /// Whether it multiplies the channels that rotary positions turn, or those of a latent, alone.
+  /// Whether it multiplies only the channels that rotary positions rotate, or only those of a
+  /// latent.
   bool acts_on_some_channels() const;
 
-  /// The shortest text that parse reads as this law. laws::table has none: std::logic_error.
+  /// Shortest text that parse reads as this law. laws::table has none: throws std::logic_error.
   std::string spelling() const;
 
   /// Beta: the multiple of 1 / sqrt(head_dim) at n, which is at least 1, or 0 for the meanings that
   /// start there.
   double multiplier(double n, std::int64_t head_dim) const;
 
-  /// The whole multiplier of q . k.
+  /// The full multiplier of q . k.
   double scale(double n, std::int64_t head_dim) const;
 
-  /// The same of many n, whose results `out` has a place for each. All are checked before the first
-  /// is written; `out` may be `n` itself.
+  /// Multipliers at many n, into `out` of the same size. All n are checked before the first is
+  /// written; `out` may be `n` itself.
   void multipliers(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
   void scales(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
 
-  /// n of a causal query at this 0-based position that sees every key up to its own. Refused where
-  /// n is no count.
+  /// n of a causal query at this 0-based position that sees every key up to its own. Refuses laws
+  /// whose n is not a count.
   double n_of_position(std::int64_t position) const;
 
   /// The law by its type: std::get_if<laws::log_n>(&law.alternatives()).
@@ -250,8 +251,7 @@ class ATTNSCALE_EXPORT scale_law {
   std::shared_ptr<const any> law_;
 };
 
-/// Refuses a law that is no scale of whole rows, of all channels and all keys alike, known before
-/// any score is.
+/// Refuses a law that is not one scale per row for all channels and keys, known before the scores.
 ATTNSCALE_EXPORT void require_one_scale_a_row(const scale_law& law);
 
 }  // namespace attnscale

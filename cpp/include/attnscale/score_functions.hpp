@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// f1 ... f6: six steps from the dot product to a score that has a best key. x asks, y answers; both
-// are rows of embed_dim channels, Q and K matrices (head_dim, embed_dim), b and c vectors
-// (head_dim,). Names and meanings are those of the Python package, attnscale.variants.
+// f1 ... f6: six steps from the dot product to a score that has a best key. x is the query side, y
+// the key side; both are rows of embed_dim channels, Q and K matrices (head_dim, embed_dim), b and
+// c vectors (head_dim,). Names and meanings follow the Python package, attnscale.variants.
 //
 //   auto scores = attnscale::score_functions::f4(x, y, q_weight, k_weight, bias);
 //
 // Each returns the scores of all pairs, (..., n, m) for x (..., n, embed_dim) and y (..., m,
 // embed_dim), double if any array is, else float. f4 and f5 are the score of kattention().
-// Arguments that do not fit are a std::invalid_argument.
+// Arguments that do not fit throw std::invalid_argument.
 #pragma once
 
 #include <cmath>
@@ -55,7 +55,7 @@ projected_pair<T> project_pair(const X& x, const Y& y, const Q& q_weight, const 
   return {{x, 2}, {y, 2}, {q_weight, 2}, {k_weight, 2}};
 }
 
-/// The sum over the channels of f(channel, its number), of every row.
+/// Sum over the channels of f(channel, its number), for every row.
 template <class T, class F>
 dense_array<T> sums_of_rows(const dense_array<T>& rows, F f) {
   const extents shape(rows.shape().begin(), rows.shape().end() - 1);
@@ -76,7 +76,7 @@ dense_array<T> minus_half_square(const dense_array<T>& rows) {
   return sums_of_rows(rows, [](double x, std::size_t) { return -0.5 * x * x; });
 }
 
-/// A vector (head_dim,) as T.
+/// A vector (head_dim,) as type T.
 template <class T, class B>
 dense_array<T> read_step(const char* name, const B& step, const dense_array<T>& rows) {
   require_float_arrays<B>();
@@ -94,7 +94,7 @@ void add_step(dense_array<T>& rows, const dense_array<T>& step) {
   for (std::size_t i = 0; i < rows.size(); ++i) rows.data()[i] += step.data()[i % step.size()];
 }
 
-/// Products of all pairs, and a term of each key.
+/// Products of all pairs, plus a term of each key.
 template <class T>
 dense_array<T> pair_scores(const projected_pair<T>& in, const dense_array<T>& of_key) {
   const strided_array terms(of_key, 1);
@@ -150,7 +150,7 @@ auto f2(const X& x, const Y& y, const Q& q_weight, const K& k_weight) {
   return detail::pair_scores(in, detail::minus_half_square(rows));
 }
 
-/// Qx . Ky - |Ky|^2 / 2: the same for Ky, so that y is free along the kernel of K.
+/// Qx . Ky - |Ky|^2 / 2: a Gaussian in Ky, so that y is free along the kernel of K.
 template <detail::array_argument X, detail::array_argument Y, detail::array_argument Q,
           detail::array_argument K>
 auto f3(const X& x, const Y& y, const Q& q_weight, const K& k_weight) {
@@ -167,7 +167,7 @@ auto f4(const X& x, const Y& y, const Q& q_weight, const K& k_weight, const B& b
   return detail::pair_scores(in, detail::minus_half_square(in.ky));
 }
 
-/// f4 with Q = K: x and y have the property in the same place; TransR's relation Kx + b = Ky.
+/// f4 with Q = K: one projection for x and y; TransR's relation Kx + b = Ky.
 template <detail::array_argument X, detail::array_argument Y, detail::array_argument K,
           detail::array_argument B>
 auto f5(const X& x, const Y& y, const K& k_weight, const B& bias) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The perplexity search of t-SNE: widths of Gaussians that give each point so many neighbours.
+// The perplexity search of t-SNE: widths of Gaussians that give each point a number of neighbours.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace attnscale {
 
-/// How exactly each entropy is to be met, and by how many threads.
+/// Tolerance and number of threads of the search.
 struct perplexity_options {
   double tolerance = 0;  ///< of an entropy, in nats; 0: 1e-9 for double, else 1e-6
   int num_threads = 0;   ///< 0: attnscale::num_threads()
 };
 
-/// Affinities of a wanted perplexity; arrays of one number a row but for the first.
+/// Affinities of a given perplexity; the other arrays have one number per row.
 struct perplexity_solution {
   dense_array<double> affinities;  ///< t-SNE's p of j given i; rows add up to 1
-  /// 1 / (2 sigma^2); NaN where no width has the perplexity: it is more than the row has
-  /// neighbours, or less than the number of its nearest ones that are equally near.
+  /// 1 / (2 sigma^2); NaN where no width has the perplexity: it exceeds the row's number of
+  /// neighbours, or is below the number of equally near nearest ones.
   dense_array<double> beta;
-  dense_array<double> perplexity;  ///< that of the affinities: where not feasible, the nearest one
+  dense_array<double> perplexity;  ///< of the affinities; nearest possible if not feasible
   dense_array<bool> feasible;      ///< whether a beta exists
-  dense_array<bool> converged;     ///< within the tolerance, by a beta that double can hold
+  dense_array<bool> converged;     ///< within the tolerance, by a beta in the range of double
 };
 
-/// Where results go: row-major.
+/// Memory for the results, row-major.
 struct perplexity_places {
   double *affinities, *beta, *perplexity;
   bool *feasible, *converged;
 };
 
-/// Refuses what are no points (n, n_features), or squared distances (n, n) or (n, k).
+/// Refuses arrays that are not points (n, n_features), or squared distances (n, n) or (n, k).
 ATTNSCALE_EXPORT void check_points(const strided_array& points, bool are_distances);
 ATTNSCALE_EXPORT void run_perplexity(const strided_array& points, bool are_distances,
                                      const number_or_array<double>& perplexity,
@@ -61,8 +61,8 @@ perplexity_solution affinities_of(const strided_array& points,
 
 }  // namespace detail
 
-/// Conditional affinities of t-SNE, (n, n) with a zero diagonal, from points (n, n_features): each
-/// row has this perplexity, one number or one a row, the exponential of its entropy.
+/// Conditional affinities of t-SNE, (n, n) with a zero diagonal, from points (n, n_features).
+/// perplexity is the exponential of each row's entropy, one number or one per row.
 template <float_array A>
 perplexity_solution solve_perplexity(const A& points,
                                      const number_or_array<double>& perplexity = 30.0,
@@ -70,8 +70,8 @@ perplexity_solution solve_perplexity(const A& points,
   return detail::affinities_of<false>({points, 2}, perplexity, options);
 }
 
-/// From squared distances: (n, n), whose diagonal is left out, or (n, k) from each point
-/// to k others, whose affinities are (n, k).
+/// Conditional affinities from squared distances: (n, n), whose diagonal is left out, or (n, k)
+/// from each point to k others, with affinities (n, k).
 template <float_array A>
 perplexity_solution solve_perplexity_of_distances(const A& squared,
                                                   const number_or_array<double>& perplexity = 30.0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The scale at which attention weights have a given entropy: of each row, or of rows that share
-// one.
+// The scale at which attention weights have a given entropy: per row, or for rows that share one
+// scale.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace attnscale {
 /// Rows that share a scale: those of a head (and batch entry), or all of them.
 enum class scale_per : std::uint8_t { head, all };
 
-/// Arrays (..., heads, n_queries); of rows that share a scale (..., heads) or (), and means over
+/// Arrays (..., heads, n_queries); for rows that share a scale (..., heads) or (), with means over
 /// the rows that see a key.
 template <class T>
 struct scale_solution {
@@ -26,17 +26,17 @@ struct scale_solution {
   dense_array<std::int64_t> iterations;
 };
 
-/// What is asked of the search, and where its results go.
+/// Options of the search, and memory for its results.
 struct solve_request {
   const number_or_array<double>& target_entropy;
   double tolerance;
-  std::optional<scale_per> per{};  ///< none: each row has a scale of its own
+  std::optional<scale_per> per{};  ///< absent: one scale per row
 };
 
-/// The shape of its results. Refuses what the search does not take.
+/// Shape of the results. Refuses options that the search does not take.
 ATTNSCALE_EXPORT extents check_solve(const call_description& call, const solve_request& request);
 
-/// Runs it; `into` has the results of solve_problem, in double where rows share a scale.
+/// Runs the search; `into` has the results of solve_problem, in double where rows share a scale.
 ATTNSCALE_EXPORT void run_solve(const call_description& call, const solve_request& request,
                                 solve_problem& into);
 
@@ -73,8 +73,8 @@ auto solve_scale(const Q& query, const K& key, const number_or_array<double>& ta
                                                 {target_entropy, tolerance});
 }
 
-/// The same for rows that share a scale: the mean entropy of those that see a key meets the target,
-/// which broadcasts to (..., heads) or is one number. One pass over all rows a step.
+/// The least scale of rows that share one: the mean entropy of the rows that see a key meets the
+/// target, which broadcasts to (..., heads) or is one number. One pass over all rows per step.
 template <detail::array_argument Q, detail::array_argument K>
 scale_solution<double> solve_scale(const Q& query, const K& key,
                                    const number_or_array<double>& target_entropy, scale_per per,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The list of statistics of a row, and sets of them.
+// The list of row statistics, and sets of them.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@
 
 namespace attnscale {
 
-/// What attention_statistics can report of a row with scores s and weights p. A sink is an outcome
-/// of lse, entropy, mean_score, score_variance, concentration and renyi2, and no key.
-/// has_statistic() of normalizer_traits.hpp says which of them the rows of a normalizer have.
+/// Statistics of attention_statistics, for a row with scores s and weights p. A sink counts as an
+/// outcome in lse, entropy, mean_score, score_variance, concentration and renyi2, and is not a key.
+/// has_statistic() of normalizer_traits.hpp says which ones the rows of a normalizer have.
 enum class statistic : std::uint8_t {
   lse,             ///< ln sum exp s
   entropy,         ///< -sum p ln p, in nats
@@ -25,28 +25,28 @@ enum class statistic : std::uint8_t {
   mean_score,      ///< sum p s
   score_variance,  ///< sum p (s - mean_score)^2
   concentration,   ///< sum p^2
-  n_visible,       ///< keys that the row may see
-  argmax,          ///< first key with the largest score, -1 if there is none
+  n_visible,       ///< number of visible keys
+  argmax,          ///< first key with the largest score, -1 without keys
   max_weight,      ///< largest p
   sink_weight,     ///< weight of the sink, 0 without one
-  support,         ///< keys with a positive weight
+  support,         ///< number of keys with a positive weight
   renyi2,          ///< -ln sum p^2, the Renyi entropy of order 2, in nats
-  min_score        ///< least score
+  min_score        ///< smallest score
 };
 
-/// What is known of a statistic besides its values.
+/// Properties of a statistic.
 struct statistic_traits {
   statistic which;
   std::string_view name;
   std::string_view unit{};     ///< "nat", or empty
   bool of_weights = false;     ///< rows of every normalizer have it
-  bool of_shares = false;      ///< so have rows whose weights are divided by their sum
+  bool of_shares = false;      ///< rows whose weights are divided by their sum have it, too
   bool is_count = false;       ///< its values are integers, see is_count()
-  bool has_gradient = false;   ///< under exponentials, see normalizer_traits
-  bool asked_by_name = false;  ///< all_statistics is without it
+  bool has_gradient = false;   ///< for exponentials, see normalizer_traits
+  bool asked_by_name = false;  ///< not in all_statistics
 };
 
-/// One row a statistic, in the order of the enumeration.
+/// The table, one row per statistic, in the order of the enumeration.
 inline constexpr std::array<statistic_traits, 13> statistic_table{{
     {.which = statistic::lse, .name = "lse", .has_gradient = true},
     {.which = statistic::entropy,
@@ -81,7 +81,7 @@ inline constexpr std::array<statistic_traits, 13> statistic_table{{
     {.which = statistic::min_score, .name = "min_score", .of_weights = true},
 }};
 
-/// Their names, in the order of the enumeration.
+/// Names, in the order of the enumeration.
 inline constexpr auto statistic_names = [] {
   std::array<std::string_view, statistic_table.size()> names;
   for (std::size_t i = 0; i < names.size(); ++i) names[i] = statistic_table[i].name;
@@ -90,7 +90,7 @@ inline constexpr auto statistic_names = [] {
 
 namespace detail {
 
-/// Its place in the enumeration; a cast makes others, which are a std::invalid_argument.
+/// Index in the enumeration; throws std::invalid_argument for other values, which a cast can make.
 inline constexpr std::size_t place_of(statistic each) {
   check_enumerator("statistic", each, statistic_table.back().which);
   return static_cast<std::size_t>(each);
@@ -104,24 +104,24 @@ static_assert([] {
   return true;
 }());
 
-/// Its name.
+/// Name of a statistic.
 inline constexpr std::string_view name_of(statistic each) {
   return statistic_names[detail::place_of(each)];
 }
 
-/// The statistic of a name; another name is a std::invalid_argument.
+/// Statistic by name; throws std::invalid_argument for an unknown name.
 inline statistic statistic_named(std::string_view name) {
   for (std::size_t i = 0; i < statistic_names.size(); ++i)
     if (statistic_names[i] == name) return static_cast<statistic>(i);
   throw std::invalid_argument("there is no statistic " + std::string(name));
 }
 
-/// Whether its values are integers (std::int64_t); the others are of the type of the arithmetic.
+/// Whether its values are integers (std::int64_t); other statistics have the compute type.
 inline constexpr bool is_count(statistic each) {
   return statistic_table[detail::place_of(each)].is_count;
 }
 
-/// Written {statistic::entropy, statistic::argmax}.
+/// A set of statistics: {statistic::entropy, statistic::argmax}.
 class statistic_set {
  public:
   constexpr statistic_set(std::initializer_list<statistic> wanted) {
@@ -147,7 +147,7 @@ class statistic_set {
   unsigned bits_ = 0;
 };
 
-/// The statistics of which a trait says so, or (is_so = false) does not.
+/// The statistics with a trait, or (is_so = false) without it.
 inline constexpr statistic_set statistics_with(bool statistic_traits::*trait, bool is_so = true) {
   statistic_set found{};
   for (const statistic_traits& each : statistic_table)
@@ -155,8 +155,8 @@ inline constexpr statistic_set statistics_with(bool statistic_traits::*trait, bo
   return found;
 }
 
-/// All of a plain softmax, but for two that say nothing new there: sink_weight, which is 0 without
-/// a sink, and support, which is n_visible.
+/// All statistics of a plain softmax, except two that add nothing there: sink_weight, which is 0
+/// without a sink, and support, which equals n_visible.
 inline constexpr statistic_set all_statistics =
     statistics_with(&statistic_traits::asked_by_name, false);
 

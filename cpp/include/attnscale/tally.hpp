@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Mean, covariance and standard errors of rows of numbers that come in pieces:
+// Mean, covariance and standard errors of rows of numbers that arrive in parts:
 //
 //   attnscale::tally rows(2);         // two columns
 //   rows.add(first.data(), 100);      // 100 rows, contiguous
@@ -8,7 +8,7 @@
 //   rows.mean(), rows.standard_error()
 //
 // The sums run strictly from the first row to the last, so that the same rows give the same bits
-// whatever the pieces were. They are of the distance to the first row: no digits are lost where the
+// however they are split. They are of differences from the first row: no digits are lost where the
 // spread is small against the mean.
 #pragma once
 
@@ -19,25 +19,26 @@
 
 namespace attnscale {
 
-/// What a tally keeps of its rows.
+/// Sums that a tally keeps.
 struct tally_sums {
-  std::int64_t rows = 0;           ///< how many were added
+  std::int64_t rows = 0;           ///< number of rows added
   std::vector<double> origin{};    ///< the first row, of entries x columns numbers
-  std::vector<double> sums{};      ///< of the distance to it, as many
-  std::vector<double> products{};  ///< of the distance's outer product with itself, for each entry:
+  std::vector<double> sums{};      ///< of the differences from it, as many
+  std::vector<double> products{};  ///< of the outer product of the differences, for each entry:
                                    ///< entries x columns x columns numbers
 };
 
-/// A row has one group of columns for each of its entries; columns of one entry have a covariance.
+/// Running sums. A row has one group of columns for each of its entries; columns of one entry have
+/// a covariance.
 class ATTNSCALE_EXPORT tally {
  public:
-  /// No rows yet. Refuses fewer than one column or entry.
+  /// An empty tally. Refuses fewer than one column or entry.
   explicit tally(std::int64_t columns = 1, std::int64_t entries = 1);
 
-  /// Goes on from what kept() gave. Refuses arrays of another size.
+  /// Continues from the result of kept(). Refuses arrays of another size.
   tally(std::int64_t columns, std::int64_t entries, tally_sums kept);
 
-  /// Takes in `count` rows of entries x columns numbers, contiguous.
+  /// Adds `count` rows of entries x columns numbers, contiguous.
   void add(const double* rows, std::int64_t count);
 
   std::int64_t columns() const { return columns_; }
@@ -52,7 +53,8 @@ class ATTNSCALE_EXPORT tally {
   /// rows.
   std::vector<double> covariance() const;
 
-  /// Of the mean, sqrt(variance / rows): entries x columns numbers; NaN with fewer than 2 rows.
+  /// Standard error of the mean, sqrt(variance / rows): entries x columns numbers; NaN with fewer
+  /// than 2 rows.
   std::vector<double> standard_error() const;
 
  private:

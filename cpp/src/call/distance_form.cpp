@@ -25,7 +25,7 @@ void check_table_leading(const char* name, const extents& seen, const extents& l
            " before its last axis, got " + text_of(seen));
 }
 
-/// numbers[..., n_queries - 1 - i + j] at (i, j).
+/// Matrix with numbers[..., n_queries - 1 - i + j] at (i, j).
 template <class Number>
 strided_array over_pairs(const row_array<Number>& numbers, std::int64_t n_queries,
                          std::int64_t n_keys) {
@@ -134,7 +134,7 @@ distance_form::table_values distance_form::read_table(const char* name, const di
   return values;
 }
 
-/// Entry t of the last axis at the distances t and -t.
+/// Entry t of the last axis for the distances t and -t.
 row_array<double> distance_form::look_up(const strided_array& table) const {
   const strided_array steps(distances_, 1);
   const extents lead = common_leading({&table, &steps});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // attention_options::distance_scale and distance_bias, and laws of the distance: tables that the
-// core reads as matrices over (query, key), and the way back of their gradients. A table of
-// n_queries + n_keys - 1 numbers with the strides -1 and 1 is such a matrix, so that a distance
-// costs no memory of n_queries * n_keys.
+// core reads as matrices over (query, key), and the gradients of these tables. A table of n_queries
+// + n_keys - 1 numbers with strides -1 and 1 is such a matrix, so that no memory of size n_queries
+// * n_keys is needed.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace attnscale::detail {
 /// The law of the options, if its n is the distance of query and key.
 const scale_law* law_of_distance(const attention_options& options);
 
-/// Numbers of each distance in the type of the arithmetic, as a matrix over (query, key).
+/// Numbers of each distance in the compute type, as a matrix over (query, key).
 struct table_matrix {
-  row_array<double> wide{};  ///< (..., n_distances); this one or the next
+  row_array<double> wide{};  ///< (..., n_distances); in use: wide or narrow
   row_array<float> narrow{};
-  strided_array matrix{};  ///< (..., n_queries, n_keys); absent: no table, or no pair
+  strided_array matrix{};  ///< (..., n_queries, n_keys); absent without a table or pairs
 
   row_array<double> numbers() const;
 };
 
-/// Tables of a call at each of its distances, and what they become for the core.
+/// Tables of a call at each of its distances, and their form for the core.
 class distance_form {
  public:
   distance_form() = default;                     ///< no tables
   distance_form(const distance_form&) = delete;  // its matrices refer to its tables
   distance_form& operator=(const distance_form&) = delete;
 
-  /// The arrays are those of the call without tables, which get them; head_dim is at least 1.
+  /// Reads the tables for the arrays of the call, and adds them to these; head_dim is at least 1.
   void read(const attention_options& options, const key_intervals& intervals, std::int64_t head_dim,
             call_arrays& arrays);
 

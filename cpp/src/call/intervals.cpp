@@ -25,14 +25,14 @@ using detail::strides_in;
 using detail::text_of;
 using rows = key_intervals::rows;
 
-/// Alignments and sides of windows up to here add up without overflow.
+/// Largest alignment and window side; up to these, sums do not overflow.
 constexpr std::int64_t most_offset = std::int64_t{1} << 60, most_side = 2 * most_offset;
 
 // ---- arrays of rows --------------------------------------------------------------------------
 
 rows one(std::int64_t number) { return {{}, {number}}; }
 
-/// first, first + step, ... of n queries or distances.
+/// Numbers first, first + step, ..., one per query or distance.
 rows ascending(std::int64_t first, std::int64_t n, std::int64_t step = 1) {
   rows found{{n}, {}};
   found.numbers.resize(count(found.extents));
@@ -40,13 +40,13 @@ rows ascending(std::int64_t first, std::int64_t n, std::int64_t step = 1) {
   return found;
 }
 
-// ---- arrays of the caller's -------------------------------------------------------------------
+// ---- arrays of the caller --------------------------------------------------------------------
 
 std::string text_of_integer(const integer_array& given, std::int64_t number) {
   return given.is_unsigned ? text_of(static_cast<std::uint64_t>(number)) : text_of(number);
 }
 
-/// A copy, without leading axes of extent 1 that the shape has not.
+/// A copy without leading axes of extent 1 that the shape does not have.
 rows read(const char* name, const integer_array& given, const axes_of_rows& shape,
           const char* axes) {
   std::span<const std::int64_t> own = given.extents, strides = given.strides;
@@ -65,7 +65,7 @@ rows read(const char* name, const integer_array& given, const axes_of_rows& shap
   return found;
 }
 
-/// One number, or one for each batch entry, whose heads and queries share it.
+/// One number, or one per batch entry, shared by its heads and queries.
 rows read_lengths(const interval_options& options) {
   if (!options.key_lengths) return one(options.n_keys);
   const integer_array& given = *options.key_lengths;
@@ -82,7 +82,7 @@ rows read_lengths(const interval_options& options) {
   return lengths;
 }
 
-/// For each key the first one of its document, and the one past its last.
+/// For each key, the first key of its document and the one after its last.
 struct documents {
   rows first, past;
 
@@ -117,7 +117,7 @@ struct documents {
       while (end < n_keys && ids[end * step] == id) ++end;
       std::fill(first + key, first + end, key);
       std::fill(past + key, past + end, end);
-      // Bits of unsigned numbers are then in the order of the numbers.
+      // Flipping the top bit keeps the order of unsigned numbers.
       runs.push_back(given.is_unsigned ? id ^ std::numeric_limits<std::int64_t>::min() : id);
       key = end;
     }
@@ -143,7 +143,7 @@ struct documents {
   }
 };
 
-/// What keys have, for the key that each query is aligned with; 0 before the first key.
+/// Numbers of keys, looked up at the key that each query is aligned with; 0 before the first key.
 rows of_aligned(const rows& keys, const rows& aligned) {
   axes_of_rows lead = keys.extents;
   lead.back() = 1;
@@ -162,7 +162,7 @@ rows of_aligned(const rows& keys, const rows& aligned) {
   return found;
 }
 
-/// Every query is of the document of a key, so there has to be one.
+/// Refuses queries that are aligned with no key, and so have no document.
 void check_document_queries(std::int64_t n_queries, std::int64_t offset, std::int64_t n_keys) {
   if (n_queries <= n_keys - std::max<std::int64_t>(offset, 0)) return;
   const std::string from =
@@ -175,7 +175,7 @@ std::optional<std::int64_t> read_side(const char* name, std::int64_t extent) {
   if (extent < 0)
     refuse(std::string("window.") + name + " must be at least 0, or unbounded, got " +
            text_of(extent));
-  // No array has so many keys.
+  // Larger than any number of keys.
   return extent > most_side ? std::nullopt : std::optional(extent);
 }
 
@@ -250,7 +250,7 @@ rows key_intervals::visible_keys() const {
 }
 
 rows key_intervals::distances() const {
-  for (const std::int64_t n : {n_queries_, n_keys_}) count({&n, 1});  // so that their sum is right
+  for (const std::int64_t n : {n_queries_, n_keys_}) count({&n, 1});  // so that the sum is right
   rows steps = ascending(0, std::max<std::int64_t>(n_queries_ + n_keys_ - 1, 0), -1);
   if (n_queries_ == 0) return steps;
   return combine(offset_, steps, [&](auto at, auto step) { return at + n_queries_ - 1 + step; });
@@ -289,7 +289,7 @@ row_array<double> law_scales(const scale_law& law, const key_intervals& interval
         return one(least);
     }
   }();
-  // A row without keys has no scale to speak of: the least n keeps logarithms finite there.
+  // A row without keys has no meaningful scale: the least n keeps logarithms finite there.
   row_array<double> scales{counts.extents, {}};
   for (const std::int64_t n : counts.numbers)
     scales.numbers.push_back(static_cast<double>(std::max(n, least)));

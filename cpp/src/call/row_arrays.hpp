@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Arrays of numbers of rows that broadcast against each other.
+// Arrays of per-row numbers that broadcast against each other.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ inline axes_of_rows broadcast(axes_of_rows a, axes_of_rows b) {
   return a;
 }
 
-/// Strides along the axes of a shape, 0 where one entry serves all.
+/// Strides along the axes of a shape, 0 for broadcast axes.
 inline axes_of_rows strides_in(std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> own) {
   axes_of_rows strides(shape.size(), 0);
@@ -42,7 +42,7 @@ inline axes_of_rows strides_in(std::span<const std::int64_t> shape,
   return strides;
 }
 
-/// Where the part of an array that belongs to an index begins, counting `index` over the axes of a
+/// Start of the part of an array that belongs to an index, where `index` runs over the axes of a
 /// shape without its last `inner` ones.
 inline std::int64_t place(std::int64_t index, std::span<const std::int64_t> shape,
                           std::span<const std::int64_t> strides, std::size_t inner) {
@@ -52,7 +52,7 @@ inline std::int64_t place(std::int64_t index, std::span<const std::int64_t> shap
   return at;
 }
 
-/// f of the entries of two arrays that fit each other.
+/// f of the broadcast entries of two arrays.
 template <class A, class B, class F>
 auto combine(const row_array<A>& a, const row_array<B>& b, F f) {
   row_array<decltype(f(A(), B()))> found{broadcast(a.extents, b.extents), {}};

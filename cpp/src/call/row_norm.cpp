@@ -8,8 +8,8 @@
 namespace attnscale::detail {
 namespace {
 
-/// A row divided by its largest number, and the length of what is left: squares of numbers up to 1
-/// neither overflow nor, for the largest ones, vanish. T is the type of the arithmetic.
+/// A row divided by its largest number, and the length of the quotient: squares of numbers up to 1
+/// neither overflow nor, for the largest ones, underflow. T is the compute type.
 template <class T>
 struct row_direction {
   double largest = 0;  ///< NaN if one of the numbers is
@@ -36,7 +36,7 @@ double length_of(row_norm norm, std::int64_t head_dim) {
   return norm == row_norm::l2 ? 1 : std::sqrt(static_cast<double>(head_dim));
 }
 
-/// Calls visit(where a row starts, its number) for all rows of (..., n, dim) in C order.
+/// Calls visit(start of a row, its index) for all rows of (..., n, dim) in C order.
 template <class Visit>
 void for_each_row(const strided_array& array, Visit visit) {
   const strided_array rows = array.with_inner(1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(attention_problem): cuts the problem into tasks (head, block of queries, range of keys),
-// runs the kernels on them and turns their sums into statistics. What the bits depend on, blocks of
-// queries and ranges of keys, depends on the problem alone, so that results are the same for any
-// number of threads; which heads that share keys are attended together depends on it.
+// run(attention_problem): splits the problem into tasks (head, block of queries, range of keys),
+// runs the kernels on them and turns their sums into statistics. Blocks of queries and ranges of
+// keys, which determine the bits, depend on the problem only, so that results are the same for any
+// number of threads. The grouping of heads that share keys does depend on it.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -15,12 +15,12 @@
 #include "attnscale/threads.hpp"
 #include "exact/blocks.hpp"
 #include "exact/heads_as_rows.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "exact/statistics.hpp"
 #include "kernels/tile/block.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -28,32 +28,32 @@ namespace {
 
 using namespace detail;
 
-/// Few rows and many keys leave threads idle: such problems also split the keys, every this many.
+/// Keys per range: problems with few rows and many keys also split the keys, to use all threads.
 constexpr std::int64_t split_keys = 8192;
 constexpr std::int64_t enough_tasks = 16;
 
-/// Blocks of a sliding window see much the same keys: a task takes this many neighbours, whose
-/// keys then stay in one core's cache.
+/// Neighbouring blocks of a sliding window per task: they see nearly the same keys, which then stay
+/// in one core's cache.
 constexpr std::int64_t window_blocks = 4;
 
-/// Whether both ends of the rows' intervals move: a sliding window, or packed documents.
+/// Whether both ends of the rows' intervals move, as in a sliding window or packed documents.
 bool slides(const attention_problem& p) {
   return !p.heads.empty() && p.heads[0].begin && p.heads[0].end && p.begin_row != 0 &&
          p.end_row != 0;
 }
 
-/// The tasks of a problem: ranges of blocks of one head, largest first within a head where a causal
+/// Tasks of a problem: ranges of blocks of one head, largest first within a head where a causal
 /// mask makes them unequal.
 struct task_plan {
   std::int64_t block_rows, blocks, splits;
-  std::int64_t group;  ///< blocks of a task
-  std::int64_t tasks;  ///< of a head
+  std::int64_t group;  ///< blocks per task
+  std::int64_t tasks;  ///< per head
 
-  /// given: the heads of the call, of which several may be the rows of one here. Bits depend on it.
+  /// given: heads of the call, several of which may be rows of one head here. Bits depend on it.
   task_plan(const attention_problem& p, std::int64_t rows, std::int64_t given) : block_rows(rows) {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
-    // Only the sums of exponentials merge.
+    // Only sums of exponentials merge.
     const bool few = blocks * given < enough_tasks && traits_of(p.rule).is_exponential;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
@@ -73,7 +73,7 @@ class attention_run {
         kernels_(attend_kernels_for(problem)),
         traits_(traits_of(problem.rule)),
         plan_(problem, kernels_.block_rows, given_heads) {
-    // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
+    // Lists hold keys in 32 bits: only a broadcast array can have more keys than that in memory.
     if (traits_.from_all_scores && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
   }
 
@@ -107,7 +107,7 @@ class attention_run {
     if (wanted) write_statistics(p_, rows, report);
   }
 
-  /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
+  /// Statistics of a block from its sums over all keys; a sink is one more outcome.
   void write(const query_block& rows, row_sums& sums) const {
     double sink[max_block_rows] = {};
     for (int r = 0; r < rows.count; ++r)
@@ -115,7 +115,7 @@ class attention_run {
     write_statistics(p_, rows, sums, sink);
   }
 
-  /// output: null for none, with rows of this layout.
+  /// output: null, or rows of this layout.
   void attend(const query_block& rows, key_interval keys, void* output, const matrix_layout& layout,
               const block_sums& sums, const stop_signal& stop) const {
     attend_block block = attend_block_of(p_, rows, keys,
@@ -124,14 +124,14 @@ class attention_run {
                                           .output = output,
                                           .output_layout = layout},
                                          sums, stop);
-    // A part of the keys knows nothing of the sink: merge() adds it.
+    // Leave the sink out of each part of the keys: merge() adds it.
     if (plan_.splits > 1) block.number = nullptr;
     block.scratch = thread_scratch(kernels_.scratch(block));
     kernels_.run(block);
   }
 
-  /// Every (head, block, split) is attended on its own; then each block's splits are merged in
-  /// the order of the keys.
+  /// Attends each (head, block, split) on its own; then merges each block's splits in the order of
+  /// the keys.
   void run_split(std::int64_t heads) {
     const std::int64_t parts = heads * plan_.blocks * plan_.splits;
     const std::int64_t part_values = plan_.block_rows * p_.value_dim;
@@ -172,7 +172,7 @@ class attention_run {
       const double of_keys = share_of_keys(total, r, sink_of(p_, rows, r));
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
-        // Also where a share is 0: a NaN or infinity that the row sees has to show.
+        // Add parts with weight 0, too: a visible NaN or infinity has to show.
         for (std::int64_t s = 0; s < plan_.splits; ++s)
           sum += share[s] * outputs[(s * plan_.block_rows + r) * p_.value_dim + c];
         write_value(out, p_.output.type, c * p_.output.column, sum * of_keys);
@@ -189,8 +189,8 @@ class attention_run {
   int wanted_ = sums_for(p_);
 };
 
-void run_near(const attention_problem& problem, const execution& how) {
-  const execution shared = worth_sharing(how, forward_nanoseconds(problem));
+void run_in_range(const attention_problem& problem, const execution& how) {
+  const execution shared = one_thread_if_short(how, forward_nanoseconds(problem));
   const auto heads = static_cast<std::int64_t>(problem.heads.size());
   const int threads = shared.num_threads > 0 ? shared.num_threads : num_threads();
   const auto rows = heads_as_rows(problem, static_cast<std::size_t>(threads));
@@ -208,11 +208,11 @@ void run_near(const attention_problem& problem, const execution& how) {
 void run(const attention_problem& problem, const execution& how) {
   check_scales(problem);
   check_leading_keys(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   attention_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
+  rescaling.apply(own);
+  run_in_range(own, how);
 }
 
 }  // namespace attnscale

@@ -16,7 +16,7 @@ namespace {
 using detail::refuse;
 using detail::text_of;
 
-/// The gradients of statistics as rows of T; those that are not given stay null.
+/// Gradients of statistics as rows of T; absent ones stay null.
 template <class T>
 class gradient_rows_of_statistics {
  public:
@@ -54,7 +54,7 @@ class gradient_rows_of_statistics {
   std::vector<std::pair<statistic, std::vector<T>>> all_;
 };
 
-/// Lets the problem read what a forward pass gave, refusing what is of another call.
+/// Hands the results of the forward pass to the problem; refuses those of another call.
 void read_forward(const call_description& call, const backward_inputs& in,
                   gradient_problem& problem) {
   if (in.output && in.output.shape() != joined(call.rows(), {call.value_dim()}))
@@ -68,7 +68,8 @@ void read_forward(const call_description& call, const backward_inputs& in,
   }
 }
 
-/// Of a query with a NaN that sees no key the gradient of the scale is 0, too.
+/// Sets the gradient of the scale to 0 for rows without visible keys, also where the query has a
+/// NaN.
 void clear_unseen(const gradient_problem& problem, const extents& rows, const execution& how) {
   const auto n = static_cast<std::size_t>(count_entries(rows));
   if (std::all_of(problem.d_scale, problem.d_scale + n, [](double x) { return std::isfinite(x); }))
@@ -87,7 +88,7 @@ score_tables<row_array<double>> backward(call_description& call, const strided_a
   const extents rows = call.rows(), output = joined(rows, {call.value_dim()});
   gradient_rows_of_statistics<T> cotangents(in.of, rows);
   if (!traits_of(options.normalizer.rule).is_exponential && cotangents.any())
-    refuse("statistics have gradients under a softmax alone, with or without a sink");
+    refuse("statistics have gradients only under a softmax, with or without a sink");
   if (in.grad_output && in.grad_output.shape() != output)
     refuse("grad_output must have the shape of the output, " + text_of(output) + ", got " +
            text_of(in.grad_output.shape()));

@@ -17,8 +17,8 @@ namespace {
 using detail::refuse;
 using detail::text_of;
 
-/// An array that is written has a place in memory for each of its elements: in the order of their
-/// strides, every axis steps over all that the ones before it reach.
+/// Refuses a written array with elements that share memory: in the order of their strides, every
+/// axis has to step over everything that the axes before it reach.
 void check_places(const std::string& name, const strided_array& array) {
   std::vector<std::pair<std::ptrdiff_t, std::int64_t>> axes;
   extents strides;
@@ -31,12 +31,13 @@ void check_places(const std::string& name, const strided_array& array) {
   std::ptrdiff_t reach = 0;
   for (const auto& [stride, extent] : axes) {
     if (stride <= reach)
-      refuse(name + " must have a place for each of its elements, got strides " + text_of(strides));
+      refuse(name + " must have separate memory for each of its elements, got strides " +
+             text_of(strides));
     reach += (extent - 1) * stride;
   }
 }
 
-/// The core writes statistics one behind the other.
+/// Refuses statistics that are not row-major, as the core writes them.
 void check_row_major(const std::string& name, const strided_array& array) {
   std::int64_t expected = 1;
   for (int axis = 1; axis <= array.dimension(); ++axis) {
@@ -47,7 +48,7 @@ void check_row_major(const std::string& name, const strided_array& array) {
   }
 }
 
-/// Where an array's elements lie in memory.
+/// Memory locations of an array's elements.
 class places {
  public:
   explicit places(const strided_array& array) {
@@ -58,8 +59,8 @@ class places {
     item_ = array.item_size();
   }
 
-  /// Whether none of them is one of the other's: the arrays lie one behind the other, or each in
-  /// its own part of slots that both repeat.
+  /// Whether the arrays share no element: they are apart in memory, or each stays in its own part
+  /// of slots that both repeat.
   bool apart_from(const places& other) const {
     if (last_ <= other.first_ || other.last_ <= first_) return true;
     for (const places* of : {this, &other})
@@ -69,7 +70,8 @@ class places {
   }
 
  private:
-  /// Steps of at least `least` bytes repeat a slot; shorter ones have to stay within it.
+  /// Whether both stay within repeated slots: steps of at least `least` bytes repeat a slot;
+  /// shorter ones have to stay within it.
   bool in_slots(const places& other, std::ptrdiff_t least) const {
     std::ptrdiff_t slot = 0, own = item_, others = other.item_;
     for (const auto& [step, extent] : steps_)
@@ -83,13 +85,13 @@ class places {
 
   std::uintptr_t first_ = 0, last_ = 0;
   std::ptrdiff_t item_ = 1;
-  std::vector<std::pair<std::ptrdiff_t, std::int64_t>> steps_;  // bytes, and how many
+  std::vector<std::pair<std::ptrdiff_t, std::int64_t>> steps_;  // bytes, and count
 };
 
-/// Arrays that a call reads or writes: what it writes may share no memory with any other.
+/// Arrays that a call reads or writes; a written array may share memory with no other.
 class memory_of_call {
  public:
-  /// An array that is absent has none.
+  /// Adds an input; an absent array has no memory.
   void reads(const char* name, const strided_array& array) {
     if (array) taken_.emplace_back(name, places(array));
   }
@@ -114,7 +116,7 @@ void check_output(std::string_view name, const output_array& into, const extents
            text_of(into.array().shape()));
 }
 
-/// The statistics that are wanted, and where their rows go.
+/// The wanted statistics, and memory for their rows.
 statistic_set find_rows(const attention_outputs& into, const call_description& call,
                         memory_of_call& memory, row_outputs& places) {
   statistic_set wanted{};

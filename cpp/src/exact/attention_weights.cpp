@@ -17,8 +17,8 @@ namespace {
 
 using detail::text_of;
 
-/// Keys that are written out at a time: a pair of query and key costs head_dim + this many
-/// multiply-adds, and every tile a call.
+/// Keys written out at a time: a pair of query and key costs head_dim + this many multiply-adds,
+/// and every tile costs a call.
 constexpr std::int64_t weights_tile = 128;
 
 /// The weights of a call, (..., heads, n_queries, n_keys).
@@ -62,15 +62,14 @@ class weights_of_call {
     write(weights, unit.data(), n_keys());
   }
 
-  /// A softmax over the keys of a tile at a time; lse, to all digits, says what a tile has of the
-  /// row.
+  /// A softmax over one tile of keys at a time; the exact lse gives each tile's weight in the row.
   void by_tiles(T* weights) {
     const std::int64_t n_tiles = (n_keys() + weights_tile - 1) / weights_tile;
     const std::size_t rows = problem_.heads.size() * static_cast<std::size_t>(call_.n_queries());
     std::vector<std::vector<double>> lse(static_cast<std::size_t>(n_tiles),
                                          std::vector<double>(rows));
     problem_.statistics.wide = true;
-    // Rows n_keys - a ... are unit vectors for the keys a, a + 1, ... and zero for all others.
+    // Unit vectors: rows n_keys - a ... select keys a, a + 1, ... and are zero for all others.
     std::vector<T> unit(static_cast<std::size_t>(2 * n_keys() * weights_tile));
     for (std::int64_t j = 0; j < weights_tile; ++j)
       unit[static_cast<std::size_t>((n_keys() + j) * weights_tile + j)] = 1;
@@ -86,7 +85,7 @@ class weights_of_call {
       share(weights + static_cast<std::int64_t>(row) * n_keys(), row, lse, whole);
   }
 
-  /// Every query sees the keys a ... b - 1 at most; the kernel passes over all others.
+  /// Limits every query to keys a ... b - 1; the kernel skips all others.
   void see_only(std::int64_t a, std::int64_t b, const std::vector<attention_head>& whole,
                 std::ptrdiff_t begin_row, std::ptrdiff_t end_row) {
     const std::int64_t n = call_.n_queries();
@@ -108,8 +107,8 @@ class weights_of_call {
     problem_.begin_row = problem_.end_row = 1;
   }
 
-  /// Multiplies what each tile has of a row by its weight in the whole row. A part that is further
-  /// below than the type reaches has none.
+  /// Multiplies each tile of a row by its weight in the whole row. A weight below the type's range
+  /// is 0.
   void share(T* row_weights, std::size_t row, const std::vector<std::vector<double>>& lse,
              const std::vector<attention_head>& whole) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -132,12 +131,12 @@ class weights_of_call {
   }
 
   const call_description& call_;
-  bool merges_;  ///< parts of the keys have weights that become those of all
+  bool merges_;  ///< softmax weights of parts of the keys can be merged
   attention_problem problem_;
   std::vector<std::int64_t> ends_;
 };
 
-/// "1.5 GiB"
+/// Text such as "1.5 GiB".
 std::string text_of_bytes(double count) {
   char text[32];
   const char* unit = "bytes";

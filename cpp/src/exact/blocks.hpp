@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From a problem to the blocks that kernels take: which keys a row may see, where rows start.
+// From a problem to the blocks for kernels: visible keys of each row, and where rows start.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
 
-/// Masks and tables have a place for every key between the first and the last that a row sees.
+/// Refuses leading keys with masks or tables, which need one range of keys.
 inline void check_leading_keys(const score_problem& p) {
   if (p.leading_keys == 0) return;
   bool fits = p.leading_keys > 0 && p.leading_keys <= p.n_keys && p.mask_type == mask_kind::none;
@@ -25,7 +25,7 @@ inline void check_leading_keys(const score_problem& p) {
     refuse("score_problem::leading_keys must be from 0 to n_keys, with neither a mask nor tables");
 }
 
-/// Every head has queries and keys.
+/// Refuses heads without queries or keys.
 inline void check_rows(const score_problem& p) {
   if (p.n_queries <= 0 || p.n_keys <= 0 || p.head_dim <= 0) return;
   for (const attention_head& head : p.heads)
@@ -33,20 +33,20 @@ inline void check_rows(const score_problem& p) {
       refuse("attention_head::query and key must point at rows, got null");
 }
 
-/// Null is no scale of 1 / sqrt(head_dim): the core has no defaults.
+/// Refuses a null scale: the core has no defaults.
 inline void check_scales(const score_problem& p) {
   check_rows(p);
   for (const attention_head& head : p.heads)
     if (!head.scale && p.n_queries > 0)
-      refuse("attention_head::scale must point at a number or one a row, got null");
+      refuse("attention_head::scale must point at one number or one per row, got null");
 }
 
-/// Keys [begin, end).
+/// Range of keys [begin, end).
 struct key_interval {
   std::int64_t begin, end;
 };
 
-/// The keys that query i of a head may see by its interval, beyond the leading ones.
+/// Interval of visible keys of query i of a head, without the leading ones.
 inline key_interval visible_keys(const score_problem& p, const attention_head& head,
                                  std::int64_t i) {
   const std::int64_t first = head.begin ? head.begin[i * p.begin_row] : 0;
@@ -74,18 +74,18 @@ struct query_block {
   }
 };
 
-/// Where the number of row r of a block is, null if it has none.
+/// Pointer to the number of row r of a block, or null.
 inline const double* number_of(const attention_problem& p, const query_block& rows, int r) {
   const double* const number = p.heads[rows.head].number;
   return number ? number + (rows.first + r) * p.number_row : nullptr;
 }
 
-/// That number where it is the score of a sink; else null.
+/// Pointer to the sink score of row r of a block, or null.
 inline const double* sink_of(const attention_problem& p, const query_block& rows, int r) {
   return traits_of(p.rule).number == row_number::sink ? number_of(p, rows, r) : nullptr;
 }
 
-/// What the blocks of all kernels share, without their scratch memory.
+/// Fields common to the blocks of all kernels, without scratch memory.
 inline score_block scores_of(const score_problem& p, const query_block& rows, key_interval keys,
                              const stop_signal& stop) {
   const attention_head& head = p.heads[rows.head];
@@ -117,7 +117,7 @@ inline block_scales scales_of(const score_problem& p, const query_block& rows) {
   return {.scale = p.heads[rows.head].scale + rows.first * p.scale_row, .scale_row = p.scale_row};
 }
 
-/// The forward pass of some rows over some keys.
+/// Forward pass of some rows over some keys.
 inline attend_block attend_block_of(const attention_problem& p, const query_block& rows,
                                     key_interval keys, const block_values& values,
                                     const block_sums& sums, const stop_signal& stop) {
@@ -129,7 +129,7 @@ inline attend_block attend_block_of(const attention_problem& p, const query_bloc
                       .number_row = p.number_row},
                      values,
                      sums};
-  // A row has no more keys than that, whatever is asked for.
+  // A row has at most n_keys keys, whatever k is.
   block.numbers.k = std::min(p.numbers.k, std::max<std::int64_t>(1, p.n_keys));
   if (traits_of(p.rule).solves_threshold) block.unit = 1;
   return block;

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "attnscale/normalizer_traits.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 
 namespace attnscale::detail {
 
@@ -44,7 +44,7 @@ void forward_pass::add_statistics(attention_problem& rest) {
 void forward_pass::add_output(attention_problem& rest) {
   const std::int64_t elements = p_.n_queries * p_.value_dim;
   const auto head_bytes = static_cast<std::size_t>(elements * item_size(p_.compute));
-  // One byte at least: null means that no output is wanted.
+  // One byte at least: null means no output.
   aligned_buffer& all = kept_.emplace_back(std::max<std::size_t>(1, p_.heads.size() * head_bytes));
   p_.output = rest.output = {p_.compute, static_cast<std::ptrdiff_t>(p_.value_dim), 1};
   for (std::size_t h = 0; h < p_.heads.size(); ++h)

@@ -11,27 +11,27 @@
 
 namespace attnscale::detail {
 
-/// What a backward pass needs of its forward pass: what the caller has kept of it, and the rest
-/// computed once more.
+/// Results of the forward pass for a backward pass: those that the caller has, and the others
+/// computed again.
 class forward_pass {
  public:
   forward_pass(const gradient_problem& problem, const execution& how);
 
-  /// The problem with nothing missing.
+  /// The problem with all results present.
   const gradient_problem& problem() const { return p_; }
 
-  /// A statistic of a row, 0 where nothing needs it.
+  /// A statistic of a row, or 0 if unused.
   double at(statistic which, std::int64_t row) const { return read(p_.statistics[which], row); }
-  /// Those that have gradients, and what comes in by them.
+  /// Statistics of a row that have gradients, and the gradients by them.
   row_statistics row(std::int64_t row) const;
-  /// Its key with the largest score, -1 where nothing needs it.
+  /// Key of a row with the largest score, or -1 if unused.
   std::int64_t top(std::int64_t row) const {
     const void* tops = p_.statistics[statistic::argmax];
     return tops ? static_cast<const std::int64_t*>(tops)[row] : -1;
   }
 
   gradient_terms terms() const;
-  /// Whether the loss depends on a statistic, and not on the output alone.
+  /// Whether the loss depends on a statistic, besides the output.
   bool has_cotangents() const { return p_.cotangents.any(); }
 
  private:

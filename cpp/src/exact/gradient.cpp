@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(gradient_problem): completes the forward pass, cuts the problem into
-// tasks (head, block of queries) and lets them add to the rows that they share
-// in one order (turns.hpp), so that results are the same for any number of
-// threads.
+// run(gradient_problem): completes the forward pass, splits the problem into tasks (head, block of
+// queries) and lets them add to shared rows in a fixed order (block_order.hpp), so that results are
+// the same for any number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,18 +11,18 @@
 
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
+#include "exact/block_order.hpp"
 #include "exact/blocks.hpp"
 #include "exact/forward_pass.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
+#include "exact/row_supports.hpp"
 #include "exact/statistic_gradients.hpp"
 #include "exact/statistics.hpp"
-#include "exact/support.hpp"
-#include "exact/turns.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/numbers.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -31,8 +30,8 @@ namespace {
 
 using namespace detail;
 
-/// A rounded lse of this size and more (in base 2) no longer fixes the weights
-/// of its row, whose sums are then taken again.
+/// Smallest size of a rounded lse (in base 2) that no longer determines the weights of its row; the
+/// sums of such a row are computed again.
 double largest_lse(element_type compute) {
   return compute == element_type::float64 ? 0x1p30 : 0x1p10;
 }
@@ -49,32 +48,32 @@ class gradient_run {
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
-    const std::vector<turn> order = turns_.in_order(asked_threads(how));
+    const std::vector<block_turn> order = turns_.in_order(asked_threads(how));
     parallel_for(static_cast<std::int64_t>(order.size()), how,
                  [&](std::int64_t task, const stop_signal& stop) {
-                   const turn& mine = order[static_cast<std::size_t>(task)];
+                   const block_turn& mine = order[static_cast<std::size_t>(task)];
                    differentiate(mine, turns_.head(mine), stop);
                  });
   }
 
  private:
-  void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
-    // The last queries first: they see the most keys of a causal mask.
+  void differentiate(const block_turn& mine, std::int64_t head, const stop_signal& stop) {
+    // Last queries first: they see the most keys under a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
     const std::int64_t first = block * kernels_.block_rows;
     const query_block rows(p_, head, first, kernels_.block_rows);
     waiting_turn waiting{turns_, mine, stop};
     if (has_support()) return differentiate_supports(rows, waiting);
     gradient_rows given;
-    describe(rows, given, stop);
+    set_rows(rows, given, stop);
     if (!stop.requested()) differentiate_rows(rows, given, nullptr, waiting.hooks(), stop);
   }
 
-  /// Rows whose support is listed, as many at once as there is room for.
+  /// Differentiates rows with listed supports, as many at once as fit in memory.
   void differentiate_supports(const query_block& all, waiting_turn& waiting) const {
     const stop_signal& stop = waiting.stop;
     gradient_rows given{};
-    // Kept from call to call: fresh pages take longer than what is written to them.
+    // Kept between calls: fresh memory pages take longer than writing to them.
     auto& supports = kept_by_thread<row_supports>();
     supports.start(p_.n_keys);
     const std::int64_t end = all.first + all.count;
@@ -82,8 +81,8 @@ class gradient_run {
       list_supports(all.head, at, end, supports, given, stop);
       if (stop.requested()) return;
       const query_block rows(p_, all.head, at, supports.rows());
-      block_turns turns = waiting.hooks();
-      // The turn ends with the last of them.
+      turn_hooks turns = waiting.hooks();
+      // Only the last part passes the turn on.
       if (at + rows.count < end) turns.pass = [](void*, std::int64_t) noexcept {};
       differentiate_rows(rows, given, &supports, turns, stop);
     }
@@ -91,7 +90,7 @@ class gradient_run {
   }
 
   void differentiate_rows(const query_block& rows, const gradient_rows& given,
-                          row_supports* supports, const block_turns& turns,
+                          row_supports* supports, const turn_hooks& turns,
                           const stop_signal& stop) const {
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     double d_bias[max_gradient_rows] = {};
@@ -148,7 +147,7 @@ class gradient_run {
             .received = to.received};
   }
 
-  /// Whether the forward pass lists the keys that have a weight.
+  /// Whether the forward pass lists the keys with positive weight.
   bool has_support() const { return traits_.from_all_scores; }
 
   /// Whether the weights of a row are divided by their sum.
@@ -157,15 +156,14 @@ class gradient_run {
                                 p_.heads[static_cast<std::size_t>(head)].number);
   }
 
-  /// What the kernel has to know of each row: its lse and the terms of its
-  /// statistics.
-  void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
+  /// Inputs of the kernel for each row: its lse and the terms of its statistics.
+  void set_rows(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     bool again = !traits_.is_exponential;
     for (int r = 0; r < rows.count; ++r) {
       const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
       const double lse = forward_.at(statistic::lse, at) * log2e;
       set_reference(given, r, std::isinf(lse) ? 0 : lse);
-      describe_terms(at, given, r, std::isinf(lse));
+      set_terms(at, given, r, std::isinf(lse));
       again = again || (std::isfinite(lse) && std::abs(lse) >= largest_lse(p_.compute));
     }
     if (again) sum_again(rows, given, stop);
@@ -177,8 +175,8 @@ class gradient_run {
     given.remainder[r] = lse - given.reference[r];
   }
 
-  /// empty: the row sees no key.
-  void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
+  /// Terms of one row; empty: the row has no visible keys.
+  void set_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     if (!forward_.has_cotangents()) {
       given.constant[r] = given.linear[r] = given.square[r] = given.weight[r] = 0;
       given.at_top[r] = 0;
@@ -196,8 +194,8 @@ class gradient_run {
     given.top[r] = forward_.top(at);
   }
 
-  /// Reference and sum of the weights as the forward pass has them, before they
-  /// become an lse.
+  /// Recomputes the reference and the sum of the weights of the forward pass, without rounding them
+  /// to an lse.
   void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     for (int r = 0; r < rows.count && !stop.requested(); r += attend_.block_rows) {
       const auto most = static_cast<std::int64_t>(std::min(rows.count - r, attend_.block_rows));
@@ -212,11 +210,11 @@ class gradient_run {
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    if (!traits_.is_exponential) return kernels_.describe(b, at, given);
-    for (int r = 0; r < rows.count; ++r) describe_exponential(rows, r, sums, at + r, given);
+    if (!traits_.is_exponential) return kernels_.set_row_parameters(b, at, given);
+    for (int r = 0; r < rows.count; ++r) set_exponential(rows, r, sums, at + r, given);
   }
 
-  /// The supports of rows from `first` on, of one at least, and which of them are NaN.
+  /// Lists the supports of at least one row from `first` on, and marks NaN rows.
   void list_supports(std::int64_t head, std::int64_t first, std::int64_t end,
                      row_supports& supports, gradient_rows& given, const stop_signal& stop) const {
     std::int64_t most = attend_.block_rows;
@@ -241,17 +239,17 @@ class gradient_run {
     }
   }
 
-  /// Of the largest score of a row, which is -inf without keys.
+  /// NaN if the largest score of a row is NaN, else that score, which is -inf without keys.
   static double nan_or_one(double top) { return std::isnan(top) ? top : 1; }
 
-  /// The forward pass of some rows, without output.
+  /// Forward pass of some rows, without output.
   attend_block attend_again(const query_block& rows, const block_sums& sums,
                             const stop_signal& stop) const {
     return attend_block_of(p_, rows, {0, p_.n_keys}, {}, sums, stop);
   }
 
-  void describe_exponential(const query_block& rows, int r, row_sums& sums, int at,
-                            gradient_rows& given) const {
+  void set_exponential(const query_block& rows, int r, row_sums& sums, int at,
+                       gradient_rows& given) const {
     if (!(sums.weight[r] > 0)) return;
     if (const double* sink = sink_of(p_, rows, r)) add_sink(sums, r, *sink);
     given.reference[at] = sums.reference[r];
@@ -284,14 +282,14 @@ class gradient_run {
 void run(const gradient_problem& problem, const execution& how) {
   if (problem.heads.empty() || problem.n_queries == 0) return;
   check_scales(problem);
-  // Five products where the forward pass has two.
+  // Five products, against two in the forward pass.
   const double nanoseconds = 2.5 * forward_nanoseconds(problem);
-  near_scales near(problem);
-  if (!near.needed()) return gradient_run(problem, how)(worth_sharing(how, nanoseconds));
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return gradient_run(problem, how)(one_thread_if_short(how, nanoseconds));
   gradient_problem own = problem;
-  near.apply(own);
-  gradient_run(own, how)(worth_sharing(how, nanoseconds));
-  near.give_back(problem);
+  rescaling.apply(own);
+  gradient_run(own, how)(one_thread_if_short(how, nanoseconds));
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

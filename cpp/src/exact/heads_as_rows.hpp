@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Decoding with grouped queries: heads of one query that read the same keys become the rows of one
-// head, so that keys and values are read once for all of them. It changes no bit.
+// Decoding with grouped queries: single-query heads that read the same keys become rows of one
+// head, so that keys and values are read once for all of them. The bits do not change.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 #include <optional>
 
 #include "attnscale/problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
 
-/// Whether two heads of one query read the same keys and values.
+/// Whether two single-query heads read the same keys and values.
 inline bool share_keys(const attention_head& a, const attention_head& b) {
   const auto same = [](const std::int64_t* x, const std::int64_t* y) {
     return x == y || (x && y && *x == *y);
@@ -23,8 +23,7 @@ inline bool share_keys(const attention_head& a, const attention_head& b) {
   return a.key == b.key && a.value == b.value && same(a.begin, b.begin) && same(a.end, b.end);
 }
 
-/// The distance from head to head in groups of so many, in items; none if it is not the same
-/// everywhere.
+/// Distance between heads in groups of this size, in items; nullopt if it is not constant.
 template <class Pointer>
 std::optional<std::ptrdiff_t> head_step(const attention_problem& p, std::size_t together,
                                         Pointer attention_head::*of, std::ptrdiff_t item) {
@@ -41,8 +40,8 @@ std::optional<std::ptrdiff_t> head_step(const attention_problem& p, std::size_t 
   return found;
 }
 
-/// p with `together` neighbouring heads as the rows of one; none if some group reads different keys
-/// or its arrays do not lie like rows.
+/// p with `together` neighbouring heads as rows of one; nullopt if a group reads different keys or
+/// its arrays do not lie like rows.
 inline std::optional<attention_problem> put_together(const attention_problem& p,
                                                      std::size_t together) {
   for (std::size_t h = 0; h < p.heads.size(); ++h)
@@ -68,8 +67,8 @@ inline std::optional<attention_problem> put_together(const attention_problem& p,
   return rows;
 }
 
-/// p with as many heads put together as a block takes and as leave `least` of them; none if there
-/// are none that may be.
+/// p with as many heads per group as fit in a block and leave at least `least` groups; nullopt if
+/// no grouping is possible.
 inline std::optional<attention_problem> heads_as_rows(const attention_problem& p,
                                                       std::size_t least) {
   const std::size_t heads = p.heads.size();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The derivatives of the statistics of a row of exponentials by its scores. With p the weight of a
-// key, u = ln p and H, v, C the entropy, variance and concentration of the row, they are p times
+// Derivatives of the statistics of a row of exponentials by its scores. With p the weight of a key,
+// u = ln p and H, v, C the entropy, variance and concentration of the row, they are p times
 //   1                      of lse
 //   -(u + H)               of the entropy
 //   1 + u + H              of the mean score, which is the score less u + H
 //   (u + H)^2 - v + 2 (u + H)  of its variance
 //   2 (p - C)              of the concentration; that times -1 / C of renyi2
-// and [the first key with the largest score] of the largest score, of the largest weight q that
+// and [the first key with the largest score] for the largest score; for the largest weight q, that
 // times q, less p q. They are sums of term_sums.
 #pragma once
 
@@ -18,13 +18,13 @@
 
 namespace attnscale::detail {
 
-/// A gradient by a score: p (constant + linear u + square u^2 + weight p), and at_top more at the
-/// first key with the largest score.
+/// A gradient by a score: p (constant + linear u + square u^2 + weight p), plus at_top at the first
+/// key with the largest score.
 struct term_sums {
   double constant = 0, linear = 0, square = 0, weight = 0, at_top = 0;
 };
 
-/// Statistics of a row and the gradients of a loss by them, by place_of(); 0 where there is none.
+/// Statistics of a row and the gradients of a loss by them, by place_of(); 0 if absent.
 struct row_statistics {
   double value[statistic_names.size()] = {}, gradient[statistic_names.size()] = {};
 
@@ -50,7 +50,7 @@ inline void add_score_variance(row_statistics& row, term_sums& sum) {
   sum.linear += of * (2 * h + 2);
   sum.square += of;
 }
-/// It is a function of the concentration, which is added after it.
+/// renyi2 is a function of the concentration, which is added after it.
 inline void add_renyi2(row_statistics& row, term_sums&) {
   if (const double of = row.of(statistic::renyi2); of != 0)
     row.of(statistic::concentration) -= of / row.at(statistic::concentration);
@@ -66,15 +66,15 @@ inline void add_max_weight(row_statistics& row, term_sums& sum) {
   sum.at_top += of;
 }
 
-/// How a loss depends on the scores of a row through one statistic.
+/// Contribution of one statistic to the gradients by the scores of a row.
 struct statistic_gradient {
   statistic which;
-  statistic_set needs;   ///< of the forward pass
-  gradient_terms terms;  ///< that it has
+  statistic_set needs;   ///< from the forward pass
+  gradient_terms terms;  ///< nonzero terms
   void (*add)(row_statistics& row, term_sums& sum);
 };
 
-/// In the order in which they are added.
+/// The contributions, in the order in which they are added.
 inline constexpr auto statistic_gradients = [] {
   using enum statistic;
   using enum gradient_terms;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sums in base 2 to statistics in nats: with l = sum of 2^(t - r), a = sum of weight (t - r),
+// From sums in base 2 to statistics in nats: with l = sum of 2^(t - r), a = sum of weight (t - r),
 //   lse = ln2 r + ln l,   mean score = ln2 (r + a / l),   entropy = ln l - ln2 a / l.
 #include "exact/statistics.hpp"
 
@@ -16,7 +16,7 @@
 namespace attnscale::detail {
 namespace {
 
-/// One row's sums, and the logarithm that three statistics share.
+/// One row's sums, and the logarithm that three statistics use.
 struct sums_row {
   double reference, weight, first, second, squares, top, least;
 
@@ -31,7 +31,7 @@ struct sums_row {
 
   double entropy(double log_weight) const {
     const double h = log_weight - ln2 * first / weight;
-    return h < 0 ? 0 : h;  // rounding of a one-hot row; NaN stays
+    return h < 0 ? 0 : h;  // rounding of a one-hot row; NaN is kept
   }
   double mean() const { return ln2 * (reference + first / weight); }
   double variance() const {
@@ -40,13 +40,13 @@ struct sums_row {
   }
 };
 
-/// -ln of a concentration; 0 without weights, and where rounding makes it just above 1. NaN stays.
+/// -ln of a concentration; 0 without weights, and if rounding makes it just above 1. NaN is kept.
 double renyi2_of(double concentration) {
   const double h = concentration == 0 ? 0 : 0 - std::log(concentration);
   return h < 0 ? 0 : h;
 }
 
-/// Where the statistics of one row go, rounded once; those that nobody wants go nowhere.
+/// Writer of one row's statistics, rounded once; unwanted ones are skipped.
 template <class T>
 struct row_writer {
   const row_outputs& out;
@@ -54,7 +54,7 @@ struct row_writer {
 
   bool wants(statistic which) const { return out[which] != nullptr; }
   void put(statistic which, double x) const { detail::put<T>(out[which], at, x); }
-  /// Of what takes a division or a function: x() is called where it is wanted.
+  /// Writes a statistic that takes a division or a function: x() is called only if it is wanted.
   template <class X>
   requires std::is_invocable_v<X>
   void put(statistic which, X&& x) const {
@@ -68,8 +68,8 @@ struct row_writer {
   }
 };
 
-/// A row without a visible key (x = 0), or with a NaN or infinity (x = NaN): its weight is NaN, and
-/// then every statistic is.
+/// Writes a row without visible keys (x = 0), or with a NaN or infinity (x = NaN): its weight is
+/// NaN, and then every statistic is.
 template <class T>
 void write_degenerate(const row_writer<T>& row, double x) {
   using enum statistic;
@@ -96,7 +96,7 @@ void write_exponential_row(const row_writer<T>& row, const row_sums& sums, int r
   row.put(concentration, of_squares);
   row.put(renyi2, [&] { return renyi2_of(of_squares()); });
   row.put(sink_weight, sink);
-  // The rounding of a large `top` counts here as a factor, but no weight is above 1.
+  // The rounding error of a large `top` enters as a factor, but no weight is above 1.
   row.put(max_weight, [&] { return std::fmin(1, std::exp2(s.top - s.reference) / s.weight); });
 }
 
@@ -111,11 +111,11 @@ double concentration_of_weights(const row_sums& sums, int r) {
   return sums.weight[r] > 0 ? sums.squares[r] / sums.weight[r] / sums.weight[r] : 0;
 }
 
-/// Weights that are functions of single scores.
+/// Row of weights that are functions of single scores.
 template <class T>
 void write_pointwise_row(const row_writer<T>& row, const row_sums& sums, int r) {
   using enum statistic;
-  const double nothing = sums.weight[r] - sums.weight[r];  // NaN where the row is
+  const double nothing = sums.weight[r] - sums.weight[r];  // NaN for a NaN row
   const bool empty = sums.top[r] == static_cast<double>(std::numeric_limits<T>::lowest());
   row.put(max_score, nothing + (empty ? -infinity : ln2 * sums.top[r]));
   row.put(min_score, nothing + ln2 * sums.least[r]);
@@ -145,7 +145,7 @@ void write_report_row(const row_writer<T>& row, const row_report& rows, int r) {
   row.count(support, rows.support[r]);
 }
 
-/// write(writer of a row, its index in the block) for every row.
+/// Calls write(writer of a row, its index in the block) for every row.
 template <class F>
 void for_rows(const attention_problem& problem, const query_block& rows, F&& write) {
   if (!problem.statistics.any()) return;
@@ -196,7 +196,7 @@ void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& to
 }
 
 double add_sink(row_sums& sums, int row, double score) {
-  // log2(e) times a finite number stays finite.
+  // Clamped, so that log2(e) times a finite number stays finite.
   const double t = std::fmax(-1e300, std::fmin(score, 1e300)) * log2e;
   double &weight = sums.weight[row], &first = sums.first[row], &second = sums.second[row];
   if (weight == 0) {
@@ -231,7 +231,7 @@ int sums_for(const attention_problem& problem) {
   using enum statistic;
   const row_outputs& out = problem.statistics;
   bool moments = out[score_variance] || out[concentration] || out[renyi2];
-  // Exponentials have their entropy from the sums that are there in any case.
+  // Exponentials have their entropy from sums that are always present.
   if (!traits_of(problem.rule).is_exponential) moments = moments || out[entropy] || out[support];
   return (moments ? wanted_moments : 0) | (out[argmax] ? wanted_argmax : 0) |
          (out[max_weight] ? wanted_top_weight : 0) | (out[min_score] ? wanted_least : 0);

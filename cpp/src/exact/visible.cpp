@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// count_visible: how many keys each row may see. Closed form for intervals, a pass over the
+// count_visible: number of visible keys of each row. Closed form for intervals, a pass over the
 // array mask otherwise.
 #include <cmath>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace detail;
 
-/// How many elements of a row of the mask let their key be seen.
+/// Number of elements of a row of the mask that leave their key visible.
 template <class M, class Sees>
 std::int64_t count_seen(const void* mask, std::ptrdiff_t start, std::ptrdiff_t step,
                         const key_interval& keys, Sees sees) {
@@ -34,7 +34,7 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
     return count_seen<std::uint8_t>(mask, start, step, seen, [](auto x) { return x != 0; });
   const double hiding = hiding_number[static_cast<int>(p.attn_mask.type)];
   const auto low = static_cast<float>(hiding);
-  // 16-bit numbers by their bits: those from the number that hides to -inf.
+  // 16-bit numbers by their bits: count those from the hiding number down to -inf.
   const auto count_bits = [&](std::uint16_t first, std::uint16_t last) {
     return count_seen<std::uint16_t>(mask, start, step, seen,
                                      [=](auto x) { return x < first || x > last; });
@@ -57,7 +57,7 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
 void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how) {
   check_leading_keys(problem);
   check_threads(how.num_threads);
-  // Rows of a task: enough work to be worth a hand-out.
+  // Rows per task: enough work to be worth handing out.
   constexpr std::int64_t rows = 64;
   const std::int64_t blocks = (problem.n_queries + rows - 1) / rows;
   const auto heads = static_cast<std::int64_t>(problem.heads.size());

@@ -31,7 +31,7 @@ std::uint32_t mixed(std::uint32_t into, std::uint32_t word) {
 
 using seed_pool = std::array<std::uint32_t, 4>;
 
-/// `words` are at least as many as the pool has.
+/// Fills the pool from at least as many words as it has.
 seed_pool pool_of(const std::vector<std::uint32_t>& words) {
   hash hashed(0x43b0d7e5U, 0x931e8875U);
   seed_pool pool{};
@@ -44,7 +44,7 @@ seed_pool pool_of(const std::vector<std::uint32_t>& words) {
   return pool;
 }
 
-/// 32 bits a word, the low ones first; no word for high bits that are 0.
+/// Appends 32-bit words, the low one first; leading zero words are left out.
 void append(std::vector<std::uint32_t>& words, std::uint64_t number) {
   words.push_back(static_cast<std::uint32_t>(number));
   if (number >> 32 != 0) words.push_back(static_cast<std::uint32_t>(number >> 32));
@@ -66,7 +66,7 @@ std::uint64_t case_key(std::uint64_t seed, std::string_view experiment,
                        const std::vector<std::uint64_t>& identity) {
   std::vector<std::uint32_t> words;
   append(words, seed);
-  words.resize(seed_pool{}.size());  // so that no identity looks like a longer seed
+  words.resize(seed_pool{}.size());  // so that an identity never looks like a longer seed
   append(words, crc32(experiment.data(), experiment.size()));
   for (const std::uint64_t number : identity) append(words, number);
   const seed_pool pool = pool_of(words);

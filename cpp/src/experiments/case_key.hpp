@@ -7,12 +7,12 @@
 
 namespace attnscale::detail {
 
-/// The check sum CRC-32 of IEEE 802.3, as zlib computes it.
+/// Checksum CRC-32 of IEEE 802.3, as in zlib.
 std::uint32_t crc32(const void* data, std::size_t size);
 
-/// The key of a case's random numbers under a seed: that of Python's experiments under rng = seed,
-/// the first 64 bits of numpy.random.SeedSequence(seed, spawn_key=(crc32(experiment), *identity)).
-/// It depends on the case alone, not on others beside it.
+/// Key of a case's random numbers under a seed: that of Python's experiments under rng = seed, the
+/// first 64 bits of numpy.random.SeedSequence(seed, spawn_key=(crc32(experiment), *identity)). It
+/// depends only on the case, not on other cases of the call.
 std::uint64_t case_key(std::uint64_t seed, std::string_view experiment,
                        const std::vector<std::uint64_t>& identity);
 

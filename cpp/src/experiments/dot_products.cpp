@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(dot_products_problem): samples become sums of powers, in double and in one order whatever
-// the tasks are: parts of at most part_samples samples, then the parts of a block.
+// run(dot_products_problem): sums of powers of the samples, in double and in a fixed order for any
+// tasks: parts of at most part_samples samples, then the parts of a block.
 #include <algorithm>
 #include <vector>
 
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "experiments/montecarlo_checks.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "kernels/level.hpp"
 #include "machine/thread_pool.hpp"
 
@@ -39,12 +39,12 @@ class sampler {
  public:
   explicit sampler(const dot_products_problem& p)
       : p_(p),
-        x_(prepare(p.x, element_type::float32)),
-        y_(prepare(p.y, element_type::float32)),
+        x_(variate_block_of(p.x, element_type::float32)),
+        y_(variate_block_of(p.y, element_type::float32)),
         part_(std::min(p.block, part_samples)),
         parts_of_block_((p.block - 1) / part_ + 1) {}
 
-  /// Parts of all blocks; the last block may be cut short.
+  /// Number of parts of all blocks; the last block may be shorter.
   std::int64_t parts() const {
     const std::int64_t whole = p_.count / p_.block, rest = p_.count % p_.block;
     return whole * parts_of_block_ + (rest + part_ - 1) / part_;
@@ -52,7 +52,7 @@ class sampler {
   std::int64_t parts_of_block() const { return parts_of_block_; }
   std::int64_t parts_of_task() const { return std::max<std::int64_t>(1, part_samples / part_); }
 
-  /// Parts [begin, end), which follow each other.
+  /// Sums consecutive parts [begin, end).
   void sum_parts(std::int64_t begin, std::int64_t end, power_sums* out,
                  const stop_signal& stop) const {
     const std::int64_t from = start_of(begin), to = stop_of(end - 1);

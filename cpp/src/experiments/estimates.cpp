@@ -9,10 +9,10 @@
 namespace attnscale::detail {
 namespace {
 
-/// What rounding took below 0 comes back to it; NaN stays.
+/// Clamps negative rounding errors to 0; NaN is kept.
 double at_least_zero(double x) { return x < 0 ? 0 : x; }
 
-/// slope . covariance slope.
+/// Quadratic form slope . covariance slope.
 double quadratic_form(const std::vector<double>& covariance, const std::array<double, 4>& slope) {
   double sum = 0;
   for (std::size_t a = 0; a < 4; ++a) {
@@ -54,7 +54,7 @@ values_and_errors dot_product_moments(const tally& rows, std::int64_t head_dim) 
   const double mu4 = m4 - 4 * m1 * m3 + 6 * (m1 * m1) * m2 - 3 * std::pow(m1, 4.0);
   const double variance = mu2 * count / (count - 1);
   const double error = std::sqrt(at_least_zero(mu4 - squared * (count - 3) / (count - 1)) / count);
-  // Derivatives of mu2 and mu4 by the four means give that of the kurtosis, mu4 / mu2^2.
+  // Derivatives of mu2 and mu4 by the four means give those of the kurtosis, mu4 / mu2^2.
   const std::array<double, 4> d_mu2{-2 * m1, 1, 0, 0};
   const std::array<double, 4> d_mu4{-4 * m3 + 12 * m1 * m2 - 12 * std::pow(m1, 3.0), 6 * (m1 * m1),
                                     -4 * m1, 1};
@@ -64,8 +64,8 @@ values_and_errors dot_product_moments(const tally& rows, std::int64_t head_dim) 
   const double spread = at_least_zero(quadratic_form(covariance, slope));
   values_and_errors found{{variance, variance / d, m1, mu4 / squared},
                           {error, error / d, std::sqrt(mu2 / count), std::sqrt(spread / blocks)}};
-  if (covariance[0] == 0) return found;  // of one number again and again
-  // Of moments about 0 of numbers far from 0 few digits are left, of the fourth first: rather NaN.
+  if (covariance[0] == 0) return found;  // one number repeated
+  // Far from 0, moments about 0 lose digits, the fourth first: return NaN.
   const double far = m1 * m1;
   if (far > 1e6 * mu2) found.value[3] = found.error[3] = found.error[0] = found.error[1] = none;
   if (far > 1e10 * mu2) found.value[0] = found.value[1] = found.error[2] = none;

@@ -9,7 +9,7 @@
 namespace attnscale::detail {
 namespace {
 
-/// The law's spelling; a table, which has none, by the one of its numbers that counts.
+/// The law's spelling; a table, which has none, is named by its multiplier.
 std::string name_of(const scale_law& law, double beta) {
   if (std::holds_alternative<laws::table>(law.alternatives()))
     return "table(" + text_of(beta) + ")";

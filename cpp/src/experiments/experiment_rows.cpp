@@ -13,22 +13,22 @@
 namespace attnscale::detail {
 namespace {
 
-/// A row of softmax_saturation counts as saturated from this largest weight on.
+/// Largest weight above which a row of softmax_saturation counts as saturated.
 constexpr double saturated_weight = 0.99;
 
 constexpr std::array<std::string_view, 5> score_experiment_names{
     "entropy_vs_length", "softmax_saturation", "needle_dilution", "averaging_error",
     "head_dimension"};
 
-/// Of the weights p at this scale and J = diag(p) - p p^T: whether the row is saturated, the trace
-/// and the Frobenius norm of J, a bound of its largest eigenvalue, and scale times the norm.
+/// For weights p at this scale and J = diag(p) - p p^T: whether the row is saturated, the trace and
+/// the Frobenius norm of J, a bound of its largest eigenvalue, and scale times the norm.
 void write_norms(const score_row* at, double scale, double* out) {
   const double top = at[0].max_weight, squares = at[0].concentration;
-  // Not from the log-sum-exps, whose rounding grows with the scores.
+  // From sums, not from log-sum-exps, whose rounding grows with the scores.
   const double cubes = top * top * top / at[2].max_weight;
   const double squared_norm = squares - 2 * cubes + squares * squares;
-  // Near a one-hot row little but rounding is left of it; the norm is between an entry of J and the
-  // trace. NaN stays.
+  // Near a one-hot row mostly rounding is left; the norm lies between an entry of J and the trace.
+  // NaN is kept.
   const double root = std::sqrt(squared_norm < 0 ? 0 : squared_norm);
   const double norm = std::min(std::max(root, top * (1 - top)), 1 - squares);
   const double bound = 2 * top * (1 - top);
@@ -39,7 +39,7 @@ void write_norms(const score_row* at, double scale, double* out) {
   out[4] = scale * norm;
 }
 
-/// What an experiment makes of a row at one multiplier, in the order of its quantities.
+/// Quantities of an experiment from a row at one multiplier.
 void write_quantities(score_experiment what, const score_row* at, double scale, double* out) {
   const score_row& row = at[0];
   switch (what) {
@@ -69,7 +69,7 @@ void write_quantities(score_experiment what, const score_row* at, double scale, 
   }
 }
 
-/// The core's distribution with this mean and standard deviation.
+/// Distribution of the core with this mean and standard deviation.
 variate variate_of(distribution kind, double mean, double std) {
   const double half = std::sqrt(3.0) * std;
   switch (kind) {
@@ -84,7 +84,7 @@ variate variate_of(distribution kind, double mean, double std) {
   return {.kind = kind, .a = mean, .b = std};
 }
 
-/// n points of independent standard normal coordinates.
+/// n points with independent standard normal coordinates.
 std::vector<float> normal_points(const projections_case& what, const random_stream& from,
                                  const execution& how) {
   std::vector<float> points(static_cast<std::size_t>(what.n * what.dim));
@@ -98,7 +98,8 @@ std::string_view name_of(score_experiment what) {
   return score_experiment_names[static_cast<std::size_t>(what)];
 }
 
-/// Partition functions at 1, 2 and 3 times the scale give the sums of p^2 and p^3.
+/// Multiples of the scale per row: partition functions at 1, 2 and 3 times the scale give the sums
+/// of p^2 and p^3.
 int looks_of(score_experiment what) { return what == score_experiment::softmax_saturation ? 3 : 1; }
 
 score_experiment score_experiment_named(std::string_view name) {
@@ -170,7 +171,7 @@ void check_components(const dot_product_case& what) {
     refuse("std must be between 1e-12 and 1e12" + beyond + text_of(what.std));
   for (const double mean : {what.query_mean, what.key_mean})
     if (std::abs(mean) > most_deviations * what.std)
-      refuse("mean must be at most 1e6 times std, which components in float32 hold; got " +
+      refuse("mean must be at most 1e6 times std, so that float32 components keep digits; got " +
              text_of(mean) + " with std " + text_of(what.std));
 }
 
@@ -203,7 +204,7 @@ void draw_rows(const projections_case& what, std::uint64_t key, std::int64_t fir
                std::int64_t count, double* out, const execution& how) {
   check_range(first, count);
   for (std::int64_t i = first; i < first + count; ++i) {
-    // Two streams a sample: the points and the matrix.
+    // Two streams per sample: for the points and for the matrix.
     const std::uint64_t stream = 2 * static_cast<std::uint64_t>(i);
     std::vector<float> made;
     if (!what.points) made = normal_points(what, {key, stream}, how);

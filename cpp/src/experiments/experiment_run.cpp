@@ -11,11 +11,11 @@ namespace {
 
 using namespace detail;
 
-/// Operations of a piece of work: a fraction of a second, which is what an interrupt can lose.
+/// Operations per piece of work: a fraction of a second, the most that an interrupt can lose.
 constexpr double piece_operations = 4e8;
 constexpr double most_rows_of_piece = 1 << 15;
 
-/// 'entropy', 'lse', ...
+/// Quoted names for messages: 'entropy', 'lse', ...
 template <class Names>
 std::string quoted(const Names& names) {
   std::string text;
@@ -23,7 +23,7 @@ std::string quoted(const Names& names) {
   return text;
 }
 
-/// The name that a result of no experiment lacks, too.
+/// The first quantity, which every result has.
 std::string_view first_of(const std::vector<std::string_view>& quantities) {
   return quantities.empty() ? std::string_view{} : quantities.front();
 }
@@ -51,7 +51,7 @@ stopping read_stopping(const experiment_case& what, const run_options& how) {
   return {rows_of(how.max_samples), target};
 }
 
-/// Refuses a state of other parameters than these.
+/// Refuses a state with other parameters.
 void check_parameters(const experiment_case& what, const experiment_state& state) {
   for (const auto& [name, here] : what.parameters) {
     std::string there = "none";
@@ -91,7 +91,7 @@ values_and_errors estimates_of(const experiment_case& what, const tally& rows) {
   return means_and_shares(rows, kinds);
 }
 
-/// The errors of the first quantity, one an entry.
+/// Errors of the first quantity, one per entry.
 std::vector<double> first_errors(const experiment_case& what, const tally& rows) {
   const std::vector<double> all = estimates_of(what, rows).error;
   std::vector<double> found;
@@ -101,7 +101,7 @@ std::vector<double> first_errors(const experiment_case& what, const tally& rows)
 
 bool stopped(const execution& how) { return how.interrupted && how.interrupted(how.context); }
 
-/// Draws until there are enough rows. True if an interrupt came before.
+/// Draws until there are enough rows. Returns true if interrupted before.
 bool draw(const experiment_case& what, const stopping& until, const execution& how,
           experiment_state& state) {
   const std::uint64_t key = case_key(state.seed, what.name, what.identity);

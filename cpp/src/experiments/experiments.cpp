@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Options become a case: checks, the multipliers that laws stand for, and what tells the case from
-// others. Numbers of identities are those of Python's cases.
+// From options to a case: checks, multipliers of laws, and the case's identity, whose numbers match
+// Python's.
 #include "attnscale/experiments.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string_view name_of(distribution kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// The place of a distribution in Python's list.
+/// Index of a distribution in Python's list.
 std::uint64_t number_of(distribution kind) {
   switch (kind) {
     case distribution::normal:
@@ -57,7 +57,7 @@ void check_cosine(double cosine) {
   if (cosine < -1 || cosine > 1) refuse("cosine must be between -1 and 1, got " + text_of(cosine));
 }
 
-/// A case of rows over simulated scores.
+/// A case with rows of simulated scores.
 experiment_result run_scores(score_experiment_case what, const std::vector<law_or_scale>& law,
                              std::int64_t least_head_dim, std::int64_t usual_samples,
                              const run_options& how) {
@@ -85,7 +85,7 @@ experiment_result run_scores(score_experiment_case what, const std::vector<law_o
   return run_case(run, how);
 }
 
-/// The cosine that two keys of the correlated model have on average; 0 for other models.
+/// Mean cosine of two keys in the correlated model; 0 for other models.
 double read_correlation(score_model model, const std::optional<double>& correlation) {
   check_enumerator("model", model, score_model::correlated);
   if (model != score_model::correlated && correlation)
@@ -145,7 +145,7 @@ experiment_result entropy_vs_length(const entropy_options& options, const run_op
 }
 
 experiment_result softmax_saturation(const saturation_options& options, const run_options& how) {
-  // Normal queries and keys: the correlated model with correlation 0.
+  // Normal queries and keys are the correlated model with correlation 0.
   return run_scores({.what = score_experiment::softmax_saturation,
                      .model = score_model::correlated,
                      .n = options.n,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fill and fill_sphere: ranges of elements become whole groups for the kernels.
+// fill and fill_sphere: from ranges of elements to whole groups for the kernels.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "attnscale/detail/refuse.hpp"
 #include "experiments/montecarlo_checks.hpp"
-#include "experiments/variate.hpp"
+#include "experiments/variate_block.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/thread_pool.hpp"
 
@@ -25,24 +25,24 @@ double last_below(double end) {
       std::nextafter(static_cast<T>(end), -std::numeric_limits<T>::infinity()));
 }
 
-void describe_truncated(variate_block& block) {
+void set_truncation(variate_block& block) {
   block.below = normal_below(block.low);
   block.above = normal_below(-block.high);
-  // From the side where both terms are small.
+  // Computed on the side where both terms are small.
   block.inside = block.low > 0 ? normal_below(-block.low) - block.above
                                : normal_below(block.high) - block.below;
 }
 
 }  // namespace
 
-variate_block prepare(const variate& what, element_type type) {
+variate_block variate_block_of(const variate& what, element_type type) {
   variate_block block{what.kind, what.a, what.b, what.low, what.high, 0, 0, 0};
   if (what.kind == distribution::uniform) {
     block.scale = what.b - what.a;
     const bool wide = type == element_type::float64;
     block.high = wide ? last_below<double>(what.b) : last_below<float>(what.b);
   }
-  if (what.kind == distribution::truncated_normal) describe_truncated(block);
+  if (what.kind == distribution::truncated_normal) set_truncation(block);
   return block;
 }
 
@@ -52,7 +52,7 @@ namespace {
 
 using namespace detail;
 
-/// Elements of a task: about 60 microseconds of work.
+/// Elements per task: about 60 microseconds of work.
 constexpr std::int64_t task_elements = std::int64_t{1} << 16;
 
 template <class T>
@@ -71,7 +71,7 @@ fill_kernel kernel_of() {
   return active_kernels(element_name<T>::type).fill;
 }
 
-/// Elements [first, first + count); the groups at the ends are made in full beside the array.
+/// Elements [first, first + count); partial groups at the ends are generated in full in a buffer.
 template <class T>
 void fill_range(fill_block block, std::uint64_t first, std::int64_t count, T* out) {
   constexpr std::int64_t size = group_elements<T>;
@@ -99,10 +99,10 @@ void fill_range(fill_block block, std::uint64_t first, std::int64_t count, T* ou
 }
 
 template <class T>
-fill_block describe(const variate& what, const random_stream& from) {
+fill_block fill_block_of(const variate& what, const random_stream& from) {
   fill_block block{};
   block.source = {from, purpose::main};
-  block.variate = prepare(what, element_name<T>::type);
+  block.variate = variate_block_of(what, element_name<T>::type);
   return block;
 }
 
@@ -112,7 +112,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
   check_range(first, count);
   check_variate(what);
   check_memory("out", out, count);
-  const fill_block block = describe<T>(what, from);
+  const fill_block block = fill_block_of<T>(what, from);
   const std::int64_t tasks = blocks_of(count, task_elements);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
     const std::int64_t begin = task * task_elements;
@@ -121,7 +121,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
   });
 }
 
-/// Sum of squares in four parts, in double: the same order everywhere.
+/// Sum of squares in four parts, in double, in the same order everywhere.
 template <class T>
 double sum_of_squares(const T* x, std::int64_t n) {
   double part[4] = {0, 0, 0, 0};
@@ -132,7 +132,7 @@ double sum_of_squares(const T* x, std::int64_t n) {
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-/// Normal rows scaled to the radius (Muller 1959).
+/// Normal rows, scaled to the radius (Muller 1959).
 template <class T>
 void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius,
                      const random_stream& from, std::int64_t first, const execution& how) {
@@ -141,7 +141,7 @@ void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius
   check_radius(radius);
   check_matrix_fits("count", count, dim);
   check_memory("out", out, count * dim);
-  const fill_block block = describe<T>({distribution::normal, 0, 1}, from);
+  const fill_block block = fill_block_of<T>({distribution::normal, 0, 1}, from);
   const std::int64_t task_rows = std::max<std::int64_t>(1, task_elements / dim);
   const std::int64_t tasks = blocks_of(count, task_rows);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {

@@ -51,7 +51,7 @@ std::vector<double> all_ratios(const float* before, std::int64_t dim, const floa
   return ratios;
 }
 
-/// What does not depend on the points.
+/// Checks that do not depend on the points.
 void check(std::int64_t n, const jl_distortion_options& options) {
   check_at_least("k", options.k, 1);
   check_matrix_fits("k", options.k, n);
@@ -73,7 +73,7 @@ std::int64_t jl_min_dim(double n, const jl_options& options) {
     dimension = 2 * (log_pairs(n) - std::log(options.failure_probability)) / rate;
   }
   if (!(dimension < 0x1p62))
-    refuse("eps must ask for a dimension that int64 holds, got " + text_of(options.eps));
+    refuse("eps must give a dimension that fits int64, got " + text_of(options.eps));
   return static_cast<std::int64_t>(std::ceil(std::max(dimension, 1.0)));
 }
 

@@ -38,7 +38,7 @@ void check_variate(const variate& what) {
   }
   check_finite("mean", what.a);
   check_finite_from(what.kind == distribution::laplace ? "scale" : "std", what.b, 0);
-  if (what.kind == distribution::truncated_normal)  // half a normal distribution, too: to infinity
+  if (what.kind == distribution::truncated_normal)  // up to infinity: half a normal distribution
     check_order("low must be below high", what.low, what.high, what.low < what.high);
 }
 

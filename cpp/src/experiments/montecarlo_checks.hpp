@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the calls of montecarlo.hpp refuse, in the words of the Python package.
+// Argument checks of montecarlo.hpp, with the messages of the Python package.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Philox4x32-10 as its authors define it (Salmon, Moraes, Dror, Shaw 2011), one block at a time:
-// what the vector kernels are compared with.
+// the reference for the vector kernels.
 #include "attnscale/montecarlo.hpp"
 
 namespace attnscale {

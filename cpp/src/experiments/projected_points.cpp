@@ -9,7 +9,7 @@
 namespace attnscale::detail {
 namespace {
 
-/// The largest magnitude is then in [1/2, 1), where there is one but 0.
+/// Scales numbers by a power of two so that the largest magnitude is in [1/2, 1), unless all are 0.
 void scale_to_one(std::vector<double>& numbers) {
   double largest = 0;
   for (const double x : numbers) largest = std::max(largest, std::abs(x));

@@ -19,7 +19,7 @@ namespace {
 
 using namespace detail;
 
-/// Rows of a task: enough to be worth a panel, few enough for sums that stay in the cache.
+/// Rows per task: enough to be worth a panel, few enough for sums that stay in the cache.
 constexpr std::int64_t projected_rows = 512, compared_rows = 1024;
 
 /// A rectangle of pairs above the diagonal.
@@ -27,7 +27,7 @@ struct pairs_task {
   std::int64_t panel, first_row, last_row;
 };
 
-/// Panels with many rows above the diagonal come first: the last tasks are short.
+/// Tasks, with panels of many rows above the diagonal first, so that the last ones are short.
 std::vector<pairs_task> tasks_of(std::int64_t points, std::int64_t columns) {
   std::vector<pairs_task> tasks;
   for (std::int64_t panel = blocks_of(points, columns) - 1; panel >= 0; --panel) {
@@ -38,7 +38,7 @@ std::vector<pairs_task> tasks_of(std::int64_t points, std::int64_t columns) {
   return tasks;
 }
 
-/// What one task found.
+/// Results of one task.
 struct pairs_found {
   ratio_sums sums{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
                   0, 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(score_rows_problem) and max_cosine: rows become calls of the kernel. A short row is one call;
-// a long one is split into fixed ranges of keys whose sums are merged in order.
+// run(score_rows_problem) and max_cosine: rows become kernel calls. A short row is one call; a long
+// one is split into fixed ranges of keys whose sums are merged in order.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,10 +21,10 @@ namespace {
 
 using namespace detail;
 
-/// Keys of one kernel call, a multiple of a tile.
+/// Keys per kernel call, a multiple of a tile.
 constexpr std::int64_t range_keys = std::int64_t{1} << 18;
 
-/// What rounding took beyond a limit comes back to it; NaN stays (std::max(0.0, NaN) is 0).
+/// Clamps rounding errors below 0; NaN is kept (std::max(0.0, NaN) is 0).
 double at_least_zero(double x) { return x <= 0 ? 0 : x; }
 double at_most_one(double x) { return x >= 1 ? 1 : x; }
 
@@ -35,7 +35,7 @@ struct range_sums {
   float most = -infinity;
 };
 
-/// The same sums relative to a larger reference and another center.
+/// Moves sums to a larger reference and another center.
 void move(simulated_sums& s, double reference, double center) {
   const double shift = s.reference - reference, step = center - s.center;
   const double power = std::exp2(shift);
@@ -62,7 +62,7 @@ void merge(simulated_sums& into, simulated_sums from) {
   into.score_second += from.score_second;
 }
 
-/// What a row's scores are made of.
+/// Parameters of a row's scores.
 struct row_scores {
   double offset, scale;
   float needle;
@@ -79,14 +79,14 @@ class simulation {
       factors_.push_back(static_cast<float>(multiplier * log2e));
   }
 
-  /// One row by one thread.
+  /// One row on one thread.
   void simulate(std::int64_t row, range_sums& all, row_scores& made,
                 const stop_signal& stop) const {
     made = scores_of(row);
     range(row, 0, p_.n, made, all, stop);
   }
 
-  /// One row by all threads.
+  /// One row on all threads.
   void simulate(std::int64_t row, range_sums& all, row_scores& made, const execution& how) const {
     made = scores_of(row);
     std::vector<range_sums> parts(static_cast<std::size_t>(blocks_of(p_.n, range_keys)));
@@ -124,7 +124,7 @@ class simulation {
             std::sqrt(1 - p_.correlation) * norm / root, static_cast<float>(norm * cosine)};
   }
 
-  /// |q|, and q . m / |q|, which is a standard normal number whatever q is.
+  /// |q|, and q . m / |q|, which is a standard normal number for any q.
   std::pair<double, double> query_of(std::int64_t row) const {
     const std::int64_t size = group_elements<float>, groups = blocks_of(p_.head_dim + 1, size);
     std::vector<float> normals(static_cast<std::size_t>(groups * size));
@@ -177,7 +177,7 @@ class simulation {
     return p_.head_dim > 2 ? 2 / (d - 2) * log2e : 1e30;
   }
 
-  /// The weight of a key of that score, as the kernel rounds its exponent.
+  /// Weight of a key with that score, with the kernel's rounding of its exponent.
   double weight_of(float score, std::size_t k, const simulated_sums& s) const {
     const double t = score * factors_[k];
     return at_most_one(std::exp2(t - s.reference) / s.weight);

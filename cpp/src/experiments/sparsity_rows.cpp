@@ -13,7 +13,7 @@ namespace {
 constexpr statistic reported[] = {statistic::support, statistic::entropy, statistic::concentration,
                                   statistic::max_weight};
 
-/// Its name with its numbers: entmax(alpha=1.5), softmax(sink=0).
+/// Name of a normalizer with its numbers: entmax(alpha=1.5), softmax(sink=0).
 std::string name_of(const normalizer_choice& choice) {
   const normalizer_traits& traits = traits_of(choice.rule);
   std::string name(traits.name);
@@ -39,10 +39,10 @@ void check(const normalizer_choice& choice) {
   check_finite("the number of the normalizer", numbers[0]);
 }
 
-/// Rows of `scores` as keys of one channel, one head at each multiplier, whose query is the
-/// number 1.
-attention_problem describe(const std::vector<double>& scores, const std::vector<double>& betas,
-                           std::int64_t n, std::int64_t count) {
+/// Rows of `scores` as keys of one channel, one head per multiplier, with the number 1 as the
+/// query.
+attention_problem problem_of(const std::vector<double>& scores, const std::vector<double>& betas,
+                             std::int64_t n, std::int64_t count) {
   static constexpr double one = 1;
   attention_problem problem;
   problem.compute = element_type::float64;
@@ -76,7 +76,7 @@ void sparsity_rows::draw(std::uint64_t key, std::int64_t first, std::int64_t cou
                          const execution& how) const {
   std::vector<double> scores(static_cast<std::size_t>(count * scores_.n));
   draw_scores(scores_, key, first, count, scores.data(), how);
-  attention_problem problem = describe(scores, betas_, scores_.n, count);
+  attention_problem problem = problem_of(scores, betas_, scores_.n, count);
   const std::size_t heads = problem.heads.size();
   std::vector<std::int64_t> support(heads);
   std::vector<double> entropy(heads), concentration(heads), max_weight(heads);

@@ -13,14 +13,14 @@ namespace attnscale::detail {
 /// Rows of random scores under multipliers and normalizers, as keys of one channel in double.
 class sparsity_rows {
  public:
-  /// Refuses normalizers whose rows lack a statistic, and numbers of a row that are no single ones.
+  /// Refuses normalizers whose rows lack a statistic, and row numbers that are not single numbers.
   sparsity_rows(const random_scores_case& scores, std::vector<double> betas,
                 const std::vector<normalizer_choice>& normalizers);
 
-  /// How the normalizers are told apart.
+  /// Names that identify the normalizers.
   const std::vector<std::string>& names() const { return names_; }
 
-  /// Support, entropy, concentration and largest weight: (count, betas, normalizers, 4).
+  /// Draws support, entropy, concentration and largest weight: (count, betas, normalizers, 4).
   void draw(std::uint64_t key, std::int64_t first, std::int64_t count, double* out,
             const execution& how) const;
 

@@ -16,7 +16,7 @@ using namespace detail;
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
-/// Numbers of an array of that shape. Refuses what memory cannot hold.
+/// Number of elements of an array of that shape. Refuses sizes that memory cannot hold.
 std::size_t size_of(std::int64_t entries, std::int64_t columns, std::int64_t depth) {
   constexpr auto most = std::int64_t{1} << 40;
   if (columns > most / entries / depth)
@@ -101,7 +101,7 @@ std::vector<double> tally::standard_error() const {
   std::vector<double> found(width());
   for (std::size_t k = 0; k < width(); ++k) {
     const double variance = squares[k * columns + k % columns];
-    // Rounding may leave a variance of 0 a little below it; NaN stays.
+    // Rounding may leave a variance of 0 slightly negative; NaN is kept.
     found[k] = std::sqrt((variance < 0 ? 0 : variance) / count);
   }
   return found;

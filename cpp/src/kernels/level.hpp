@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the kernels offer to the rest of the core: plain structs and function pointers, no
+// Interface of the kernels to the rest of the core: plain structs and function pointers, no
 // templates, no std types (the units that include this are compiled with AVX flags and must not
 // emit code that other units could link to).
 #pragma once
@@ -28,9 +28,9 @@ struct sample_block;
 struct projection_block;
 struct distance_block;
 
-/// Attention of a block of queries.
+/// Attention for a block of queries.
 struct attend_kernels {
-  int block_rows;                                ///< queries that one call of run takes at most
+  int block_rows;                                ///< maximum number of queries per call of run
   size_t (*scratch)(const attend_block& block);  ///< bytes of 64-byte aligned scratch
   void (*run)(const attend_block& block) noexcept;
 };
@@ -42,8 +42,8 @@ struct curve_kernels {
 };
 
 struct solve_kernels {
-  int lanes;       ///< queries of one vector
-  int panel_rows;  ///< queries that one call of gather or evaluate takes at most
+  int lanes;       ///< queries per vector
+  int panel_rows;  ///< maximum number of queries per call of gather or evaluate
   size_t (*scratch)(const solve_block& block);
   void (*gather)(const solve_block& block) noexcept;
   void (*evaluate)(const solve_block& block) noexcept;
@@ -52,9 +52,9 @@ struct solve_kernels {
 struct gradient_kernels {
   int block_rows;
   size_t (*scratch)(const gradient_block& block);
-  /// What the rows of a forward pass, which has run, have in `given` from row `first` on: under the
-  /// normalizers with weights of single scores that have no lse.
-  void (*describe)(const attend_block& forward, int first, gradient_rows& given) noexcept;
+  /// Fills `given` from row `first` on with the parameters of the rows of a finished forward pass,
+  /// for normalizers with weights of single scores that have no lse.
+  void (*set_row_parameters)(const attend_block& forward, int first, gradient_rows& given) noexcept;
   void (*run)(const gradient_block& block) noexcept;
 };
 
@@ -74,18 +74,18 @@ struct product_kernels {
   void (*run)(const product_block& block) noexcept;
 };
 
-/// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
-/// point operations done (2 an element) and writes a value that depends on all of them.
+/// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating point
+/// operations (2 per element) and writes a value that depends on all of them.
 using fma_peak_kernel = double (*)(int64_t rounds, double* sink) noexcept;
 using fill_kernel = void (*)(const fill_block& block) noexcept;
 
-// What each file of units/ compiles, for both compute types.
+// The contents of each file of units/, for both compute types.
 
 struct softmax_unit {
   attend_kernels float32, float64;
 };
 
-/// Normalizers that look at all scores of a row at once: entmax and top-k.
+/// Normalizers that need all scores of a row at once: entmax and top-k.
 struct sparse_unit {
   attend_kernels float32, float64;
 };
@@ -112,24 +112,24 @@ struct random_unit {
   fill_kernel fill_float32, fill_float64;
   void (*simulate_row)(simulated_row_block& block) noexcept;
   void (*dots)(const sample_block& block) noexcept;
-  int panel_columns;  ///< columns, or points, of a panel of project and distance_ratios
+  int panel_columns;  ///< columns, or points, per panel of project and distance_ratios
   size_t (*project_scratch)(const projection_block& block);
   void (*project)(const projection_block& block) noexcept;
   size_t (*distance_scratch)(const distance_block& block);
   void (*distance_ratios)(const distance_block& block) noexcept;
-  // What this machine can do, for `make bench`.
+  // Peak rates of this machine, for `make bench`.
   fma_peak_kernel fma_peak_float32, fma_peak_float64;
-  /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
+  /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of them.
   double (*read_memory)(const void* data, size_t bytes) noexcept;
 };
 
-/// Arrays of bfloat16 whose products are of bfloat16, too, and their sums float32.
+/// bfloat16 arrays with bfloat16 products and float32 sums.
 struct bfloat16_unit {
-  attend_kernels attend;  ///< normalizers that softmax_unit has
+  attend_kernels attend;  ///< the normalizers of softmax_unit
   gradient_kernels gradient;
 };
 
-/// The kernels for one compute type (float or double).
+/// Kernels for one compute type (float or double).
 struct typed_kernels {
   const attend_kernels& softmax;
   const attend_kernels& sparse;
@@ -143,17 +143,17 @@ struct typed_kernels {
   const fma_peak_kernel& fma_peak;
 };
 
-/// All kernels of a level: its units joined.
+/// All kernels of a level, from its units.
 struct level_kernels {
   const char* name;
   typed_kernels float32;
   typed_kernels float64;
   const random_unit& random;
-  const bfloat16_unit* bfloat16;  ///< null: bfloat16 is storage, and the arithmetic is float32
+  const bfloat16_unit* bfloat16;  ///< null: bfloat16 is only storage, with float32 arithmetic
 };
 
-/// f(level) for each level of this architecture, from the one that every machine has to the best.
-/// g(level): levels that are avx512 with a bfloat16_unit of their own.
+/// f(level) for each level of this architecture, from the baseline to the best. g(level): levels
+/// that are avx512 with a bfloat16_unit of their own.
 #if defined(__x86_64__) || defined(_M_X64)
 #define ATTNSCALE_FOR_LEVELS(f) f(baseline) f(avx2) f(avx512)
 #define ATTNSCALE_FOR_BFLOAT16_LEVELS(g) g(avx512_bf16) g(amx_bf16)
@@ -168,7 +168,7 @@ struct level_kernels {
 #define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)
 #endif
 
-/// Each unit is compiled once a level, into the namespace of the level.
+/// Units, each compiled once per level, into the namespace of the level.
 #define ATTNSCALE_DECLARE_UNITS(level)               \
   namespace level {                                  \
   extern const softmax_unit softmax;                 \
@@ -193,7 +193,7 @@ ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_DECLARE_BFLOAT16)
 
 #undef ATTNSCALE_DECLARE_BFLOAT16
 
-/// The kernels of the level in use (see simd_level.hpp).
+/// Kernels of the level in use (see simd_level.hpp).
 const level_kernels& active_kernels();
 
 }  // namespace attnscale::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Constants, for files of all levels: no functions here that could be linked across them.
+// Constants for files of all levels: no functions, which could be linked across levels.
 #pragma once
 
 #include <limits>

@@ -3,7 +3,7 @@
 
 namespace attnscale::detail {
 
-/// Asked by kernels between tiles: true = leave now, the result is not wanted any more.
+/// Signal that kernels poll between tiles: true = stop, the result is not needed.
 struct stop_signal {
   bool (*poll)(const void* state) noexcept;
   const void* state;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Kernels are chosen for the CPU; all other code is compiled for one. Where the flags of the build
-// ask for more than every CPU of the architecture has (-march=native), a CPU without it is told so
-// before it meets an instruction that it does not know.
+// Check of the CPU against the compiler flags. Kernels are chosen at run time; all other code is
+// compiled for one CPU. If the flags need more than every CPU of the architecture has
+// (-march=native), a CPU without it gets an error before an illegal instruction.
 #pragma once
 
 #include <string_view>
 
 namespace attnscale::detail {
 
-/// What the file that includes this is compiled for, beyond the least CPU: names and blanks.
-// The empty text is what the names below are joined to, where there are any.
+/// Features that the including file is compiled for, beyond the baseline CPU: names separated by
+/// blanks.
+// An empty text, to which the names below are joined.
 // NOLINTNEXTLINE(readability-redundant-string-init)
 inline constexpr std::string_view compiled_for =
     ""
@@ -51,7 +52,7 @@ inline constexpr std::string_view compiled_for =
 #endif
     ;
 
-/// The first of these names that this CPU lacks; "": it has them all.
+/// The first of these names that this CPU lacks, or "".
 std::string_view lacking(std::string_view names);
 
 }  // namespace attnscale::detail

@@ -11,14 +11,13 @@ namespace attnscale::detail {
 
 namespace {
 
-/// Places of the registers in an answer of CPUID.
+/// Registers of a CPUID answer, by index.
 enum cpuid_register { eax, ebx, ecx, edx };
 
-/// Registers that the operating system keeps for each thread, as bits of XCR0.
+/// Registers that the operating system saves for each thread, as bits of XCR0.
 constexpr unsigned xmm = 0, ymm = 0x6, zmm = 0xe6, tmm = 0x60000;
 
-/// A bit of what the instruction CPUID answers (Intel's manual, volume 2A, CPUID), and the
-/// registers.
+/// A bit of a CPUID answer (Intel's manual, volume 2A, CPUID), and the registers it needs.
 struct feature {
   std::string_view name;
   unsigned leaf, subleaf;
@@ -40,7 +39,8 @@ constexpr feature features[] = {
     {"AMX-TILE", 7, 0, edx, 24, tmm},
 };
 
-/// XCR0; 0 where the operating system does not let programs ask for it, and keeps no more than SSE.
+/// XCR0, or 0 where the operating system does not let programs read it, and saves only SSE
+/// registers.
 unsigned kept_registers() {
   unsigned answer[4] = {};
   constexpr unsigned osxsave = 1u << 27;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What instructions this CPU has. The compiler's own question, __builtin_cpu_supports, is answered
-// by a library of the compiler, and that of zig, with which wheels are built, says no to
-// everything.
+// Instruction sets of this CPU. The compiler's __builtin_cpu_supports needs a compiler library, and
+// that of zig, which builds the wheels, returns false for everything.
 #pragma once
 
 #include <string_view>
 
 namespace attnscale::detail {
 
-/// Whether the CPU has a set of instructions, such as "AVX2", and the operating system keeps its
+/// Whether the CPU has an instruction set, such as "AVX2", and the operating system saves its
 /// registers. False for a name that is not in the table of cpu_features.cpp, and on other
 /// architectures.
 bool cpu_has(std::string_view name);

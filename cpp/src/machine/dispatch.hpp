@@ -13,8 +13,8 @@ struct gradient_problem;
 
 namespace attnscale::detail {
 
-// What a build leaves out (ATTNSCALE_SIMD_LEVELS of CMake) is declared, and neither defined nor
-// used.
+// Levels left out of the build (ATTNSCALE_SIMD_LEVELS of CMake) are declared, but neither defined
+// nor used.
 #if defined(ATTNSCALE_WITHOUT_AVX2)
 #define ATTNSCALE_IF_AVX2(...)
 #else
@@ -36,7 +36,8 @@ namespace attnscale::detail {
 #define ATTNSCALE_IF_AMX_BF16(...) __VA_ARGS__
 #endif
 
-/// ATTNSCALE_FOR_LEVELS and ATTNSCALE_FOR_BFLOAT16_LEVELS, less what this build leaves out.
+/// ATTNSCALE_FOR_LEVELS and ATTNSCALE_FOR_BFLOAT16_LEVELS without the levels left out of this
+/// build.
 #if defined(__x86_64__) || defined(_M_X64)
 #define ATTNSCALE_FOR_BUILT_LEVELS(f) \
   f(baseline) ATTNSCALE_IF_AVX2(f(avx2)) ATTNSCALE_IF_AVX512(f(avx512))
@@ -47,9 +48,9 @@ namespace attnscale::detail {
 #define ATTNSCALE_FOR_BUILT_BFLOAT16_LEVELS(g)
 #endif
 
-/// g(level, other): levels that are another one with a bfloat16_unit of their own, which has the
-/// instructions of avx512_bf16 or amx_bf16 in those of the other one. They are there in a build for
-/// tests (ATTNSCALE_EMULATE_BFLOAT16), and in use only if they are asked for.
+/// g(level, other): a level that is `other` plus its own bfloat16_unit, which computes the
+/// instructions of avx512_bf16 or amx_bf16 with those of `other`. In builds for tests only
+/// (ATTNSCALE_EMULATE_BFLOAT16), and never used unless chosen by name.
 #if defined(__x86_64__)
 #define ATTNSCALE_FOR_EMULATED_LEVELS(g) g(emulated_avx512_bf16, avx2) g(emulated_amx_bf16, avx2)
 #elif defined(__aarch64__)
@@ -67,15 +68,15 @@ ATTNSCALE_FOR_EMULATED_LEVELS(ATTNSCALE_DECLARE_KERNELS)
 /// The kernels of the level in use for one compute type.
 const typed_kernels& active_kernels(element_type compute);
 
-/// Those for a problem: of its types and its rule.
+/// Kernels for a problem: its types and its rule.
 const attend_kernels& attend_kernels_for(const attention_problem& problem);
 const gradient_kernels& gradient_kernels_for(const gradient_problem& problem);
 
-/// Those that attend under `rule`, and widen what is stored in 16 bits.
+/// Kernels for attention under `rule` that convert 16-bit storage to float.
 const attend_kernels& attend_kernels_for(element_type compute, normalizer rule);
 
-/// The kernels of the level called `requested`; null or empty: of the best level that this CPU
-/// has. An unknown or unsupported name is a std::runtime_error that lists the choices.
+/// Kernels of the level called `requested`; null or empty: the best level of this CPU. An unknown
+/// or unsupported name throws std::runtime_error, which lists the choices.
 const level_kernels& kernels_for(const char* requested);
 
 }  // namespace attnscale::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The units of each level, joined to one table, and the way from a compute type and a normalizer to
-// the kernels of the level in use.
+// The units of each level joined to one table, and the choice of kernels by compute type and
+// normalizer.
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "machine/dispatch.hpp"
@@ -16,7 +16,7 @@ namespace attnscale::detail {
     .linear_gradient = level::linear_gradient.type, .product = level::linear.product_##type, \
     .fill = level::random.fill_##type, .fma_peak = level::random.fma_peak_##type,            \
   }
-// Joined before anything runs: a table may be asked for while other files are still initialised.
+// Constant-initialised, because a table may be used while other files are still initialised.
 #define ATTNSCALE_JOIN(called, level, bfloat16_kernels)     \
   extern constinit const level_kernels called##_kernels = { \
       .name = #called,                                      \
@@ -45,14 +45,14 @@ const typed_kernels& active_kernels(element_type compute) {
 
 namespace {
 
-/// Whether queries, keys and values, those that there are, are bfloat16.
+/// Whether queries, keys and values, as far as present, are bfloat16.
 bool is_bfloat16(const attention_problem& p) {
   constexpr element_type wanted = element_type::bfloat16;
   if (p.query.type != wanted || p.key.type != wanted) return false;
   return p.heads.empty() || !p.heads[0].output || p.value.type == wanted;
 }
 
-/// The kernels of the level in use for a problem of bfloat16 arrays; null: they are widened.
+/// Kernels of the level in use for a problem of bfloat16 arrays; null: convert to float32.
 const bfloat16_unit* bfloat16_unit_for(const attention_problem& p) {
   const bfloat16_unit* const unit = active_kernels().bfloat16;
   const bool own = unit && p.compute == element_type::float32 && is_bfloat16(p);

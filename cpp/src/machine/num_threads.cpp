@@ -24,12 +24,12 @@ namespace attnscale {
 namespace detail {
 namespace {
 
-/// A call may take as many on any machine, however few CPUs it has.
+/// Number of threads that a call may take on any machine, however few CPUs it has.
 constexpr int enough_threads = 256;
 
 int affinity_cpus() {
 #if defined(__linux__)
-  // The kernel refuses a mask smaller than its own: 1024 CPUs fit the fixed type, double from
+  // The kernel refuses a mask smaller than its own: the fixed type holds 1024 CPUs; double it from
   // there.
   for (int capacity = CPU_SETSIZE; capacity <= (1 << 20); capacity *= 2) {
     cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
@@ -50,8 +50,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// A container sees its own cgroup as the root of /sys/fs/cgroup; elsewhere the limit may sit at
-// any level above the group that /proc/self/cgroup names, so the tightest one on the way counts.
+// A container sees its own cgroup as the root of /sys/fs/cgroup; elsewhere any level above the
+// group of /proc/self/cgroup may set the limit, so the tightest one counts.
 int cgroup_cpus() {
   std::string group, line;
   std::ifstream membership("/proc/self/cgroup");
@@ -127,7 +127,7 @@ void set_num_threads(int n) {
 
 }  // namespace attnscale
 
-// Visible although the library hides everything else: threadpoolctl finds these by name.
+// Visible although the library hides all else: threadpoolctl finds these by name.
 #define ATTNSCALE_VISIBLE __attribute__((visibility("default")))
 
 extern "C" {

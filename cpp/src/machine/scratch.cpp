@@ -11,7 +11,7 @@ struct scratch_area {
   std::size_t size = 0;
 };
 
-/// More than this is given back: a huge head_dim must not pin memory for the thread's life.
+/// Maximum memory kept: a huge head_dim must not pin memory for the thread's life.
 constexpr std::size_t keep_at_most = std::size_t{4} << 20;
 
 }  // namespace

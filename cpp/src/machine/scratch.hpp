@@ -23,7 +23,7 @@ class aligned_buffer {
   void* data_;
 };
 
-/// Deletes a T when its thread ends, and says so.
+/// Deletes a T when its thread ends, and records that.
 template <class T>
 struct thread_owner {
   T*& kept;
@@ -34,8 +34,8 @@ struct thread_owner {
   }
 };
 
-/// This thread's T, kept from call to call. Whoever asks once more when the thread's destructors
-/// have run (a static destructor, an atexit handler) gets a new one, which the process keeps.
+/// This thread's T, kept between calls. After the thread's destructors have run (in a static
+/// destructor, an atexit handler) a call gets a new one, which the process keeps.
 template <class T>
 T& kept_by_thread() {
   static thread_local T* kept = nullptr;
@@ -47,7 +47,7 @@ T& kept_by_thread() {
   return *kept;
 }
 
-/// This thread's scratch area, kept from call to call because fresh pages cost more than a short
+/// This thread's scratch area, kept between calls because fresh pages cost more than a short
 /// attention call. Valid until the next call on this thread.
 void* thread_scratch(std::size_t bytes);
 

@@ -23,7 +23,7 @@ namespace {
 using detail::cpu_has;
 using detail::level_kernels;
 
-/// A level that the CPU can run, and whether it then does better than the levels before it.
+/// A level that the CPU can run, and whether it is then faster than the earlier levels.
 struct level {
   const level_kernels* kernels;
   bool (*supported)();
@@ -33,13 +33,13 @@ struct level {
 bool always() { return true; }
 
 #if defined(ATTNSCALE_EMULATE_BFLOAT16)
-/// For tests: there if asked for, and else never in use.
+/// For tests: available by name, never chosen by default.
 bool never() { return false; }
 #endif
 
 #if defined(__x86_64__)
 
-// A build that leaves levels out (ATTNSCALE_SIMD_LEVELS) does not ask for all of these.
+// A build that leaves levels out (ATTNSCALE_SIMD_LEVELS) does not use all of these.
 [[maybe_unused]] bool has_avx2() { return cpu_has("AVX2") && cpu_has("FMA") && cpu_has("F16C"); }
 
 [[maybe_unused]] bool has_avx512() {
@@ -49,15 +49,15 @@ bool never() { return false; }
 
 [[maybe_unused]] bool has_avx512_bf16() { return has_avx512() && cpu_has("AVX-512BF16"); }
 
-/// Cores of AMD multiply pairs of bfloat16 at the rate of one float32 number; those of Intel take
-/// twice as long, and have AMX for it.
+/// AMD cores multiply pairs of bfloat16 at the rate of one float32 number; Intel cores take twice
+/// as long, and have AMX for it.
 [[maybe_unused]] bool is_amd() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_AMD_ebx;
 }
 
-/// Linux gives the registers of AMX to a process that asks for them, and keeps them for its threads
-/// and its children.
+/// Linux gives the AMX registers to a process on request, and then keeps them for its threads and
+/// children.
 bool may_use_amx() {
 #if defined(__linux__)
   constexpr long request_permission = 0x1023, tile_data = 18;
@@ -97,7 +97,7 @@ constexpr level levels[] = {{&detail::wasm_kernels, always, always}};
 constexpr level levels[] = {{&detail::baseline_kernels, always, always}};
 #endif
 
-/// The kernels of a level that this CPU can run; null: there is none of that name.
+/// Kernels of a level that this CPU can run; null for an unknown name.
 const level_kernels* find(std::string_view name) {
   for (const level& candidate : levels)
     if (name == candidate.kernels->name && candidate.supported()) return candidate.kernels;
@@ -120,7 +120,7 @@ std::string refusal(const char* argument, std::string_view name) {
          " (what this build and this CPU have), got '" + std::string(name) + "'";
 }
 
-/// The level in use; null: not decided yet. An atomic and not a magic static: a process may fork
+/// The level in use; null: not chosen yet. An atomic instead of a magic static: a process may fork
 /// while another thread is choosing, and the guard of a static would then stay locked in the child
 /// for ever.
 std::atomic<const level_kernels*> chosen{nullptr};

@@ -17,7 +17,7 @@
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/threads.hpp"
 #include "machine/num_threads.hpp"
-#include "machine/share.hpp"
+#include "machine/thread_cost.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -31,21 +31,20 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Ctrl-C is to be answered within 0.2 s; asking takes the GIL, which other threads may want.
+// Ctrl-C has to be answered within 0.2 s; the check takes the GIL, which other threads may need.
 constexpr auto poll_interval = std::chrono::milliseconds(25);
 
-// Waking a sleeping thread takes 20 to 30 us, as long as a small call. A thread without work looks
-// for some during this time before it sleeps: two threads then share 20 us of work in 11.4 us when
+// Waking a sleeping thread takes 20 to 30 us, as long as a small call. An idle thread looks for
+// work during this time before it sleeps: two threads then share 20 us of work in 11.4 us when
 // calls follow each other (27 us without), 100 us in 51 us (93 us without).
 constexpr auto spin_time = std::chrono::microseconds(100);
 
-// So a call alone among other work wakes threads if it takes `enough_to_wake` or more. A shorter
-// one does if it soon follows another call: they are then awake, or stay so for the calls behind
-// it.
+// So an isolated call wakes threads if it takes `enough_to_wake` or more. A shorter one does if it
+// soon follows another call: the threads are then awake, or stay awake for the next calls.
 constexpr double enough_to_wake = 80e3;  // ns
 constexpr double enough_to_share = 8e3;
 
-/// When the last call that was long enough to share was to end, in ticks of the clock.
+/// Expected end of the last call that was long enough to share, in ticks of the clock.
 std::atomic<clock::rep> last_end{0};
 
 void pause() {
@@ -68,7 +67,7 @@ bool spin_until(Condition&& reached) {
   return false;
 }
 
-/// Where this thread runs, -1 if the system does not say.
+/// The CPU of this thread, -1 if the system does not say.
 int current_cpu() {
 #if defined(__linux__)
   return sched_getcpu();
@@ -77,20 +76,19 @@ int current_cpu() {
 #endif
 }
 
-/// Where a helper may run: wherever the system lets it, except on the CPU of the last caller that
-/// it met on its own.
+/// CPUs of a helper: all that the system allows, except the CPU of the last caller that it met on
+/// its own CPU.
 ///
-/// Linux likes to wake a thread on the CPU of who wakes it, and then may leave both there, call
-/// after call: the loops take twice their time beside an idle core. So a helper that finds itself
-/// beside its caller leaves, and stays away: if it could come back, the next call would wake it
-/// there again.
+/// Linux often wakes a thread on the CPU of its waker, and may leave both there, call after call:
+/// the loops take twice their time beside an idle core. So a helper that finds itself on its
+/// caller's CPU moves, and does not return: otherwise the next call would wake it there again.
 class whereabouts {
  public:
   void leave([[maybe_unused]] int cpu) {
 #if defined(__linux__)
     cpu_set_t now;
     if (sched_getaffinity(0, sizeof now, &now) != 0) return;
-    // A set that this object did not make is a wish of the user.
+    // A set that this object did not make was set by the user.
     if (!narrowed_ || !CPU_EQUAL(&now, &mine_)) allowed_ = now;
     mine_ = allowed_;
     CPU_CLR(cpu, &mine_);
@@ -106,14 +104,14 @@ class whereabouts {
 #endif
 };
 
-// Counts the forks between this process and the one that loaded the library: threads of an
-// earlier count do not exist here.
+// Number of forks between this process and the one that loaded the library: threads of an earlier
+// count do not exist here.
 std::atomic<unsigned> forks{0};
 
-// The signal of the task that this thread is in: a nested loop stops with the one around it.
+// Signal of the task that this thread runs: a nested loop stops with the enclosing one.
 thread_local const stop_signal* enclosing = nullptr;
 
-/// What the threads of one loop share.
+/// State that the threads of one loop share.
 class job {
  public:
   job(const parallel_loop& loop, const execution& how) : loop_(loop), how_(how), outer_(enclosing) {
@@ -126,14 +124,15 @@ class job {
     work({ask_helper, this});
   }
 
-  /// Other threads take part, who are not there in the child of a fork. They round, and treat
-  /// denormal numbers, as the calling thread does: results do not depend on their number.
+  /// Copies the caller's floating-point environment: other threads (which do not exist in the child
+  /// of a fork) round, and treat denormal numbers, as the calling thread does, so that results do
+  /// not depend on their number.
   void share() {
     shared_ = true;
     std::fegetenv(&arithmetic_);
   }
 
-  /// Only on the calling thread: runs the user's check when it is due.
+  /// Runs the user's check when it is due. Only on the calling thread.
   void poll() noexcept {
     if (shared_ && forks.load() != forks_) lose_helpers();
     if (outer_ != nullptr && outer_->requested()) interrupt();
@@ -141,7 +140,7 @@ class job {
     const auto now = clock::now();
     if (now < next_poll_) return;
     next_poll_ = now + poll_interval;
-    // Kernels that poll have no exceptions: what the check throws waits until all threads have
+    // Kernels that poll have no exceptions: an exception of the check waits until all threads have
     // left.
     try {
       if (how_.interrupted(how_.context)) interrupt();
@@ -150,7 +149,8 @@ class job {
     }
   }
 
-  /// In the child of a fork inside the loop: tasks of others are half done, and stay so.
+  /// Handles a fork inside the loop, in the child: tasks of other threads are half done, and stay
+  /// so.
   void lose_helpers() noexcept {
     fail(std::make_exception_ptr(std::runtime_error(
         "the process forked inside a parallel loop: its child cannot finish it")));
@@ -161,7 +161,7 @@ class job {
     stop_.store(true, std::memory_order_relaxed);
   }
 
-  /// After the last thread has left.
+  /// Called after the last thread has left.
   void rethrow() const {
     if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(error_);
   }
@@ -197,7 +197,7 @@ class job {
   const stop_signal* outer_;
   const unsigned forks_ = forks.load();
   bool shared_ = false;
-  std::fenv_t arithmetic_;  // of the caller, where threads share the loop
+  std::fenv_t arithmetic_;  // of the caller, if threads share the loop
   std::atomic<std::int64_t> next_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> failed_{false};
@@ -229,26 +229,25 @@ class pool {
   std::mutex mutex_;
   std::condition_variable offered_;
   std::condition_variable left_;
-  // Written under the mutex; the atomic ones are also read by who spins.
+  // Written under the mutex; spinning threads also read the atomic ones.
   job* current_ = nullptr;
   std::atomic<std::uint64_t> offers_{0};  // jobs so far: a thread joins each at most once
   int places_ = 0;                        // helpers that may still join the current job
-  int cpu_ = -1;                          // of who offered it
-  std::atomic<int> inside_{0};            // helpers at work on it
+  int cpu_ = -1;                          // of the thread that offered it
+  std::atomic<int> inside_{0};            // number of helpers working on it
   int threads_ = 0;
 };
 
 #if defined(_WIN32)
-/// There are no signals that a thread could take: Ctrl-C runs the console's handlers on a thread
-/// that Windows makes for them. A loop learns of it as it does elsewhere, by the check that it
-/// polls.
+/// No signals to block: on Windows, Ctrl-C runs the console's handlers on a separate thread. A loop
+/// learns of it by polling its check, as elsewhere.
 class signals_blocked {
  public:
   signals_blocked() {}
 };
 #else
-/// While it lives, a thread that is started inherits a mask without asynchronous signals: those
-/// belong to the threads that the program itself made. Faults stay visible to crash handlers.
+/// During its lifetime, a new thread inherits a mask without asynchronous signals: those belong to
+/// the threads of the program. Faults stay visible to crash handlers.
 class signals_blocked {
  public:
   signals_blocked() {
@@ -268,7 +267,7 @@ class signals_blocked {
 };
 #endif
 
-// A system that refuses more threads is no error: the loop then runs on those there are.
+// A system that refuses more threads is not an error: the loop then runs on the existing ones.
 void pool::start_threads(int wanted) {
   if (threads_ >= wanted) return;
   const signals_blocked blocked;
@@ -294,9 +293,9 @@ void pool::offer(job& work, int helpers) {
   }
 }
 
-// Nobody joins any more; waits for those who did. A fork inside the loop (a signal handler that
-// runs in poll() may do that) leaves a child without them and with their tasks half done: that
-// child touches neither the mutex nor the counts, which may be in any state.
+// Closes the job and waits for the helpers that joined. A fork inside the loop (a signal handler in
+// poll() may do that) leaves a child without them and with their tasks half done: that child
+// touches neither the mutex nor the counts, which may be in any state.
 void pool::withdraw(job& work, unsigned forks_before) {
   const auto forked = [&] { return forks.load() != forks_before; };
   const auto all_left = [this] { return inside_ == 0; };
@@ -315,8 +314,8 @@ void pool::withdraw(job& work, unsigned forks_before) {
   work.lose_helpers();
 }
 
-/// Returns, with the lock, when there is a job to join. A helper that was woken beside its caller
-/// often comes too late for that job; it leaves all the same, for the sake of the next one.
+/// Returns, with the lock, when there is a job to join. A helper that was woken on its caller's CPU
+/// often comes too late for that job; it moves all the same, for the next one.
 void pool::await_offer(std::unique_lock<std::mutex>& lock, std::uint64_t seen,
                        whereabouts& place) noexcept {
   while (true) {
@@ -348,11 +347,11 @@ void pool::serve() noexcept {
   }
 }
 
-std::atomic<bool> busy{false};         // somebody runs a job on the pool
-std::atomic<pool*> the_pool{nullptr};  // touched only by who set busy, and after a fork
+std::atomic<bool> busy{false};         // a thread runs a job on the pool
+std::atomic<pool*> the_pool{nullptr};  // used only by the thread that set busy, and after a fork
 
 #if !defined(_WIN32)
-// The child of a fork has one thread and locks in an unknown state: it forgets the pool.
+// The child of a fork has one thread and locks in an unknown state: it drops the pool.
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
   forks.fetch_add(1);
   the_pool.store(nullptr);
@@ -371,7 +370,7 @@ int asked_threads(const execution& how) {
   return how.num_threads > 0 ? how.num_threads : num_threads();
 }
 
-execution worth_sharing(const execution& how, double nanoseconds) {
+execution one_thread_if_short(const execution& how, double nanoseconds) {
   check_threads(how.num_threads);
   execution alone = how;
   alone.num_threads = 1;

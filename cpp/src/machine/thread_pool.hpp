@@ -16,22 +16,22 @@ struct parallel_loop {
   void* context;
 };
 
-/// Runs the loop on at most `how.num_threads` threads (0: the default) and max_threads(), the
-/// caller being one of them; tasks are handed out in order by an atomic counter. The first
-/// exception of a body or of `how.interrupted` ends the loop and is rethrown here; an interrupt
-/// throws attnscale::interrupted. Nested and concurrent calls are safe: a call that finds the
-/// workers busy runs on its own thread.
+/// Runs the loop on at most `how.num_threads` threads (0: the default) and at most max_threads(),
+/// including the caller; an atomic counter hands out tasks in order. The first exception of a body
+/// or of `how.interrupted` ends the loop and is rethrown here; an interrupt throws
+/// attnscale::interrupted. Nested and concurrent calls are safe: a call that finds the workers busy
+/// runs on its own thread.
 void run_parallel(const parallel_loop& loop, const execution& how);
 
-/// The threads that a call is asked to take, which may be more than it gets.
+/// Number of threads requested for a call, which may be more than it gets.
 int asked_threads(const execution& how);
 
-/// Blocks of up to `size` things that n things make.
+/// Number of blocks of up to `size` items in n items.
 constexpr std::int64_t blocks_of(std::int64_t n, std::int64_t size) {
   return n / size + (n % size != 0);
 }
 
-/// The same for a callable: body(task, stop).
+/// Runs the loop for a callable: body(task, stop).
 template <class Body>
 void parallel_for(std::int64_t n_tasks, const execution& how, Body&& body) {
   auto call = [](void* context, std::int64_t task, const stop_signal& stop) {

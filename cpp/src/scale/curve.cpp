@@ -7,7 +7,7 @@
 
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "exact/statistics.hpp"
 #include "kernels/numbers.hpp"
 #include "kernels/tile/block.hpp"
@@ -22,7 +22,7 @@ using namespace detail;
 
 constexpr double largest = std::numeric_limits<double>::max();
 
-/// Row r at one scale.
+/// Statistics of row r at one scale.
 struct curve_point {
   double entropy, lse, mean, variance;
 
@@ -35,11 +35,11 @@ struct curve_point {
     }
     const double log_weight = std::log(weight), raw = s.raw_first[r] / weight;
     entropy = log_weight - ln2 * s.first[r] / weight;
-    if (entropy < 0) entropy = 0;  // rounding of a one-hot row; NaN stays
+    if (entropy < 0) entropy = 0;  // rounding of a one-hot row; NaN is kept
     lse = ln2 * s.reference[r] + log_weight;
     mean = s.center[r] + raw;
     variance = s.raw_second[r] / weight - raw * raw;
-    // Rounding of equal products; where the square of the mean overflows, nothing is known.
+    // Rounding of equal products; if the square of the mean overflows, the variance is unknown.
     if (variance < 0) variance = raw * raw <= largest ? 0 : std::numeric_limits<double>::infinity();
     if (weight != weight) lse = mean = variance = weight;
   }
@@ -60,7 +60,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
     }
 }
 
-void run_near(const curve_problem& p, const execution& how) {
+void run_in_range(const curve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const curve_kernels& kernels = active_kernels(p.compute).curve;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;
@@ -86,12 +86,12 @@ void run_near(const curve_problem& p, const execution& how) {
 
 void run(const curve_problem& problem, const execution& how) {
   check_rows(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   curve_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
-  near.give_back(problem);
+  rescaling.apply(own);
+  run_in_range(own, how);
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

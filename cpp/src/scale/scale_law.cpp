@@ -26,7 +26,7 @@ struct meaning_of_n {
   bool is_count;
 };
 
-/// The one place that says it, in the order of n_means.
+/// The table, in the order of n_means.
 constexpr meaning_of_n meanings_of_n[] = {{"not used", 1, true},
                                           {"visible keys", 1, true},
                                           {"row size", 1, true},
@@ -70,7 +70,7 @@ scale_law::any make() {
   return scale_law::any(std::in_place_index<I>);
 }
 
-/// All laws but laws::table, which has no name to be spelled by, in the order of scale_law::any.
+/// Number of laws, without laws::table, which has no spelling, in the order of scale_law::any.
 constexpr std::size_t n_named = std::variant_size_v<scale_law::any> - 1;
 static_assert(std::is_same_v<std::variant_alternative_t<n_named, scale_law::any>, laws::table>);
 
@@ -86,7 +86,7 @@ constexpr auto makers = []<std::size_t... I>(std::index_sequence<I...>) {
 
 const law_record& record_of(const scale_law::any& law) { return records[law.index()]; }
 
-/// The struct of the law's parameters, whichever it is.
+/// Struct of the law's parameters.
 void* struct_of(scale_law::any& law) {
   return std::visit([](auto& each) -> void* { return &each; }, law);
 }
@@ -94,7 +94,7 @@ const void* struct_of(const scale_law::any& law) {
   return std::visit([](const auto& each) -> const void* { return &each; }, law);
 }
 
-/// The law of that name before its parameters are set; refuses a name that none has.
+/// The law of that name with default parameters; refuses unknown names.
 scale_law::any usual(std::string_view name) {
   for (std::size_t i = 0; i < n_named; ++i)
     if (records[i].name == name) return makers[i]();
@@ -116,7 +116,7 @@ double detail::normal_isf(double p) {
     }
     return above / below;
   };
-  const double q = 0.5 - p;  // exact where p is above 1/4
+  const double q = 0.5 - p;  // exact for p above 1/4
   if (q <= 0.425) return q * ratio(0.180625 - q * q, quantile_terms::center);
   const double r = std::sqrt(-std::log(p));
   return r <= 5 ? ratio(r - 1.6, quantile_terms::tail) : ratio(r - 5, quantile_terms::far);
@@ -203,7 +203,7 @@ void scale_law::scales(std::span<const double> n, std::int64_t head_dim,
                        std::span<double> out) const {
   multipliers(n, head_dim, out);
   const auto d = static_cast<double>(head_dim);
-  // Exact where beta would be multiplied by a root of head_dim that is then divided by.
+  // Exact where beta would be multiplied and divided by the same root of head_dim.
   const auto fill = [&](double scale) { std::fill(out.begin(), out.end(), scale); };
   if (const auto* given = std::get_if<laws::constant>(law_.get())) return fill(given->value);
   if (std::holds_alternative<laws::unscaled>(*law_)) return fill(1);
@@ -237,13 +237,13 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
                       std::span<double> out) const {
   if (head_dim < 1) refuse("head_dim must be at least 1, got " + text_of(head_dim));
   if (out.size() != n.size())
-    refuse("out must have a place for each n, got " + text_of(out.size()) + " for " +
+    refuse("out must have one element for each n, got " + text_of(out.size()) + " for " +
            text_of(n.size()));
   const std::int64_t least = least_n();
   for (const double each : n) {
     if (!(each >= static_cast<double>(least)))
       refuse("n must be at least " + text_of(least) + ", got " + text_of(each));
-    if (counts()) check_finite("n", each);  // gaps of rows whose top scores tie are infinite
+    if (counts()) check_finite("n", each);  // gaps of rows with tied top scores are infinite
   }
   if (const auto* table = std::get_if<laws::table>(law_.get())) check_places(*table, n);
 }
@@ -251,11 +251,12 @@ void scale_law::check(std::span<const double> n, std::int64_t head_dim,
 void require_one_scale_a_row(const scale_law& law) {
   using detail::refuse;
   const std::string start = "law '" + std::string(law.name()) + "' ";
-  if (law.acts_on_some_channels()) refuse(start + "acts on some channels only, and a scale on all");
+  if (law.acts_on_some_channels())
+    refuse(start + "acts on some channels only, but a scale acts on all");
   if (law.meaning() == n_means::query_key_distance)
     refuse(start + "gives the keys of a row different scales, and scale takes one a row");
   if (!law.counts())
-    refuse(start + "counts what is measured on a row: measure it, and give scale an array");
+    refuse(start + "needs a measurement of each row: measure it, and give scale an array");
 }
 
 }  // namespace attnscale

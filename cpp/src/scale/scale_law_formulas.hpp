@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What each law is: its name, what its n counts, its parameters with their rules, and beta, the
-// multiple of 1 / sqrt(head_dim). d is head_dim.
+// Definition of each law: its name, the meaning of its n, its parameters with their rules, and
+// beta, the multiple of 1 / sqrt(head_dim). d is head_dim.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace attnscale::detail {
 
-/// The name, the meaning of n and the parameters of a law; specialised for each.
+/// Name, meaning of n and parameters of a law; specialised for each.
 template <class L>
 struct law_of;
 
@@ -98,7 +98,7 @@ ATTNSCALE_LAW(table, not_used);
 #undef ATTNSCALE_NUMBER
 #undef ATTNSCALE_LAW
 
-/// isf(p) = -Phi^-1(p) for p in [0, 1/2]: where a standard normal number is exceeded with
+/// isf(p) = -Phi^-1(p) for p in [0, 1/2]: the value that a standard normal number exceeds with
 /// probability p.
 double normal_isf(double p);
 
@@ -198,7 +198,7 @@ inline double beta(const laws::variance_invariant& law, double n, double) {
 inline double beta(const laws::retrieval& law, double n, double) {
   const double noise = std::log(n) + std::log(law.weight / (1 - law.weight));
   const double root = std::sqrt(std::max(law.gap * law.gap - 2 * noise, 0.0));
-  // gap - root without the cancellation, where there is a root.
+  // gap - root without cancellation, if there is a root.
   return std::max(root > 0 ? 2 * noise / (law.gap + root) : law.gap, law.least);
 }
 inline double beta(const laws::scale_invariant& law, double n, double) {
@@ -218,7 +218,7 @@ inline double beta(const laws::lssa&, double n, double d) {
   return std::log(d) * std::log(n) / std::sqrt(d);
 }
 inline double beta(const laws::table& law, double n, double) {
-  return law.multipliers[static_cast<std::size_t>(n)];  // scale_law::check has seen it
+  return law.multipliers[static_cast<std::size_t>(n)];  // checked by scale_law::check
 }
 
 }  // namespace attnscale::detail

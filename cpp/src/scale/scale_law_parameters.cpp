@@ -10,7 +10,7 @@
 namespace attnscale::detail {
 namespace {
 
-/// The parameter of this law, 0 or 1 for a flag.
+/// Value of a parameter of this law, 0 or 1 for a flag.
 double get(const law_parameter& parameter, const void* law) {
   const auto* const place = static_cast<const char*>(law) + parameter.offset;
   if (parameter.how == rule::flag) return *reinterpret_cast<const bool*>(place) ? 1 : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The parameters of a scale law without its type: their names, their rules, and where they lie in
-// the law's struct. What reads, checks and writes them is compiled once for all laws.
+// Parameters of a scale law without its type: names, rules, and positions in the law's struct. The
+// code that reads, checks and writes them is compiled once for all laws.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace attnscale::detail {
 
-/// What a parameter may be: a number under a rule, or a flag.
+/// Rules of parameters: numbers under a condition, or flags.
 enum class rule : std::uint8_t { finite, above, at_least, whole, given_at_least, between, flag };
 
 /// A member of a law's struct: a double, or a bool if it is a flag.
@@ -26,16 +26,16 @@ struct law_parameter {
   double bound;
 };
 
-/// A law as its texts know it.
+/// A law for its text form.
 struct law_record {
   std::string_view name;
   n_means meaning;
   std::span<const law_parameter> parameters;
-  const void* usual;  ///< the struct with its usual parameters; null for laws::table
+  const void* usual;  ///< the struct with default parameters; null for laws::table
 };
 
-/// Sets what the spelling gives. Refuses names that the law does not have, and texts that are no
-/// values.
+/// Sets the parameters of a spelling. Refuses names that the law does not have, and texts that are
+/// not values.
 void read_parameters(const law_record& record, void* law, const spelled_call& call);
 
 /// Sets all parameters, in their order; refuses another number of them.
@@ -44,7 +44,7 @@ void set_parameters(const law_record& record, void* law, std::span<const double>
 /// Refuses a parameter that is out of range, or missing.
 void check_parameters(const law_record& record, const void* law);
 
-/// NAME, or NAME(parameter=value, ...) with the parameters that are not as usual.
+/// NAME, or NAME(parameter=value, ...) with the parameters that differ from their defaults.
 std::string spell(const law_record& record, const void* law);
 
 }  // namespace attnscale::detail

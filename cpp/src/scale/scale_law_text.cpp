@@ -68,7 +68,7 @@ bool is_number(std::string_view given, double& number) {
   const std::string text(trimmed(given));
   char* end = nullptr;
   number = std::strtod(text.c_str(), &end);
-  // strtod takes hexadecimal numbers, "inf" and "nan" too, which are no literals of Python.
+  // strtod also accepts hexadecimal numbers, "inf" and "nan", which are not literals of Python.
   return !text.empty() && end == text.c_str() + text.size() &&
          text.find_first_of("xXnN") == std::string::npos;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Spellings: NAME or NAME(parameter=value, ...), whose values are numbers, True or False.
+// Spellings of laws: NAME or NAME(parameter=value, ...), whose values are numbers, True or False.
 #pragma once
 
 #include <string>
@@ -21,16 +21,16 @@ struct spelled_call {
   std::vector<spelled_parameter> parameters;
 };
 
-/// Name and parameters of a spelling; refuses what is none.
+/// Name and parameters of a spelling; refuses other texts.
 spelled_call read_call(std::string_view text);
 
 /// Whether the whole text is a number, which is then stored.
 bool is_number(std::string_view text, double& number);
 
-/// The number that a value's text is. Refuses other texts, naming the parameter.
+/// Number in a value's text. Refuses other texts, naming the parameter.
 double read_number(std::string_view name, const std::string& text);
 
-/// True or False.
+/// Flag: True or False.
 bool read_flag(std::string_view name, const std::string& text);
 
 }  // namespace attnscale::detail

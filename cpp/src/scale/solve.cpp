@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(solve_problem): the scale at which a row has a given entropy. The kernels give the entropy
-// and its first two derivatives in ln(scale); here is the search.
+// run(solve_problem): the scale at which a row has a given entropy. The kernels compute the entropy
+// and its first two derivatives in ln(scale); this file has the search.
 //
 // With a the scale, x = q . k, V and K the second and third central moment of a x under the
 // weights: dH/d ln a = -V, d2H/d(ln a)2 = -(2 V + K). H falls from ln(visible keys) at a = 0 to
 // ln(keys tied at the top). Steps are Halley's on
 //   g = ln((highest - H) / (H - lowest)),
-// which is close to linear in ln a at both ends: highest - H ~ a^2, H - lowest ~ exp(-a gap).
-// Three to five evaluations are usual, where bisection takes twenty to thirty.
+// which is close to linear in ln a at both ends: highest - H ~ a^2, H - lowest ~ exp(-a gap). Three
+// to five evaluations are usual, against twenty to thirty for bisection.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 #include "kernels/numbers.hpp"
 #include "kernels/tile/block.hpp"
 #include "machine/dispatch.hpp"
@@ -27,15 +27,15 @@ namespace {
 
 using namespace detail;
 
-/// More evaluations than any row was seen to need; bisection alone closes a bracket of doubles in
-/// about as many.
+/// More evaluations than any known row needed; bisection alone closes a bracket of doubles in about
+/// as many.
 constexpr int max_evaluations = 100;
 
-/// Products of a panel that are kept (one vector of queries: 2^18 float keys). Beyond it each
-/// evaluation computes them again.
+/// Maximum memory for the products of a panel (one vector of queries: 2^18 float keys). Beyond it
+/// each evaluation computes them again.
 constexpr std::int64_t keep_bytes = std::int64_t{16} << 20;
 
-/// A panel whose products fit here stays in the second-level cache.
+/// Size up to which the products of a panel stay in the L2 cache.
 constexpr std::int64_t cache_bytes = std::int64_t{3} << 18;
 
 /// Entropy of a row at one scale, with the central moments of its scores, in nats.
@@ -52,8 +52,8 @@ struct row_point {
   }
 };
 
-/// Where a search ends without an answer: the bracket is as narrow as rounding allows, or the scale
-/// so small that hidden keys could not be told from visible ones.
+/// Limits at which a search ends without an answer: the bracket is as narrow as rounding allows, or
+/// the scale so small that hidden keys could not be told from visible ones.
 struct search_limits {
   double bracket = 0, scale = 0;
 };
@@ -70,7 +70,7 @@ class row_search {
   row_search(double target, double tolerance, const search_limits& limits)
       : target_(target), tolerance_(tolerance), limits_(limits) {}
 
-  /// Settles what the row's products decide, and else chooses the first trial.
+  /// Settles a row if its products determine the answer, else chooses the first trial.
   void begin(const solve_rows& rows, int r) {
     const double n = rows.count[r];
     if (rows.bad[r] != 0) return fail();
@@ -78,7 +78,7 @@ class row_search {
     feasible = target_ >= lowest - tolerance_ && target_ <= highest + tolerance_;
     if (target_ >= highest) return settle(0, highest);
     if (target_ < lowest - tolerance_ || lowest == highest) return settle(infinity, lowest);
-    // At an end of the range the entropy arrives in the limit only: aim inside.
+    // At an end of the range the entropy is reached only in the limit: aim inside.
     aim_ = std::log((highest - target_) / std::max(target_ - lowest, tolerance_ / 2));
     const double mean = rows.first[r] / n;
     const double variance = std::max(rows.second[r] / n - mean * mean, 0.0);
@@ -89,7 +89,7 @@ class row_search {
   double trial() const { return trial_; }
   double center() const { return center_; }
 
-  /// Takes the sums at trial() and either settles or moves on.
+  /// Takes the sums at trial(), and either settles or chooses the next trial.
   void absorb(const solve_sums& sums, int r) {
     const row_point point(sums, r, center_);
     ++evaluations;
@@ -102,7 +102,7 @@ class row_search {
   }
 
  private:
-  /// A product that is not finite: the row has no entropy.
+  /// Ends the search for a row with a product that is not finite: it has no entropy.
   void fail() {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     scale = entropy = lowest = highest = nan;
@@ -116,7 +116,7 @@ class row_search {
   }
   void stop() { trial_ = 0; }
 
-  /// First guess from scores as normal as their variance says: highest - H = a^2 variance / 2.
+  /// First guess, from normal scores with this variance: highest - H = a^2 variance / 2.
   void start(double mean, double variance) {
     entropy = highest;  // the best so far is scale 0
     double guess = std::sqrt(2 * (highest - target_) / variance);
@@ -127,7 +127,7 @@ class row_search {
   }
 
   double next(const row_point& p) const {
-    // Steps that creep (rounding is as large as the error) must not take all evaluations.
+    // Slow steps (rounding as large as the error) must not use up all evaluations.
     if (evaluations >= 12 && evaluations % 2 == 0) return middle();
     const double above = highest - p.entropy, below = p.entropy - lowest;
     const double slope = p.variance / above + p.variance / below;
@@ -136,7 +136,7 @@ class row_search {
                         p.variance * p.variance * (1 / (above * above) - 1 / (below * below));
     const double halley = 2 * error * slope / (2 * slope * slope - error * curl);
     const double newton = error / slope;
-    // Halley's step is trusted while it is a correction of Newton's.
+    // Halley's step is used only as a correction of Newton's.
     const double step = halley / newton > 0.25 && halley / newton < 4 ? halley : newton;
     const double guess = trial_ * std::exp(std::clamp(-step, -3.0, 3.0));
     if (guess > low_ && guess < high_) return guess;  // false for NaN
@@ -154,9 +154,9 @@ class row_search {
     trial_ = guess > limits_.scale && guess < infinity ? guess : 0;
   }
 
-  /// Where the entropy is the target, the mean of t is no further below the top than that:
-  /// H = ln sum 2^t - ln2 mean, and the sum is at least 1. A center further down would cost the
-  /// weight at the top its digits.
+  /// Limit of the center. Where the entropy is the target, the mean of t is at most this far below
+  /// the top: H = ln sum 2^t - ln2 mean, and the sum is at least 1. A center further down would
+  /// cost the weight at the top its digits.
   double within_reach(double center) const {
     return std::clamp(center, std::max(-127.0, -log2e * std::max(target_, 0.0)), 0.0);
   }
@@ -205,7 +205,7 @@ class panel_search {
     return p_.heads[rows_.head].scale[(rows_.first + r) * p_.scale_row];
   }
 
-  /// Where the next evaluation is to be; false when every row has its answer.
+  /// Sets the next evaluation; false when every row has its answer.
   bool ask() {
     bool any = false;
     for (int r = 0; r < rows_.count; ++r) {
@@ -237,10 +237,10 @@ class panel_search {
   row_search row_[max_block_rows];
 };
 
-void run_near(const solve_problem& p, const execution& how) {
+void run_in_range(const solve_problem& p, const execution& how) {
   const bool wide = p.compute == element_type::float64;
   const solve_kernels& kernels = active_kernels(p.compute).solve;
-  // As many vectors of queries as keep their products in the cache; one is always possible.
+  // As many vectors of queries as keep their products in the cache; at least one.
   const std::int64_t vector_bytes =
       std::max<std::int64_t>(p.n_keys, 1) * kernels.lanes * (wide ? 8 : 4);
   const bool keep = vector_bytes <= keep_bytes;
@@ -260,12 +260,12 @@ void run_near(const solve_problem& p, const execution& how) {
 
 void run(const solve_problem& problem, const execution& how) {
   check_scales(problem);
-  near_scales near(problem);
-  if (!near.needed()) return run_near(problem, how);
+  query_rescaling rescaling(problem);
+  if (!rescaling.needed()) return run_in_range(problem, how);
   solve_problem own = problem;
-  near.apply(own);
-  run_near(own, how);
-  near.give_back(problem);
+  rescaling.apply(own);
+  run_in_range(own, how);
+  rescaling.undo(problem);
 }
 
 }  // namespace attnscale

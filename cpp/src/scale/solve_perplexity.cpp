@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// -|x - y|^2 = 2 x . y - |x|^2 - |y|^2, and |x|^2 is the same for a whole row, so it drops out of
-// the weights: the search is that of solve_scale with the query (2 x, -1) and the key (y, |y|^2).
-// Points are centred, so that an offset of the data costs no digits, and multiplied by a power of
-// two, as rows of distances are, so that the answer is the same in any unit.
+// Search for perplexities. -|x - y|^2 = 2 x . y - |x|^2 - |y|^2, and |x|^2 is constant in a row, so
+// it drops out of the weights: the search is that of solve_scale with the query (2 x, -1) and the
+// key (y, |y|^2). Points are centred, so that an offset of the data costs no digits, and multiplied
+// by a power of two, as are rows of distances, so that the answer is the same in any unit.
 #include "attnscale/solve_perplexity.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using detail::refuse;
 using detail::text_of;
 
-/// A new matrix, row-major, or one a head.
+/// A new matrix, row-major, or one per head.
 template <class T>
 row_array<T> matrices(std::initializer_list<std::size_t> shape) {
   row_array<T> made{{shape.begin(), shape.end()}, {}};
@@ -32,7 +32,7 @@ row_array<T> matrices(std::initializer_list<std::size_t> shape) {
   return made;
 }
 
-/// The numbers of a matrix of any strides.
+/// Numbers of a matrix of any strides.
 template <class T>
 std::vector<T> numbers_of(const strided_array& given) {
   const strided_array each = given.with_inner(0);
@@ -59,14 +59,14 @@ std::vector<double> read_perplexity(const number_or_array<double>& perplexity, s
   return target;
 }
 
-/// The search for rows of numbers, and the weights that come out of it.
+/// The search for rows of numbers, and the resulting weights.
 class perplexity_search {
  public:
   perplexity_search(std::size_t n_columns, std::vector<double> target,
                     const perplexity_options& options, const perplexity_places& into)
       : n_columns_(n_columns), target_(std::move(target)), options_(options), into_(into) {}
 
-  /// All rows from queries and keys. Row i does not see key i.
+  /// All rows, from queries and keys. Row i does not see key i.
   void run_products(const row_array<double>& query, const row_array<double>& key) {
     const std::size_t n = target_.size(), dim = static_cast<std::size_t>(query.extents[1]);
     const auto line = std::make_unique<bool[]>(2 * n - 1);
@@ -87,8 +87,8 @@ class perplexity_search {
     }
   }
 
-  /// The row `first` + r from squared distances in row r, all of them or all but that of the point
-  /// itself. One query of -1 a row and keys of one channel: distances are not rounded again.
+  /// Row `first` + r from squared distances in row r, all of them or all but the point's own. One
+  /// query of -1 per row and keys of one channel: distances are not rounded again.
   template <class T>
   void run_distances(std::size_t first, const std::vector<T>& squared, bool but_itself) {
     const std::size_t n = squared.size() / n_columns_;
@@ -123,7 +123,7 @@ class perplexity_search {
     }
   }
 
-  /// Of distances that were divided by a power of two.
+  /// Undoes the division of distances by a power of two.
   void put_in_units(std::size_t row, int exponent) const {
     double& beta = into_.beta[row];
     if (!(beta > 0) || std::isinf(beta)) return;
@@ -134,7 +134,7 @@ class perplexity_search {
  private:
   double* row_of(std::size_t i) const { return into_.affinities + i * n_columns_; }
 
-  /// The scales of `n` rows from `first` on, which are the betas.
+  /// Scales (betas) of `n` rows from `first` on.
   template <class T>
   void search(call_arrays& call, std::size_t first, std::size_t n) const {
     const auto heads = static_cast<std::int64_t>(n);
@@ -159,7 +159,8 @@ class perplexity_search {
       into_.perplexity[first + r] = std::exp(static_cast<double>(entropy[r]));
   }
 
-  /// Softmax of beta times the scores of a row, in place. Infinite beta leaves the largest scores.
+  /// Softmax of beta times the scores of a row, in place. Infinite beta keeps only the largest
+  /// scores.
   void weigh(std::size_t i, std::ptrdiff_t hidden) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     double* const row = row_of(i);
@@ -183,8 +184,9 @@ class perplexity_search {
   perplexity_places into_;
 };
 
-/// Searches again, with distances from differences, the rows whose entropy rounding of |x|^2 could
-/// move by more than 1e-7: points far from the mean with near neighbours, and neighbours that tie.
+/// Searches again, with distances from differences, the rows whose entropy the rounding of |x|^2
+/// could change by more than 1e-7: points far from the mean with near neighbours, and tied
+/// neighbours.
 void search_again(perplexity_search& search, const std::vector<double>& points, std::size_t n,
                   double largest_norm, const double* beta) {
   const std::size_t dim = points.size() / n;

@@ -28,7 +28,7 @@ void check_falling_entropy(const attention_options& options) {
   refuse_tables(options, "solve_scale", "under it entropy need not fall with the scale");
 }
 
-/// A bias is as harmful; a mask of 0 and what hides is only another way to hide keys.
+/// Refuses a bias, for the same reason; a mask of 0 and hiding numbers only hides keys.
 void check_no_bias(const call_arrays& call) {
   if (call.mask_type != mask_kind::additive) return;
   const strided_array mask = call.attn_mask.with_inner(0);
@@ -41,7 +41,7 @@ void check_no_bias(const call_arrays& call) {
   });
 }
 
-/// One target for each entry of a shape, whose axes `axes` names.
+/// One target per entry of a shape; `axes` names its axes.
 std::vector<double> read_targets(const number_or_array<double>& target, const extents& shape,
                                  const char* axes) {
   if (!target) refuse("target_entropy must be a number or an array, got none");
@@ -52,13 +52,13 @@ std::vector<double> read_targets(const number_or_array<double>& target, const ex
   return broadcast_rows(target.rows(), shape).numbers;
 }
 
-/// The tolerance of a search; 0 stands for the default.
+/// Tolerance of a search; 0 means the default.
 double tolerance_of(const call_description& call, double tolerance) {
   if (tolerance > 0) return tolerance;
   return call.arrays().compute == element_type::float64 ? 1e-9 : 1e-6;
 }
 
-/// The search of one group, in double: Newton on ln((highest - H) / (H - lowest)) inside a bracket.
+/// Search for one group, in double: Newton on ln((highest - H) / (H - lowest)) inside a bracket.
 class mean_search {
  public:
   mean_search(double target, double tolerance, double lowest, double highest, double first_trial)
@@ -101,7 +101,7 @@ class mean_search {
     (error > 0 ? low_ : high_) = trial_;
     searching_ = best_ > tolerance_ && high_ > low_ * (1 + 1e-15);
     double guess = newton(mean, slope);
-    // Where rounding is all that is left of the entropy, steps would creep.
+    // If the entropy is only rounding, steps would be slow.
     if (size > before_ / 2 && std::abs(guess - trial_) < trial_ / 16) guess = not_a_number;
     before_ = size;
     trial_ = searching_ ? inside(guess) : 0;
@@ -121,7 +121,7 @@ class mean_search {
     return trial_ * std::exp(std::clamp(-step, -3.0, 3.0));
   }
 
-  /// The guess, or the middle of the bracket where it is outside or NaN.
+  /// The guess, or the middle of the bracket if the guess is outside or NaN.
   double inside(double guess) const {
     if (guess > low_ && guess < high_) return guess;
     return low_ == 0 ? trial_ / 8 : std::isinf(high_) ? trial_ * 8 : std::sqrt(low_ * high_);
@@ -138,7 +138,7 @@ class mean_search {
 template <class T>
 class shared_scales {
  public:
-  /// Rows that see no key do not count.
+  /// Rows that see no key are not counted.
   shared_scales(const call_description& call, std::size_t n_groups)
       : call_(call), scales_(n_groups) {
     call.fill(problem_);
@@ -155,7 +155,7 @@ class shared_scales {
       problem_.heads[h].scale = &scales_[h / heads_of_group];
   }
 
-  /// Over the counted rows of a group; 0 where there are none.
+  /// Mean over the counted rows of a group; 0 without rows.
   double mean(const T* rows, std::size_t group) const {
     const std::size_t n = counts_.size() / scales_.size();
     double total = 0;
@@ -168,7 +168,7 @@ class shared_scales {
     return total / static_cast<double>(std::max<std::int64_t>(number, 1));
   }
 
-  /// Runs the searches to their ends.
+  /// Runs the searches to the end.
   void search(std::vector<mean_search>& searches) {
     constexpr int most_steps = 100;
     for (int step = 0; step < most_steps; ++step) {
@@ -188,12 +188,12 @@ class shared_scales {
  private:
   const call_description& call_;
   attention_problem problem_;
-  std::vector<double> scales_;  // of each group
+  std::vector<double> scales_;  // per group
   std::vector<std::int64_t> counts_;
   std::vector<T> entropy_, variance_;
 };
 
-/// Searches the scale of each row, for one target a row.
+/// Searches the scale of each row, for one target per row.
 void search_rows(const call_description& call, const std::vector<double>& targets, double tolerance,
                  solve_problem& problem) {
   call.fill(problem);
@@ -204,8 +204,8 @@ void search_rows(const call_description& call, const std::vector<double>& target
   run(problem, call.how());
 }
 
-/// Searches the scales of groups of rows. Nothing is above infinite entropy: the search of rows
-/// finds their limits.
+/// Searches the scales of groups of rows. No entropy exceeds infinity: the search of rows for that
+/// target finds their limits.
 template <class T>
 void solve_groups(const call_description& call, const std::vector<double>& targets,
                   double tolerance, const solve_problem& into) {
@@ -233,7 +233,7 @@ void solve_groups(const call_description& call, const std::vector<double>& targe
   for (std::size_t g = 0; g < targets.size(); ++g) searches[g].write(into, g);
 }
 
-/// The shape of the results, and its axes for messages.
+/// Shape of the results, and its axes for messages.
 std::pair<extents, const char*> shape_of(const call_description& call,
                                          const solve_request& request) {
   if (!request.per) return {call.rows(), "(..., heads, n_queries)"};

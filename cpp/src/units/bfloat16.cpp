@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Softmax, and the normalizers whose weights are functions of single scores, of bfloat16 arrays,
-// and their backward pass.
+// Softmax and other normalizers of single scores on bfloat16 arrays, and their backward pass.
 #include "kernels/gradient/bfloat16-inl.hpp"
 #include "kernels/gradient/gradient-inl.hpp"
 #include "kernels/level.hpp"
@@ -31,8 +30,8 @@ extern const bfloat16_unit bfloat16;
 
 namespace {
 
-// A handful of queries waits for memory whatever multiplies: they have the kernels of the level
-// that this one shares the others with.
+// A few queries wait for memory whatever multiplies: they use the kernels of the level that this
+// one extends.
 #if defined(__AVX512F__)
 using attnscale::detail::avx512::softmax;
 #elif defined(__AVX2__)
@@ -66,5 +65,5 @@ const attnscale::detail::bfloat16_unit attnscale::detail::ATTNSCALE_LEVEL::bfloa
     .gradient = {
         .block_rows = gradient_block_rows<float>,
         .scratch = scratch_of<gradient_scratch<float, bfloat16_products<products>>, gradient_block>,
-        .describe = entry<describe_rows>,
+        .set_row_parameters = entry<set_row_parameters>,
         .run = entry<gradient>}};

@@ -15,7 +15,7 @@ template <class T>
 constexpr attnscale::detail::gradient_kernels kernels = {
     .block_rows = gradient_block_rows<T>,
     .scratch = scratch_of<gradient_scratch<T, widened_products>, gradient_block>,
-    .describe = entry<describe_rows>,
+    .set_row_parameters = entry<set_row_parameters>,
     .run = entry<gradient<T>>};
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers and what is fused with them, and the yardsticks of the machine.
+// Random numbers, the simulations fused with them, and peak rates of the machine.
 #include "kernels/level.hpp"
 #include "kernels/machine/peak-inl.hpp"
 #include "kernels/random/distances-inl.hpp"

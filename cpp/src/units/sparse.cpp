@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Entmax and top-k, which look at all scores of a row at once.
+// Entmax and top-k, which need all scores of a row at once.
 #include "kernels/level.hpp"
 #include "kernels/sparse/lists-inl.hpp"
 

@@ -23,7 +23,7 @@ void refuse_row_measures(const attention_options& options) {
            "array or a law of n");
 }
 
-/// Rows of T with room for one more channel.
+/// Copies rows as T, with room for one more channel.
 template <class T>
 row_array<T> with_room(const strided_array& rows) {
   const extents leading = rows.leading();
@@ -43,7 +43,7 @@ row_array<T> with_room(const strided_array& rows) {
   return wide;
 }
 
-/// (q + b, 1).
+/// Rows (q + b, 1).
 template <class T>
 row_array<T> with_one(const strided_array& query, const number_or_array<double>& bias) {
   row_array<T> wide = with_room<T>(query);
@@ -63,7 +63,7 @@ row_array<T> with_one(const strided_array& query, const number_or_array<double>&
   return wide;
 }
 
-/// (k, -|k|^2 / 2).
+/// Rows (k, -|k|^2 / 2).
 template <class T>
 row_array<T> with_half_square(const strided_array& key) {
   row_array<T> wide = with_room<T>(key);
@@ -80,9 +80,9 @@ row_array<T> with_half_square(const strided_array& key) {
 
 }  // namespace
 
-call_description describe_kattention(const strided_array& query, const strided_array& key,
-                                     const strided_array& value, const attention_options& options,
-                                     const number_or_array<double>& bias) {
+call_description kattention_call(const strided_array& query, const strided_array& key,
+                                 const strided_array& value, const attention_options& options,
+                                 const number_or_array<double>& bias) {
   refuse_row_measures(options);
   call_description call(query, key, value, options);
   const call_arrays& arrays = call.arrays();

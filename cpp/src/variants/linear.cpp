@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // run(linear_problem): heads, or the chunks of a long one, become tasks. A chunk's own sums do not
-// depend on what was before it, and merge in the order of the keys: whether one thread walks a head
-// from its first key to its last or many share it, the results are the same bits.
+// depend on earlier chunks, and merge in the order of the keys: results have the same bits for one
+// thread per head and for many.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -22,19 +22,19 @@ namespace {
 
 using heads_list = std::vector<const linear_head*>;
 
-/// Elements of a task's rows: fewer do not pay for another thread.
+/// Minimum number of elements in a task's rows: fewer are not worth another thread.
 constexpr std::int64_t least_task = std::int64_t{1} << 15;
 
 /// Time to sum a chunk's keys, over the time to answer its queries as well.
 constexpr double share_of_sums = 1.0 / 3;
 
-/// Outputs of all heads, or sums that they keep.
+/// Loop over all heads that writes outputs, or the sums that they keep.
 class output_walk : linear_walk {
  public:
   output_walk(const linear_problem& p, const linear_form& form, bool wide, bool watched)
       : linear_walk(p, form, wide, watched), p_(p) {}
 
-  /// Returns the heads that want a wider type.
+  /// Returns the heads that need a wider type.
   heads_list run(heads_list heads, const execution& how) {
     ranges_.assign(heads.size(), unseen());
     make_groups(heads);
@@ -60,19 +60,20 @@ class output_walk : linear_walk {
   }
 
  private:
-  /// Heads whose keys are summed once.
+  /// Heads that share keys, which are summed once.
   struct group_of_heads {
     const linear_head* const* heads;
     linear_range* ranges;
     std::size_t count;
   };
 
-  /// Causal queries read sums of their own: only keys before all of them are worth sharing.
+  /// Groups heads that share keys. Causal queries read sums of their own: only keys before all of
+  /// them can be shared.
   void make_groups(heads_list& heads) {
     const bool shared = p_.n_queries && p_.n_keys && first_ >= pairs_;
     const auto keys_of = [](const linear_head* h) { return std::pair(h->key, h->value); };
-    // Heads of the same keys stay in the order in which they lie: std::stable_sort of libstdc++ 12
-    // calls a function that C++17 deprecates, which clang++ says of headers, too.
+    // Heads with the same keys stay in order: std::stable_sort of libstdc++ 12 calls a function
+    // that C++17 deprecates, which clang++ reports in headers, too.
     if (shared)
       std::sort(heads.begin(), heads.end(), [&](const linear_head* a, const linear_head* b) {
         return std::pair(keys_of(a), a) < std::pair(keys_of(b), b);
@@ -100,7 +101,7 @@ class output_walk : linear_walk {
     b.out_layout = p_.output;
   }
 
-  /// Outputs of queries that see the keys of `sums` and no others.
+  /// Outputs of queries that see exactly the keys of `sums`.
   void read(const linear_head& head, std::int64_t begin, std::int64_t end, key_sums& sums,
             linear_range& range, const stop_signal& stop) const {
     linear_block b = block_of(end - begin, range, stop);
@@ -132,14 +133,14 @@ class output_walk : linear_walk {
     zero_rows(head.output, p_.output, begin, end, form_.value_dim);
   }
 
-  /// The sums that a state holds.
+  /// Sums held by a state.
   key_sums kept(const linear_head& head) const {
     key_sums sums(form_);
     if (head.sums.products && p_.n_summed) sums.add(head.sums, p_.n_summed);
     return sums;
   }
 
-  /// A state that takes keys in. Not before they are known to be good.
+  /// Writes the sums to a state, only if they are in range.
   void keep(const linear_head& head, key_sums& sums, linear_range& range) const {
     const linear_sums all = sums.view();
     double sum = 0;
@@ -176,7 +177,7 @@ class output_walk : linear_walk {
     }
   }
 
-  /// Queries that see all keys.
+  /// Outputs of the queries that see all keys.
   void answer_rest(const linear_head& head, key_sums& sums, linear_range& range,
                    const stop_signal& stop) const {
     const std::int64_t begin = skipped_ + pairs_;
@@ -231,7 +232,7 @@ class output_walk : linear_walk {
   }
 
   /// The first task answers queries at once, while the others sum the keys of all parts but the
-  /// last; each then starts from the sums of all chunks before its own.
+  /// last; each then starts from the sums of all earlier chunks.
   void divided_steps(const linear_head& head, key_sums& sums, linear_range& range,
                      const execution& how) {
     const std::vector<std::int64_t> bounds = parts(n_chunks(pairs_), how);
@@ -251,7 +252,8 @@ class output_walk : linear_walk {
       const auto p = static_cast<std::size_t>(part);
       key_sums before = sums;
       for (std::size_t i = 0; i < static_cast<std::size_t>(bounds[p]); ++i) {
-        // Taken by a thread that is at work on it: nobody waits for a task that has not begun.
+        // Another thread is already working on it: a thread never waits for a task that has not
+        // begun.
         while (!done[i].load(std::memory_order_acquire)) {
           if (stop.requested()) return;
 #if !defined(__wasm__)  // where one thread alone has all parts
@@ -268,8 +270,8 @@ class output_walk : linear_walk {
     sums = std::move(last);
   }
 
-  /// Where the parts of a causal sequence begin, and its end: all end together if the first one
-  /// is longer by as much as the other threads have summed meanwhile.
+  /// Bounds of the parts of a causal sequence: all end together if the first one is longer by what
+  /// the other threads sum meanwhile.
   static std::vector<std::int64_t> parts(std::int64_t chunks, const execution& how) {
     const std::int64_t n = std::min<std::int64_t>(asked_threads(how), chunks / 2);
     if (n < 2) return {0, chunks};
@@ -300,7 +302,7 @@ bool holds_double(const linear_problem& p) {
 void run(const linear_problem& p, const execution& how) {
   if (p.heads.empty()) return;
   if (!p.n_queries && (!p.n_keys || !p.heads.front().sums.products)) return;
-  // Of what was before the keys nobody has seen whether its products fit float32.
+  // Earlier sums were not range-checked, so use double.
   const linear_head& any = p.heads.front();
   const bool goes_on = any.query && any.sums.products && p.n_summed;
   run_in_types<output_walk>(p, holds_double(p) || !any.key || goes_on, how);

@@ -43,22 +43,22 @@ row_array<double> directions_of(const performer_attention_options& options, std:
            text_of(head_dim) + ", got " + text_of(shape));
   for (const double each : given.numbers) detail::check_finite("projection", each);
   if (options.from.key != 0 || options.from.stream != 0)
-    refuse("from is of directions that are drawn, got it with a projection");
+    refuse("from draws the directions, so it must not be given with a projection");
   if (options.features != performer_attention_options{}.features && options.features != shape[0])
     refuse("features must be the rows of the projection, " + text_of(shape[0]) + ", got " +
            text_of(options.features));
   return given;
 }
 
-/// Where the rows of a head begin. The core takes null for an array that is not there, and one
-/// without elements may be null as well.
+/// Start of the rows of a head. Null stands for an absent array in the core, but an array without
+/// elements may be null as well.
 const void* rows_at(const strided_array& array, const extents& index, const extents& leading) {
   alignas(64) static double nothing = 0;
   const void* const found = array.at(index, leading);
   return array && !found ? &nothing : found;
 }
 
-/// Sums of the head at an index of a call, whose heads may share them in groups.
+/// Sums of the head at an index of a call; groups of heads may share them.
 detail::linear_sums sums_at(const head_sums& sums, const extents& index, const extents& leading) {
   const auto place = [&](const row_array<double>& array, int inner) {
     return static_cast<double*>(strided_array(array, inner).place(index, leading));
@@ -135,7 +135,7 @@ linear_family family_of(const cosformer_attention_options& options, std::int64_t
   return family;
 }
 
-/// ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x.
+/// Features ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x.
 linear_family family_of(const performer_attention_options& options, std::int64_t head_dim) {
   const auto dim = static_cast<double>(std::max<std::int64_t>(head_dim, 1));
   const double scale = options.scale ? finite_scale(*options.scale) : 1 / std::sqrt(dim);
@@ -186,8 +186,7 @@ void check_given(const char* name, const strided_array& features) {
   });
   if (least < 0)
     refuse(std::string(name) +
-           " must not be negative where feature_map is given: weights would "
-           "be; got " +
+           " must not be negative with feature_map = given, or weights would be; got " +
            text_of(least));
 }
 
@@ -224,7 +223,7 @@ void run_linear(const linear_family& family, const linear_arrays& arrays, const 
   p.query_turn = query_turn.data();
   p.key_turn = key_turn.data();
   p.n_summed = arrays.n_summed;
-  if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
+  if (p.form.features == 0) p.n_keys = 0;  // keys have zero weight then, whatever their values are
   p.query = arrays.query.layout(), p.key = arrays.key.layout();
   p.value = arrays.value.layout(), p.output = arrays.output.layout();
   for_each_index(leading, [&](const extents& index) {

@@ -2,8 +2,8 @@
 //
 // run(linear_gradient_problem): three passes over the chunks of some heads at a time. The first
 // sums the keys of each chunk, the second answers queries, the third keys; in between the sums of
-// chunks merge in the order of the keys, then in that of the queries from the last one. A chunk's
-// own sums do not depend on other chunks: the results are the same bits for any number of threads.
+// chunks merge in the order of the keys, then in reverse order of the queries. A chunk's own sums
+// do not depend on other chunks: results have the same bits for any number of threads.
 #include "kernels/linear/linear_gradient.hpp"
 
 #include <algorithm>
@@ -22,10 +22,10 @@ namespace {
 
 using gradient_heads = std::vector<const linear_gradient_head*>;
 
-/// Rows of a task: with fewer, more heads are done at a time.
+/// Minimum number of rows per task: with fewer, more heads are processed at a time.
 constexpr std::int64_t least_rows = 4096;
 
-/// Queries of a note that nobody reads after its strip.
+/// Queries per note, if notes are not read after their strip.
 constexpr std::int64_t note_rows = 64;
 
 /// Notes of `rows` queries.
@@ -45,7 +45,7 @@ class notes_memory {
                         : 0)),
         strips_(static_cast<std::size_t>(rows + 2 * most_chunks)) {}
 
-  /// Those of the rows from `row` on, which begin the chunk `index`.
+  /// Notes of the rows from `row` on, which begin the chunk `index`.
   gradient_notes at(std::int64_t row, std::int64_t index) {
     const auto place = [&](aligned_buffer& memory, std::int64_t elements) -> void* {
       return memory.data() ? static_cast<char*>(memory.data()) + bytes(elements) : nullptr;
@@ -72,8 +72,8 @@ class notes_memory {
   std::vector<std::int64_t> strips_;
 };
 
-/// Sums over queries, from the last one on: `into` fades and is brought to the references of
-/// `earlier`, which are at most its own.
+/// Adds earlier sums over queries, which are taken from the last query on: `into` decays and is
+/// rescaled to the references of `earlier`, which are at most its own.
 void take_earlier(key_sums& into, key_sums& earlier, const linear_form& form, double fade) {
   const linear_sums to = into.view(), from = earlier.view();
   for (std::int64_t f = 0; f < form.features; ++f) {
@@ -87,25 +87,25 @@ void take_earlier(key_sums& into, key_sums& earlier, const linear_form& form, do
   into.count += earlier.count;
 }
 
-/// A head at work.
+/// A head in progress.
 struct head_work {
   const linear_gradient_head* head;
   linear_range range;
-  std::vector<key_sums> first, pairs, rest;  ///< of chunks: keys, keys then queries, queries
-  std::vector<key_sums> before, after;       ///< what chunks of pairs read
-  key_sums all;                              ///< keys, then queries, of all chunks
+  std::vector<key_sums> first, pairs, rest;  ///< per chunk: keys, keys then queries, queries
+  std::vector<key_sums> before, after;       ///< read by chunks of pairs
+  key_sums all;                              ///< over all chunks: keys, then queries
 };
 
-/// Gradients of all heads.
+/// Loop over all heads that writes gradients.
 class gradient_walk : linear_walk {
  public:
   gradient_walk(const linear_gradient_problem& p, const linear_form& form, bool wide, bool watched)
       : linear_walk(p, form, wide, watched), p_(p), rest_(p.n_queries - skipped_ - pairs_) {
-    // Queries without any key.
+    // Queries that see no keys.
     if (first_ + pairs_ == 0) skipped_ = p.n_queries, rest_ = 0;
   }
 
-  /// Returns the heads that want a wider type.
+  /// Returns the heads that need a wider type.
   gradient_heads run(const gradient_heads& heads, const execution& how) {
     const std::int64_t threads = asked_threads(how);
     const std::int64_t rows = std::max<std::int64_t>(p_.n_queries + p_.n_keys, 1);
@@ -141,7 +141,7 @@ class gradient_walk : linear_walk {
             key_sums(form_)};
   }
 
-  /// task(work, slot, index) for `chunks` chunks of every head.
+  /// Calls task(work, slot, index) for `chunks` chunks of every head.
   template <class F>
   void for_chunks(std::vector<head_work>& works, std::int64_t chunks, const execution& how,
                   F&& task) {
@@ -205,7 +205,7 @@ class gradient_walk : linear_walk {
     if (h.decay) b.decay_out = h.decay_out + row;
   }
 
-  /// Keys of a chunk of the `rows` keys from `first` on, into its sums.
+  /// Adds a chunk of the `rows` keys from `first` on to its sums.
   void sum_chunk(const head_work& w, std::int64_t index, std::int64_t first, std::int64_t rows,
                  std::vector<key_sums>& sums, linear_range& range, const stop_signal& stop) const {
     const auto [from, to] = chunk(index, rows);
@@ -226,7 +226,7 @@ class gradient_walk : linear_walk {
     b.own = keys.view();
     w.pairs[i].clear();
     b.later_own = w.pairs[i].view();
-    if (index == 0 && first_ == 0) b.later_own.products = nullptr;  // no key comes before
+    if (index == 0 && first_ == 0) b.later_own.products = nullptr;  // no earlier keys
     w.pairs[i].count = to - from;
     kernels_.linear_gradient.query_gradients(b);
   }
@@ -270,7 +270,7 @@ class gradient_walk : linear_walk {
 
   // ---- between the passes ----------------------------------------------------------------------
 
-  /// What chunk `index` of pairs leaves of sums.
+  /// Decay over chunk `index` of pairs.
   double fade_of(const head_work& w, std::size_t index) const {
     const auto [from, to] = chunk(static_cast<std::int64_t>(index), pairs_);
     return fade(*w.head, first_ + from, first_ + to);
@@ -293,7 +293,7 @@ class gradient_walk : linear_walk {
     }
   }
 
-  /// Gradients of what nobody sees, and of who sees nothing.
+  /// Zeros the gradients of keys that no query sees, and of queries that see no key.
   void write_zeros(const linear_gradient_head& h) const {
     zero_rows(h.query_out, p_.query_out, 0, skipped_, form_.head_dim);
     const std::int64_t seen = rest_ + pairs_ ? first_ + pairs_ : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the walk over heads is made of: the chunks of a sequence, what was seen of its numbers, and
-// the projection as kernels read it.
+// Parts of the loops over heads: the chunks of a sequence, the ranges of its numbers, and the
+// projection as kernels read it.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 #include <limits>
 #include <utility>
 
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "kernels/linear/linear.hpp"
 #include "machine/scratch.hpp"
 
 namespace attnscale::detail {
 
-/// Chunks of a sequence: at most so many, because each has sums of its own, and not too short,
-/// because sums are merged after each.
+/// Maximum number of chunks, because each has its own sums, and minimum length, because sums are
+/// merged after each.
 inline constexpr std::int64_t most_chunks = 64, least_chunk = 1024;
 
 inline std::int64_t chunk_rows(std::int64_t n) {
@@ -48,7 +48,7 @@ inline void fold(linear_range& into, const linear_range& more) {
 }
 
 /// Whether a product of a query, a key and a value may have lost digits to underflow, or
-/// overflowed. All are products of numbers that are not 0 where it matters.
+/// overflowed. Only non-zero factors matter.
 inline bool is_unsafe(const linear_range& seen, bool wide) {
   const double least =
       wide ? std::numeric_limits<double>::min() : double{std::numeric_limits<float>::min()};
@@ -57,7 +57,7 @@ inline bool is_unsafe(const linear_range& seen, bool wide) {
   return seen.overflow || product < least;
 }
 
-/// Rows [begin, end) become 0.
+/// Zeros the rows [begin, end).
 inline void zero_rows(void* data, const matrix_layout& layout, std::int64_t begin, std::int64_t end,
                       std::int64_t columns) {
   const std::ptrdiff_t size = item_size(layout.type);
@@ -68,7 +68,8 @@ inline void zero_rows(void* data, const matrix_layout& layout, std::int64_t begi
   }
 }
 
-/// The projection in the compute type, rows padded to whole vectors of any level, and transposed.
+/// The projection in the compute type, with rows padded to whole vectors of any level, and its
+/// transpose.
 class padded_projection {
  public:
   padded_projection(linear_form& form, bool wide) : memory_(size(form, wide)) {
@@ -85,7 +86,7 @@ class padded_projection {
     if (form.map != feature_map::projected) return 0;
     const std::int64_t there = form.head_dim * whole(form.features);
     const std::int64_t back = form.features * whole(form.head_dim);
-    // One vector where heads have no channels: kernels move this pointer, which may not be null.
+    // At least one vector: kernels advance this pointer, which may not be null.
     return static_cast<std::size_t>(std::max<std::int64_t>(there + back, 16)) * (wide ? 8 : 4);
   }
 

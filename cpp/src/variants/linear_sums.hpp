@@ -11,14 +11,14 @@
 
 namespace attnscale::detail {
 
-/// Sums over `count` keys, in memory of their own.
+/// Sums over `count` keys, in their own memory.
 class key_sums {
  public:
   explicit key_sums(const linear_form& form) : features_(form.features), columns_(form.value_dim) {}
 
   std::int64_t count = 0;
 
-  /// Over no keys.
+  /// Resets to no keys.
   void clear() {
     count = 0;
     reset();
@@ -30,16 +30,16 @@ class key_sums {
     return {at, at + features_, at + 2 * features_};
   }
 
-  /// What queries read: nothing before the first key.
+  /// Sums for queries to read; empty before the first key.
   linear_sums base() { return count ? view() : linear_sums{}; }
 
-  /// After what was there has been multiplied by `fade`.
+  /// Adds sums, after multiplying the previous ones by `fade`.
   void add(const linear_sums& more, std::int64_t keys, double fade = 1) {
     merge(view(), more, features_, columns_, fade);
     count += keys;
   }
 
-  /// Over the keys of both, in the order of the keys.
+  /// Merges sums over two sets of keys, in the order of the keys.
   static void merge(const linear_sums& into, const linear_sums& more, std::int64_t features,
                     std::int64_t columns, double fade = 1) {
     for (std::int64_t f = 0; f < features; ++f) {

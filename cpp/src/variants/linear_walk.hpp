@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the walks over heads share, forward and backward: which keys queries see, blocks for the
-// kernels, and heads that want a wider type.
+// Code shared by the loops over heads, forward and backward: visible keys of queries, blocks for
+// the kernels, and heads that need a wider type.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@
 
 namespace attnscale::detail {
 
-/// Heads in one compute type. `watched`: their products may leave it, and there is a wider one.
+/// Heads in one compute type. `watched`: their products may leave its range, and there is a wider
+/// type.
 class linear_walk {
  protected:
   linear_walk(const linear_sequence& call, const linear_form& form, bool wide, bool watched)
@@ -36,7 +37,7 @@ class linear_walk {
         call_(call),
         watched_(watched) {}
 
-  /// A kernel's block of that many rows.
+  /// A kernel's block of `rows` rows.
   template <class Block, class Kernels>
   Block block(const Kernels& kernels, linear_range& range, const stop_signal& stop,
               std::int64_t rows) const {
@@ -73,16 +74,16 @@ class linear_walk {
     own.count += end - begin;
   }
 
-  /// What keys [begin, end) leave of the sums before them.
+  /// Decay of earlier sums over keys [begin, end).
   static double fade(const linear_inputs_of_head& head, std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t i = begin; head.decay && i < end; ++i) sum += head.decay[i];
     return std::exp(sum);
   }
 
-  /// What a task has seen of its head.
+  /// Records the ranges that a task has seen for its head.
   void note(linear_range& range, const linear_range& seen) {
-#if !defined(__wasm__)  // where there is one thread
+#if !defined(__wasm__)  // one thread
     const std::lock_guard lock(mutex_);
 #endif
     fold(range, seen);
@@ -95,7 +96,7 @@ class linear_walk {
   const typed_kernels& kernels_;
   bool wide_;
   std::int64_t first_;    // keys before the first aligned pair of a query and a key
-  std::int64_t skipped_;  // queries that see no key
+  std::int64_t skipped_;  // queries that see no keys
   std::int64_t pairs_;    // then come pairs, and queries that see all keys
 
  private:
@@ -106,14 +107,15 @@ class linear_walk {
 #endif
 };
 
-/// All heads in the type of the arrays, then those whose products left it in a wider one. Walk::run
-/// takes heads and returns the ones to be done again.
+/// Runs all heads in the type of the arrays, then those whose products left its range in a wider
+/// one. Walk::run takes heads and returns those to run again.
 template <class Walk, class Problem>
 void run_in_types(const Problem& p, bool wide, const execution& how) {
   std::vector<const typename decltype(p.heads)::value_type*> heads;
   for (const auto& head : p.heads) heads.push_back(&head);
   linear_form form = p.form;
-  // Nothing is divided by a sum that may vanish: without a norm, the type of the arrays does.
+  // Without a norm there is no division by a sum that may underflow, so the type of the arrays is
+  // enough.
   const bool has_wider = form.norm != linear_norm::none && (!wide || form.map == feature_map::elu);
   heads = Walk(p, form, wide, has_wider).run(std::move(heads), how);
   if (heads.empty()) return;

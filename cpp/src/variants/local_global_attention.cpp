@@ -41,15 +41,15 @@ void check_options(const strided_array& query, const strided_array& key,
 
 /// ln(exp(a) + exp(b)); NaN if one is.
 double log_add_exp(double a, double b) {
-  if (a == b) return a + std::log(2.0);  // infinities too
+  if (a == b) return a + std::log(2.0);  // also for infinities
   return std::fmax(a, b) + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-/// A row over some keys, with the log-sum-exp `near`, becomes the row over those of `far` too.
+/// Merges a row over some keys, with the log-sum-exp `near`, with the row over the keys of `far`.
 template <class T>
 void merge_output(T* row, T near, const T* far, T far_lse, std::int64_t value_dim) {
   double total = log_add_exp(double(near), double(far_lse));
-  if (total == -std::numeric_limits<double>::infinity()) total = 0;  // no weight: all stay 0
+  if (total == -std::numeric_limits<double>::infinity()) total = 0;  // zero weight: all stay 0
   const T mine = static_cast<T>(std::exp(double(near) - total));
   const T theirs = static_cast<T>(std::exp(double(far_lse) - total));
   for (std::int64_t c = 0; c < value_dim; ++c) {
@@ -74,8 +74,8 @@ struct local_global_arrays {
   strided_array query, key, value, output;
 };
 
-/// Rows that are not global see the global keys, too: `near` is the log-sum-exp of what `output`
-/// has of them. Done by blocks, so that few outputs are in memory twice.
+/// Adds the global keys to rows that are not global; `near` is the log-sum-exp of the weights
+/// already in `output`. In blocks, so that few outputs are in memory twice.
 template <class T>
 void add_global_keys(const local_global_arrays& in, const extents& leading, std::int64_t first,
                      const std::vector<T>& near, const attention_options& options) {

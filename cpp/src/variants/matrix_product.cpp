@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(product_problem): parts of the results as tasks.
+// run(product_problem): parts of the result as tasks.
 #include "kernels/linear/matrix_product.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "attnscale/detail/product_problem.hpp"
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
 #include "machine/thread_pool.hpp"

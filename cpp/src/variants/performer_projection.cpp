@@ -9,9 +9,9 @@
 namespace attnscale {
 namespace {
 
-/// The rows become orthogonal, of length 1: the Q of a QR decomposition whose R has a positive
-/// diagonal, so that Q of a normal matrix is uniform among the rotations (Mezzadri 2007). Each
-/// product is taken off twice, which leaves the rounding of one.
+/// Makes the rows orthonormal: the Q of a QR decomposition whose R has a positive diagonal, so that
+/// Q of a normal matrix is uniform among the rotations (Mezzadri 2007). Each projection is
+/// subtracted twice, which leaves the rounding error of one.
 void orthonormalize(double* rows, std::int64_t n, std::int64_t dim) {
   for (std::int64_t i = 0; i < n; ++i) {
     double* const row = rows + i * dim;

@@ -34,7 +34,7 @@ void check_interaction(const strided_array& weight, const strided_array& nodes) 
   check_columns("weight", weight, nodes);
 }
 
-/// a b of every head, in double.
+/// Products a b of every head, in double.
 row_array<double> product(const strided_array& a, const strided_array& b, const extents& leading,
                           const execution& how = {}) {
   const extents shape = joined(leading, {a.extent(2), b.extent(1)});
@@ -44,7 +44,7 @@ row_array<double> product(const strided_array& a, const strided_array& b, const 
   return out;
 }
 
-/// The numbers of an array of any type and strides.
+/// Numbers of an array of any type and strides.
 row_array<double> numbers_of(const strided_array& array) {
   const strided_array each = array.with_inner(0);
   row_array<double> numbers{{array.shape().begin(), array.shape().end()}, {}};
@@ -63,7 +63,7 @@ row_array<double> residual_of(const strided_array& weight, const row_array<doubl
   return rest;
 }
 
-/// The sum over the last two axes of a b.
+/// Sum over the last two axes of a b.
 row_array<double> sum_of_products(const row_array<double>& a, const row_array<double>& b) {
   const extents leading = strided_array(a, 2).leading();
   row_array<double> sums{{leading.begin(), leading.end()}, {}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The core inside a project that is compiled with -ffast-math: attention under a causal mask, which
-// is made of infinities, against plain loops, a count that a rounding could change, and subnormal
+// The core inside a project compiled with -ffast-math, against plain loops: attention under a
+// causal mask, which is made of infinities, a count that rounding could change, and subnormal
 // numbers.
 #include <attnscale/attention.hpp>
 #include <attnscale/johnson_lindenstrauss.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a shared library shows: it is compiled, like the programs that use it, with ATTNSCALE_SHARED
-// (the CMake target and the file of pkg-config say so). A static library shows nothing, so that
-// another library which it is linked into does not either. Written by hand and not by CMake's
-// GenerateExportHeader: these headers also compile where no build has been configured.
+// Symbols that a shared library exports. It is compiled, like the programs that use it, with
+// ATTNSCALE_SHARED (set by the CMake target and the pkg-config file). A static library exports
+// nothing, so a library that links it exports nothing of it. Written by hand instead of by CMake's
+// GenerateExportHeader, so that these headers compile without a configured build.
 #pragma once
 
 #include "attnscale/detail/compiler.hpp"

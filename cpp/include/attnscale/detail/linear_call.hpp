@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From the arrays and options of a call of linear attention to the core's problem: families, the
-// checks of shapes, the walk over batches and heads, and the sums over keys that outlive a call.
+// From arrays and options of a call of linear attention to the core's problem: families, checks of
+// shapes, the loop over batches and heads, and sums over keys that outlive a call.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,29 @@
 #include <type_traits>
 #include <vector>
 
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/linear_form.hpp"
 #include "attnscale/linear_options.hpp"
 #include "attnscale/number_or_array.hpp"
 
 namespace attnscale {
 
-/// How rows become features, and what sums are divided by.
+/// Feature map of rows, and the divisor of sums.
 struct ATTNSCALE_EXPORT linear_family {
   detail::feature_map map = detail::feature_map::given;
   detail::linear_norm norm = detail::linear_norm::weights;
   double scale = 1;
-  row_array<double> projection{};  ///< of `projected`: (head_dim, features)
+  row_array<double> projection{};  ///< for `projected`: (head_dim, features)
   double norm_factor = 0, shift = 0;
-  std::int64_t max_length = 1;  ///< of `turned`: a quarter of a turn takes so many positions
+  std::int64_t max_length = 1;  ///< for `turned`: positions of a quarter turn
 
-  /// Features of a row.
+  /// Number of features of a row.
   std::int64_t features(std::int64_t head_dim) const;
   /// The core's form, which points at the projection.
   detail::linear_form form(std::int64_t head_dim, std::int64_t value_dim) const;
-  /// Of `turned`: cosine and sine at n positions; otherwise nothing.
+  /// For `turned`: cosine and sine at n positions; otherwise empty.
   std::vector<double> turn(std::int64_t first, std::int64_t n) const;
-  /// Beyond M the cosine, and with it the weight, would be negative.
+  /// Refuses positions beyond max_length, where the cosine and the weight would be negative.
   void check_positions(std::int64_t n) const;
 };
 
@@ -56,16 +56,16 @@ struct ATTNSCALE_EXPORT linear_inputs {
   std::int64_t value_dim() const { return value.extent(1); }
 };
 
-/// Rows in pairs: query i sees the keys 0 ... i.
+/// Number of rows, where query i sees keys 0 ... i; refuses unequal numbers of queries and keys.
 ATTNSCALE_EXPORT std::int64_t paired_rows(const linear_inputs& in);
 
-/// Features that are given: a negative one would make weights negative.
+/// Refuses negative given features, which would make weights negative.
 ATTNSCALE_EXPORT void check_given(const char* name, const strided_array& features);
 
-/// A gradient by the output of a call.
+/// Checks the shape of a gradient by the output.
 ATTNSCALE_EXPORT void check_grad(const strided_array& grad, const linear_inputs& in);
 
-/// Log-decays as (..., heads, n), all of them there.
+/// Log-decays as a full array (..., heads, n).
 ATTNSCALE_EXPORT row_array<double> read_decay(const number_or_array<double>& log_decay,
                                               const extents& leading, std::int64_t n);
 
@@ -75,21 +75,21 @@ struct head_sums {
   row_array<double> reference{}, total{}, products{};
 };
 
-/// The arrays of one call of the core: query and output, key and value, or all of them.
+/// Arrays of one call of the core: query and output, key and value, or all of them.
 struct linear_arrays {
   strided_array query{}, key{}, value{}, output{}, decay{};
   const head_sums* sums = nullptr;
-  std::int64_t n_summed = 0;     ///< keys of `sums`
-  std::int64_t first_query = 0;  ///< positions of the first rows
+  std::int64_t n_summed = 0;     ///< number of keys in `sums`
+  std::int64_t first_query = 0;  ///< position of the first row
   std::int64_t first_key = 0;
 };
 
-/// Calls the core on every head of `leading`.
+/// Calls the core for every head of `leading`.
 ATTNSCALE_EXPORT void run_linear(const linear_family& family, const linear_arrays& arrays,
                                  const extents& leading, std::optional<std::int64_t> offset,
                                  const execution& how);
 
-/// Gradients of each head, where the core writes them.
+/// Memory for the gradients of each head.
 struct linear_gradient_arrays {
   strided_array grad, query, key, value;
   strided_array decay{}, of_decay{};
@@ -100,7 +100,7 @@ ATTNSCALE_EXPORT void run_linear_gradients(const linear_family& family, const li
                                            std::optional<std::int64_t> offset,
                                            const execution& how);
 
-/// Keys and values that a state takes in.
+/// Keys and values to add to a state.
 struct ATTNSCALE_EXPORT new_keys {
   strided_array key, value;
   extents leading;  ///< (..., heads) of their sums
@@ -109,9 +109,9 @@ struct ATTNSCALE_EXPORT new_keys {
   std::int64_t n() const { return key.extent(2); }
 };
 
-/// Sums over keys, and what their arrays looked like.
-struct ATTNSCALE_EXPORT kept_sums {
-  extents key_shape, value_shape;  ///< of the first keys, whose number is left out as 0
+/// Sums over keys, and the shapes of their arrays.
+struct ATTNSCALE_EXPORT state_sums {
+  extents key_shape, value_shape;  ///< shapes of the first keys and values, with 0 for their number
   head_sums sums;
   std::int64_t n_keys = 0;
 
@@ -119,29 +119,30 @@ struct ATTNSCALE_EXPORT kept_sums {
   const head_sums* sums_or_null() const { return any() ? &sums : nullptr; }
   std::int64_t value_dim() const { return sums.products.extents.back(); }
 
-  /// Refuses keys that cannot come after those before; and for state-space duality.
+  /// Refuses keys that do not fit the earlier ones; also for state-space duality.
   void check_shapes(const new_keys& keys, bool enable_gqa) const;
   void check_state_shape(const new_keys& keys) const;
-  /// (..., heads) of what queries read.
+  /// Leading axes (..., heads) of the outputs of queries.
   extents leading_of(const strided_array& query, bool enable_gqa) const;
   extents leading_of_ssd(const strided_array& query, bool enable_gqa) const;
-  /// These and those of keys. A new one: an interrupted call leaves the state as it was.
-  kept_sums with(const new_keys& keys, const linear_family& family, const strided_array& decay,
-                 const execution& how) const;
-  /// The outputs of queries that see those keys, the last query beside the last key.
+  /// New sums with these keys added. The state itself is unchanged, so an interrupted call leaves
+  /// it as it was.
+  state_sums with(const new_keys& keys, const linear_family& family, const strided_array& decay,
+                  const execution& how) const;
+  /// Outputs of queries that see all keys so far; the last query is at the last key.
   void read(const linear_family& family, const strided_array& query, const extents& leading,
             const strided_array& output, const execution& how) const;
-  /// The sums over the keys of both, those of `two` after one's own.
-  kept_sums merged(const kept_sums& two, const linear_family& family) const;
+  /// Sums over the keys of both, those of `two` last.
+  state_sums merged(const state_sums& two, const linear_family& family) const;
 };
 
-/// The family of a state: no key to come makes exp(x) of elu(x) + 1 vanish.
+/// The family of a state, where no later key can make exp(x) of elu(x) + 1 vanish.
 ATTNSCALE_EXPORT linear_family state_family(linear_family family);
 
-/// A state has no causal form.
+/// Refuses causal options, which a state does not have.
 ATTNSCALE_EXPORT void refuse_causal(bool is_causal, causal_alignment causal);
 
-/// Sums of features that other options made are of another kind: they do not add up.
+/// Refuses states of different options, whose sums do not add up.
 ATTNSCALE_EXPORT void check_same_options(const efficient_attention_options& one,
                                          const efficient_attention_options& two);
 ATTNSCALE_EXPORT void check_same_options(const linear_attention_options& one,
@@ -162,10 +163,10 @@ void check_features(const Options& options, const char* name, const strided_arra
     if (options.feature_map == linear_feature_map::given) check_given(name, rows);
 }
 
-/// A call of a family with options of its own, checked.
+/// A checked call of a family with its options.
 struct linear_description {
   linear_inputs in;
-  std::optional<std::int64_t> offset;  ///< query i sees the keys 0 ... i + this; none: all of them
+  std::optional<std::int64_t> offset;  ///< query i sees keys 0 ... i + offset; absent: all
   linear_family family;
 
   template <class Options>
@@ -185,7 +186,7 @@ struct linear_description {
   }
 };
 
-/// The output of every query, which reads `more.sums` and the keys that it sees.
+/// Output of every query, which reads `more.sums` and its visible keys.
 template <class T>
 dense_array<T> attend_linear(const linear_family& family, const linear_inputs& in,
                              std::optional<std::int64_t> offset, const execution& how,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Calls of linear attention and of its gradients: heads, which keys a query sees, and sums that
-// outlive the call.
+// Calls of linear attention and of its gradients: heads, visible keys, and sums that outlive the
+// call.
 #pragma once
 
 #include <cstdint>
@@ -13,37 +13,37 @@
 
 namespace attnscale::detail {
 
-/// What a (batch, head) reads, forward and backward. Null: the call has no queries, or no keys.
+/// Inputs of a (batch, head), forward and backward. Null: the call has no queries, or no keys.
 struct linear_inputs_of_head {
   const void* query;
   const void* key;
   const void* value;
-  const double* decay;  ///< of every row, before it is added; null: none, else norm is `none`
+  const double* decay;  ///< per row, not cumulative; null: no decay, else norm is `none`
 };
 
-/// The sequence of a call, forward and backward: its sizes, layouts and positions.
+/// The sequence of a call, forward and backward: sizes, layouts and positions.
 struct linear_sequence {
   linear_form form;  ///< its projection: doubles, head_dim x features, contiguous
   matrix_layout query, key, value;
   std::int64_t n_queries, n_keys;
-  bool is_causal;                       ///< query i sees the keys 0 ... i + offset; otherwise all
+  bool is_causal;                       ///< query i sees keys 0 ... i + offset; otherwise all
   std::int64_t offset;                  ///< at least -n_queries, at most n_keys
-  const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, of `turned`
+  const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, for `turned`
 };
 
 /// One (batch, head).
 struct linear_head : linear_inputs_of_head {
   void* output;
-  linear_sums sums;  ///< what queries read before any key; without queries: what keys are added to
+  linear_sums sums;  ///< read before any key; without queries: the keys are added to it
 };
 
 struct linear_problem : linear_sequence {
   matrix_layout output;
   std::vector<linear_head> heads;
-  std::int64_t n_summed;  ///< keys of linear_head::sums
+  std::int64_t n_summed;  ///< number of keys in linear_head::sums
 };
 
-/// One (batch, head): gradients are its own, also where heads share keys.
+/// One (batch, head). It has its own gradients even where heads share keys.
 struct linear_gradient_head : linear_inputs_of_head {
   const void* grad;
   void *query_out, *key_out, *value_out;

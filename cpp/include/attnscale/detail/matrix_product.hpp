@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of matrices, one a head: what some attentions do to rows before they attend.
+// Products of matrices per head, for attention variants that transform rows first.
 #pragma once
 
 #include <cstdint>
 
 #include "attnscale/dense_array.hpp"
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "attnscale/detail/product_problem.hpp"
 #include "attnscale/detail/strided_array.hpp"
 #include "attnscale/problem.hpp"

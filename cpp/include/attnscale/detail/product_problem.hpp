@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of matrices as the core takes them: pointers and strides.
+// Products of matrices for the core: pointers and strides.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace attnscale::detail {
 
-/// Where the matrices of a head begin; out is row-major, of the compute type.
+/// Starts of the matrices of a head; out is row-major, of the compute type.
 struct product_head {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -28,10 +28,10 @@ struct product_problem {
   std::vector<product_head> heads{};
 };
 
-/// The same bits for any number of threads.
+/// Results are bit-identical for any number of threads.
 ATTNSCALE_EXPORT void run(const product_problem& problem, const execution& how);
 
-/// Into row-major memory, for arrays whose leading axes broadcast to `leading`.
+/// Products in row-major memory, for arrays whose leading axes broadcast to `leading`.
 inline void multiply(element_type compute, const strided_array& a, const strided_array& b,
                      const extents& leading, void* out, const execution& how) {
   product_problem problem{compute, a.extent(2), a.extent(1), b.extent(1), a.layout(), b.layout()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How arguments are refused. Messages name the argument, the rule and what was seen.
+// Checks of arguments. Messages name the argument, the rule and what was seen.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ std::string text_of(Number number) {
   return std::to_string(number);
 }
 
-/// "(2, 3)", as messages show shapes.
+/// A shape in messages: "(2, 3)".
 inline std::string text_of(std::span<const std::int64_t> shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
@@ -47,7 +47,7 @@ inline std::int64_t entries_of(std::span<const std::int64_t> shape) {
   return total;
 }
 
-/// With as many digits as it takes to tell the number from others: 0.1, 1e+39, nan.
+/// Shortest text that identifies a number: 0.1, 1e+39, nan.
 template <std::floating_point Number>
 std::string text_of(Number number) {
   if (std::isnan(number)) return "nan";  // whatever its sign
@@ -63,14 +63,14 @@ inline void check_finite(std::string_view name, double number) {
   if (!std::isfinite(number)) refuse(std::string(name) + " must be finite, got " + text_of(number));
 }
 
-/// Finite, and at least that.
+/// Refuses numbers that are not finite or below `least`.
 inline void check_finite_from(std::string_view name, double number, double least) {
   check_finite(name, number);
   if (number < least)
     refuse(std::string(name) + " must be at least " + text_of(least) + ", got " + text_of(number));
 }
 
-/// Finite, and above that.
+/// Refuses numbers that are not finite or not above `bound`.
 inline void check_greater(std::string_view name, double number, double bound) {
   check_finite(name, number);
   if (number <= bound)
@@ -88,7 +88,7 @@ inline void check_at_least(const char* name, std::int64_t number, std::int64_t l
     refuse(std::string(name) + " must be at least " + text_of(least) + ", got " + text_of(number));
 }
 
-/// Of every struct that has a number of threads.
+/// Checks num_threads of any struct.
 inline void check_threads(int num_threads) {
   if (num_threads < 0)
     refuse("num_threads must be at least 1, or 0 for the default, got " + text_of(num_threads));
@@ -99,8 +99,8 @@ inline void check_threads(int num_threads) {
          ", got " + text_of(seen));
 }
 
-/// One of the enumerators of its type, whose last one is `last`: a cast makes others. What refuses
-/// is a function of its own, so that the check of a constant is none.
+/// Refuses values that are not enumerators of the type, whose last one is `last`: a cast makes such
+/// values. The throw is a separate function, so that checking a constant costs nothing.
 template <class Enum>
 requires std::is_enum_v<Enum>
 constexpr void check_enumerator(const char* name, Enum value, Enum last) {
@@ -108,14 +108,14 @@ constexpr void check_enumerator(const char* name, Enum value, Enum last) {
   if (seen > most) refuse_enumerator(name, seen, most);
 }
 
-/// Memory that the caller has for `count` elements.
+/// Refuses a null pointer for `count` elements.
 inline void check_memory(const char* name, const void* memory, std::int64_t count) {
   if (!memory && count > 0)
     refuse(std::string(name) + " must point at memory for " + text_of(count) +
            (count == 1 ? " element" : " elements") + ", got a null pointer");
 }
 
-/// Refuses extents whose product no memory holds; neither is negative.
+/// Refuses non-negative extents whose product no memory holds.
 inline void check_matrix_fits(const char* name, std::int64_t rows, std::int64_t columns) {
   if (columns > 0 && rows > (std::int64_t{1} << 59) / columns)
     refuse(std::string(name) + " must be small enough for memory, got " + text_of(rows) +

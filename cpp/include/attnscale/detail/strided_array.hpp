@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Arrays of any library, stripped to what the core wants: a pointer, extents and strides.
+// Arrays of any library, reduced to what the core needs: a pointer, extents and strides.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace attnscale {
 
-/// Extents or strides of an array; as many as most arrays have axes need no allocation.
+/// Extents or strides of an array, without allocation for the usual numbers of axes.
 class extents {
  public:
   using value_type = std::int64_t;
@@ -71,13 +71,13 @@ class extents {
 
  private:
   std::array<std::int64_t, 6> few_{};
-  std::vector<std::int64_t> many_{};  // all of them, where they are more than a few
+  std::vector<std::int64_t> many_{};  // all of them, if they are more than a few
   std::size_t size_ = 0;
 };
 
 /// An xtensor container or view whose elements lie in memory at fixed strides: xarray, xtensor,
-/// adapt, transpose, view and strided_view with ranges. Another expression becomes one by being
-/// assigned to one.
+/// adapt, transpose, view and strided_view with ranges. Assign any other expression to one of these
+/// first.
 template <class A>
 concept strided_container = requires(const A& a) {
   typename A::value_type;
@@ -88,12 +88,12 @@ concept strided_container = requires(const A& a) {
   a.strides();
 };
 
-/// What query, key and value may be: (..., heads, n, dim) of float or double.
+/// Query, key and value of a call: (..., heads, n, dim) of float or double.
 template <class A>
 concept float_array = strided_container<A> &&
     (std::same_as<typename A::value_type, float> || std::same_as<typename A::value_type, double>);
 
-/// What query, key and value of exact attention may be: also 16-bit storage.
+/// Query, key and value of exact attention: also 16-bit storage.
 template <class A>
 concept attention_array = float_array<A> ||
     (strided_container<A>&& half_width<typename A::value_type>);
@@ -124,15 +124,15 @@ inline double number_at(const void* data, element_type type, std::ptrdiff_t inde
 
 }  // namespace detail
 
-/// Numbers of rows in row-major order, which broadcast to (batch..., heads, n_queries). It has as
-/// many axes, and is along them as long, as the numbers differ.
+/// Numbers per row in row-major order, which broadcast to (batch..., heads, n_queries). Only axes
+/// along which the numbers differ have their full extent.
 template <class Number>
 struct row_array {
   std::vector<std::int64_t> extents{};
   std::vector<Number> numbers{};
 };
 
-/// Integers in memory of the caller's; strides count elements.
+/// Integers in the caller's memory; strides count elements.
 struct integer_array {
   const std::int64_t* data = nullptr;
   std::span<const std::int64_t> extents{}, strides{};
@@ -142,8 +142,8 @@ struct integer_array {
 /// Strides of a row-major array of this shape.
 ATTNSCALE_EXPORT extents row_major(const extents& shape);
 
-/// An array whose last `inner` axes are the core's and whose other axes lead (..., heads). Axes
-/// of extent 1, and axes that are not there, have stride 0, so that they broadcast.
+/// An array whose last `inner` axes belong to the core and whose other axes lead (..., heads). Axes
+/// of extent 1 and missing axes have stride 0, so that they broadcast.
 class ATTNSCALE_EXPORT strided_array {
  public:
   strided_array() = default;  ///< absent: null, no axes
@@ -157,7 +157,7 @@ class ATTNSCALE_EXPORT strided_array {
     if (!data_) check_no_elements();
   }
 
-  /// Memory that the caller keeps; strides in elements.
+  /// An array in the caller's memory; strides in elements.
   strided_array(const void* data, element_type type, std::ptrdiff_t item_size, extents shape,
                 extents strides, int inner)
       : data_(static_cast<const char*>(data)),
@@ -168,7 +168,7 @@ class ATTNSCALE_EXPORT strided_array {
         inner_(inner),
         present_(true) {}
 
-  /// Numbers in row-major order, which have to outlive it.
+  /// Numbers in row-major order, which have to outlive the array.
   template <class Number>
   strided_array(const row_array<Number>& rows, int inner)
       : strided_array(rows.numbers.data(), detail::element_type_of<Number>, sizeof(Number),
@@ -181,10 +181,10 @@ class ATTNSCALE_EXPORT strided_array {
   std::ptrdiff_t item_size() const { return item_size_; }
   int dimension() const { return static_cast<int>(shape_.size()); }
   int n_leading() const { return dimension() - inner_; }
-  /// (..., heads): all axes but the core's.
+  /// Leading axes (..., heads): all but the core's.
   extents leading() const { return {shape_.begin(), shape_.end() - inner_}; }
 
-  /// Extent and stride (in elements) of an axis counted from the last one, which is 1.
+  /// Extent and stride (in elements) of an axis, counted from the last, which is 1.
   std::int64_t extent(int from_last) const {
     return from_last > dimension() ? 1 : shape_[at_axis(from_last)];
   }
@@ -193,15 +193,15 @@ class ATTNSCALE_EXPORT strided_array {
   }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 
-  /// This memory with another number of axes that do not lead.
+  /// This memory with another number of inner axes.
   strided_array with_inner(int inner) const;
-  /// Its last two axes swapped.
+  /// The last two axes swapped.
   strided_array transposed() const;
-  /// Rows [first, last) of the axis before the last one.
+  /// Rows [first, last) of the second to last axis.
   strided_array rows(std::int64_t first, std::int64_t last) const;
-  /// One more axis before the last two, of extent 1.
+  /// One more axis of extent 1 before the last two.
   strided_array with_axis_of_heads() const;
-  /// Of an array of std::int64_t; it has to outlive the result.
+  /// Integers of an array of std::int64_t, which has to outlive the result.
   integer_array integers() const;
 
   matrix_layout layout() const {
@@ -209,12 +209,11 @@ class ATTNSCALE_EXPORT strided_array {
     return {type_, stride(2), stride(1)};
   }
 
-  /// The address of the first of its bytes in memory and the one behind the last: equal where there
-  /// are no elements.
+  /// Addresses of the first byte in memory and of the one after the last; equal without elements.
   std::pair<std::uintptr_t, std::uintptr_t> memory() const;
 
-  /// Where the entry of a leading index of the call begins. An axis that is shorter than the
-  /// call's (heads of key and value under grouped queries) serves consecutive indices.
+  /// Start of the entry at a leading index of the call. An axis shorter than the call's (heads of
+  /// key and value under grouped queries) serves consecutive indices.
   const void* at(const extents& index, const extents& call_shape) const {
     if (!present_) return nullptr;
     std::ptrdiff_t elements = 0;
@@ -228,7 +227,7 @@ class ATTNSCALE_EXPORT strided_array {
     return data_ + elements * item_size_;
   }
 
-  /// The place of an array that is written.
+  /// Start of an entry of a writable array.
   void* place(const extents& index, const extents& call_shape) const {
     return const_cast<void*>(at(index, call_shape));
   }
@@ -250,18 +249,18 @@ class ATTNSCALE_EXPORT strided_array {
 /// Number of entries of a shape; std::bad_alloc if no memory can hold them.
 ATTNSCALE_EXPORT std::int64_t count_entries(const extents& shape);
 
-/// A shape with more axes behind it.
+/// A shape with more axes appended.
 ATTNSCALE_EXPORT extents joined(extents shape, std::initializer_list<std::int64_t> inner);
 
-/// `array` has to broadcast to `shape`, whose axes `axes` names.
+/// Refuses an array that does not broadcast to `shape`; `axes` names the axes of that shape.
 ATTNSCALE_EXPORT void check_broadcast(const char* name, const strided_array& array,
                                       const extents& shape, const char* axes);
 
-/// Numbers that broadcast to a shape, all of them there.
+/// Numbers broadcast to a full shape.
 ATTNSCALE_EXPORT row_array<double> broadcast_rows(const row_array<double>& rows,
                                                   const extents& shape);
 
-/// What heads have, added up to the shape of what they share: row-major arrays (leading..., inner).
+/// Sums over heads to the shape of the array that they share: row-major arrays (leading..., inner).
 ATTNSCALE_EXPORT row_array<double> sum_heads(const strided_array& heads, const extents& leading,
                                              const extents& shape);
 

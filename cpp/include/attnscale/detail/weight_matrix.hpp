@@ -16,7 +16,7 @@ inline void check_vectors(const char* name, const strided_array& rows) {
            text_of(rows.shape()));
 }
 
-/// A weight (head_dim, embed_dim), or (heads, head_dim, embed_dim) where heads are allowed.
+/// Checks a weight (head_dim, embed_dim), or (heads, head_dim, embed_dim) where heads are allowed.
 inline void check_weight(const char* name, const strided_array& weight, const strided_array& x,
                          bool heads = false) {
   if (weight.dimension() != 2 && !(heads && weight.dimension() == 3))
@@ -28,7 +28,7 @@ inline void check_weight(const char* name, const strided_array& weight, const st
            " columns, as many as x has channels, got shape " + text_of(weight.shape()));
 }
 
-/// Those of queries and keys, with an axis of heads or without.
+/// Checks the weights of queries and keys, with or without an axis of heads.
 inline void check_weights(const strided_array& x, const strided_array& q_weight,
                           const strided_array& k_weight) {
   check_weight("q_weight", q_weight, x, true);

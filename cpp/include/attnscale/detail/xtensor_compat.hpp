@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// xtensor 0.26 moved its headers into subdirectories; both layouts work here. Before that version
-// two of its partial specializations fit the shapes of its arrays alike where the compiler matches
-// template template arguments as C++17 says, which clang++ does from version 19 on: one that fits
-// better is added here, before any of its arrays is defined.
+// Header paths of xtensor, which version 0.26 moved into subdirectories; both layouts work here.
+// Before that version two of its partial specializations are ambiguous for its arrays if the
+// compiler matches template template arguments by the C++17 rule, as clang++ does from version 19
+// on: this header adds a better match before any of its arrays is defined.
 #pragma once
 
 #include "attnscale/detail/compiler.hpp"

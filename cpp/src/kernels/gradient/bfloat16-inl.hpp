@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The products of the backward pass on bfloat16 arrays: scores from queries and keys as they are,
-// and at tiles that every row sees all others, too. Weights and gradients of scores are rounded on
-// their way into them; a sum is float32.
+// Products of the backward pass on bfloat16 arrays. Scores come from queries and keys without
+// conversion; in tiles without hidden pairs the other products, too, are of bfloat16, with weights
+// and gradients of scores rounded as their inputs. Sums are float32.
 #pragma once
 
 #include <stddef.h>
@@ -22,11 +22,11 @@ namespace {
 
 using attnscale::detail::gradient_block;
 
-/// Rows of a block, queries or gradients of outputs: a panel of pairs of columns for the products
-/// with keys or values, and pairs of rows for the sums over them.
+/// Rows of a block, queries or gradients of outputs, in two layouts: panels of pairs of columns for
+/// products with keys or values, and pairs of rows for sums over rows.
 struct paired_rows {
   uint32_t *panel, *pairs;
-  int64_t columns, channels;  ///< with the zeros behind them: of the panel, and of the pairs
+  int64_t columns, channels;  ///< padded, of the panels and of the pairs
   uint16_t* rows;
 
   paired_rows(int64_t given, int column_step, int channel_step, arena& a)
@@ -78,7 +78,7 @@ class bfloat16_products {
     zeros_ = a.take<uint16_t>(query_.channels);
   }
 
-  /// Rows of lanes that the sums over keys of a panel take.
+  /// Rows of lanes for the sums over keys of a panel.
   static int64_t sum_rows(const gradient_block& b) {
     constexpr int step = Products::value_channels;
     return (b.head_dim + step - 1) / step * step;
@@ -90,22 +90,22 @@ class bfloat16_products {
     for (int64_t c = 0; c < query_.channels; ++c) zeros_[c] = 0;
   }
 
-  /// Products of the keys of some strips with the queries of a panel.
+  /// Products of keys of some strips with the queries of a panel.
   void scores(query_panel panel, const key_tile& at, const strip* strips, int n, float* raw) {
     const bfloat16_rows key =
         view_bfloat16_rows(b_.key, at.key, at.keys, b_.head_dim, query_.columns, key_copy_);
     for (int i = 0; i < n; ++i) dot(strips[i], at.keys, key, query_, panel, raw);
   }
 
-  /// Those of the values with the gradients of the outputs.
+  /// Products of the values with the gradients of the outputs.
   void weight_gradients(query_panel panel, const key_tile& at, float* out) {
     const bfloat16_rows value = view_bfloat16_rows(b_.value, at.key, at.keys, b_.value_dim,
                                                    grad_output_.columns, value_copy_);
     dot({0, at.keys, 0, panel.vectors}, at.keys, value, grad_output_, panel, out);
   }
 
-  /// Rounds the weights of a panel and the gradients of its scores, times the scale of their row,
-  /// for add_to_keys; gradients become pairs of keys in their place.
+  /// Rounds the weights of a panel and the gradients of its scores, times their row's scale, for
+  /// add_to_keys; gradients become pairs of keys in place.
   void round(query_panel panel, int keys, const float* weights, const float* scale,
              float* gradients) {
     const ptrdiff_t step = panel.vectors * w;
@@ -123,7 +123,7 @@ class bfloat16_products {
     for (int n = 0; n < panel.vectors; ++n) pair_weights(0, keys, step, gradients + n * w);
   }
 
-  /// Gradients of the values and keys of a tile: sums over all queries of the block.
+  /// Adds to the gradients of the values and keys of a tile: sums over all queries of the block.
   void add_to_values(int keys, float* out, ptrdiff_t stride) const {
     Products::add_rows(keys, weights_, lanes, row_pairs(), grad_output_.pairs,
                        grad_output_.channels, b_.value_dim, out, stride);
@@ -133,7 +133,7 @@ class bfloat16_products {
                        b_.head_dim, out, stride);
   }
 
-  /// Lays out the keys of a tile for add_to_queries.
+  /// Prepares the keys of a tile for add_to_queries.
   void read_keys(const key_tile& at) {
     const bfloat16_rows key =
         view_bfloat16_rows(b_.key, at.key, at.keys, b_.head_dim, query_.channels, key_row_);
@@ -141,7 +141,7 @@ class bfloat16_products {
     Products::fill_values(at.keys, query_.channels, row, keys_);
   }
 
-  /// Gradients of the queries of a panel: sums over the keys of a tile.
+  /// Adds to the gradients of the queries of a panel: sums over the keys of a tile.
   void add_to_queries(query_panel panel, const key_tile& at, float* gradients, float* out) const {
     vector_keys all;
     all.vectors = panel.vectors;
@@ -152,7 +152,7 @@ class bfloat16_products {
  private:
   static constexpr int w = width<float>, lanes = gradient_block_rows<float>;
 
-  /// Pairs of rows that round() writes: two vectors at a time.
+  /// Number of row pairs that round() writes: two vectors at a time.
   int row_pairs() const { return (b_.rows + 2 * w - 1) / (2 * w) * w; }
 
   void dot(const strip& s, int keys, bfloat16_rows rows, const paired_rows& of, query_panel panel,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The backward loop: for each tile of keys and each panel of queries: scores and weights again, the
-// gradients of the scores, and from them those of queries, keys and values. The block keeps the
-// sums of its queries; rows of keys and values are added to in turn (see block_turns).
+// The backward loop. For each tile of keys and each panel of queries it recomputes scores and
+// weights, then the gradients of the scores, and from them those of queries, keys and values. The
+// block keeps the sums of its queries; rows of keys and values are added to in turn (see
+// turn_hooks).
 #pragma once
 
 #include <stddef.h>
@@ -38,7 +39,7 @@ struct gradient_scratch {
       : pairs(b, a), own(b, a, Pairs::spare_keys, Pairs::sum_rows(b)) {}
 };
 
-/// Pairs: widened_products, or bfloat16_products for products of bfloat16 beside those of float.
+/// Pairs: widened_products, or bfloat16_products for bfloat16 products besides the float ones.
 template <class T, class Pairs>
 class gradient_run {
  public:
@@ -98,13 +99,13 @@ class gradient_run {
 
   // ---- rows with lists ----
 
-  /// Whether pairs are all there is to do, and few.
+  /// Whether only pairs are to be processed, and they are few.
   bool is_sparse() const {
     return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask.data && !b_.d_distance_bias &&
            !receives();
   }
 
-  /// Pair by pair instead of tile by tile.
+  /// Adds gradients pair by pair instead of tile by tile.
   void add_pairs() {
     for_panels<T>(b_.rows, [&](query_panel panel) {
       add_keys_of_lists<T>(b_, ws_.lists, panel.lane, panel.vectors * w, sums(panel).recent);
@@ -135,7 +136,7 @@ class gradient_run {
     return {to.data, {native<T>, to.row, 1}, at.key, at.keys, columns};
   }
 
-  /// A tile whose keys all rows see.
+  /// A tile without hidden pairs.
   void tile(const key_tile& at) {
     if (receives()) return received_tile(at);
     if constexpr (Pairs::has_pairs)
@@ -145,7 +146,7 @@ class gradient_run {
     carry_on();
   }
 
-  /// Weights alone.
+  /// Weights only, for received weights.
   void received_tile(const key_tile& at) {
     const row_view<T> k = Pairs::has_pairs ? row_view<T>{nullptr, 0} : ws_.tile.keys(b_, at);
     for_panels<T>(b_.rows, [&](query_panel panel) {
@@ -163,7 +164,7 @@ class gradient_run {
     b_.turns.pass(b_.turns.state, at.key + at.keys);
   }
 
-  /// Weights and gradients of the scores of a panel.
+  /// Weights and gradients of the scores of a panel, with Pairs' products.
   void weigh_pairs(query_panel panel, const key_tile& at) {
     const strip all{0, at.keys, 0, panel.vectors};
     pairs_.scores(panel, at, &all, 1, weights(panel.lane));
@@ -174,7 +175,7 @@ class gradient_run {
     differentiate_scores(panel, at);
   }
 
-  /// Of bfloat16 arrays.
+  /// A tile of bfloat16 arrays without hidden pairs.
   void paired_tile(const key_tile& at) {
     for_panels<T>(b_.rows, [&](query_panel panel) {
       const int lane = panel.lane;
@@ -196,7 +197,7 @@ class gradient_run {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
     query_part<T> of_values[gradient_block_rows<T>], of_keys[gradient_block_rows<T>];
     int parts = 0;
-    bool seen[gradient_block_rows<T>] = {};  // of panels, by their first vector
+    bool seen[gradient_block_rows<T>] = {};  // per panel, by its first vector
     for_panels<T>(b_.rows, [&](query_panel panel) {
       const int lane = panel.lane, lanes = panel.vectors * w;
       seen[lane / w] = has_lists(b_) ? fill_lists(panel, at) : differentiate_tile(panel, at, k, v);
@@ -248,7 +249,7 @@ class gradient_run {
     return fill_from_lists(b_, ws_.lists, row, panel, at, weights(lane), gradients(lane));
   }
 
-  /// A tile with a bias: panel by panel, strip by strip.
+  /// A tile with a bias, panel by panel, strip by strip.
   void masked_tile(const key_tile& at) {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
     for_panels<T>(b_.rows, [&](query_panel panel) {
@@ -299,7 +300,7 @@ class gradient_run {
     if (b_.d_bias) add_over_keys(t.seen, ds, b_.d_bias + lane);
   }
 
-  /// From gradients of scores to those of scaled products.
+  /// From gradients of scores to gradients of scaled products.
   void through_form(query_panel panel, const key_tile& at, const vector_keys& seen, T* ds) {
     multiply_seen(seen, ws_.slopes, ds);
     if (!b_.tables.distance_scale.data) return;
@@ -309,7 +310,7 @@ class gradient_run {
     multiply_seen(seen, ws_.tile.table, ds);
   }
 
-  /// Raw products of a biased tile, with its tables, and gradients of its weights.
+  /// Raw products of a biased tile, with its tables, and the gradients of its weights.
   void multiply_biased(query_panel panel, const key_tile& at, row_view<T> k, row_view<T> v,
                        const tile_products<T>& t) {
     const int lane = panel.lane, lanes = panel.vectors * w;
@@ -396,7 +397,7 @@ class gradient_run {
   const bool biased_ = changes_scores(b_.form);
   int64_t tiles_ = 0;
   bool clean_ = true;  ///< no row with a list is NaN
-  bool lost_ = false;  ///< its turn never came: the call ends
+  bool lost_ = false;  ///< waiting for the turn failed: the call ends
 };
 
 }  // namespace

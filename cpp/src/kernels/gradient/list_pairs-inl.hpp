@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Gradients of rows with lists, pair by pair: those of the scores, and where there are few pairs
-// what queries, keys and values get of them.
+// Gradients of rows with lists, pair by pair: gradients of the scores, and for few pairs also those
+// of queries, keys and values.
 #pragma once
 
 #include <stddef.h>
@@ -21,7 +21,7 @@ namespace {
 
 using attnscale::normalizer;
 
-/// sum_c a[c] * b[c].
+/// Dot product sum_c a[c] * b[c].
 template <class T>
 inline T dot_of_rows(const T* a, const T* b, int64_t columns) {
   constexpr int w = width<T>;
@@ -40,7 +40,7 @@ inline T dot_of_rows(const T* a, const T* b, int64_t columns) {
   return lanes[0];
 }
 
-/// Gradients of the weights of a row: grad . value for each of its keys.
+/// Gradients of the weights of a row: grad . value for each listed key.
 template <class T>
 inline void dot_with_values(const gradient_block& b, const uint32_t* key, int64_t count,
                             const T* grad, T* copy, T* out) {
@@ -48,7 +48,7 @@ inline void dot_with_values(const gradient_block& b, const uint32_t* key, int64_
     out[i] = dot_of_rows(grad, view_rows(b.value, key[i], 1, b.value_dim, copy).data, b.value_dim);
 }
 
-/// u of the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha).
+/// Slope u in the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha).
 inline double slope_of(double p, double alpha) {
   if (alpha == 2) return 1;
   if (alpha == 1) return p;
@@ -64,7 +64,7 @@ inline vec<double> slope_of(vec<double> p, double alpha) {
   return load(lanes);
 }
 
-/// The mean of x - from weighted by the slopes u of p, of one key at least.
+/// Mean of x - from, weighted by the slopes u of p, over at least one key.
 template <class T>
 inline double mean_by_slope(const double* p, double alpha, int64_t count, double from, const T* x) {
   constexpr int w = width<double>;
@@ -86,9 +86,9 @@ inline double mean_by_slope(const double* p, double alpha, int64_t count, double
   return sum[0] / total[0];
 }
 
-/// The gradient of alpha from those of the weights p, of which `from + mean` is taken: with h = -p
-/// ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) / (alpha - 1)
-/// (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h).
+/// Gradient by alpha from those by the weights p, from which `from + mean` is subtracted: with h =
+/// -p ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) / (alpha -
+/// 1) (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h).
 template <class T>
 inline double gradient_of_alpha(const double* p, double alpha, int64_t count, double from,
                                 double mean, const T* x) {
@@ -103,9 +103,9 @@ inline double gradient_of_alpha(const double* p, double alpha, int64_t count, do
 }
 
 /// x <- gradients of the scores of a row from those of its weights: u (x - mean of x weighted by
-/// u), where u is the weight itself for top-k. Returns the gradient of alpha where it is wanted.
-/// For alpha > 2 the least weight has the largest u, by any factor: x is taken from there, so that
-/// the mean loses nothing of the others.
+/// u), where u is the weight itself for top-k. Returns the gradient by alpha if wanted. For alpha >
+/// 2 the smallest weight has by far the largest u: x is taken relative to it, so that the mean
+/// keeps the digits of the others.
 template <class T>
 inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
   if (count == 0) return 0;
@@ -144,7 +144,7 @@ ATTNSCALE_INLINE void add_rows_at(int64_t begin, int64_t end, int64_t c, Row&& r
   for (int m = 0; m < M; ++m) store(out + c + m * w, load(out + c + m * w) + acc[m]);
 }
 
-/// The same for all columns.
+/// Weighted sum of rows, for all columns.
 template <class T, class Row, class Weight>
 inline void add_weighted_rows(int64_t begin, int64_t end, Row&& row, Weight&& weight,
                               int64_t columns, T* out) {
@@ -159,7 +159,7 @@ inline void add_weighted_rows(int64_t begin, int64_t end, Row&& row, Weight&& we
   }
 }
 
-/// What the queries of a panel get from their keys, before their scale. Long sums are blocked.
+/// Gradients of the queries of a panel from their keys, without their scale. Long sums are blocked.
 template <class T>
 inline void add_keys_of_lists(const gradient_block& b, const gradient_lists<T>& ws, int lane,
                               int lanes, T* panel) {
@@ -178,7 +178,7 @@ inline void add_keys_of_lists(const gradient_block& b, const gradient_lists<T>& 
   }
 }
 
-/// What the keys of a tile and their values get from the queries, in the order of these.
+/// Gradients of the keys and values of a tile from the queries, in the order of the queries.
 template <class T>
 inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<T>& ws,
                               const key_tile& at) {
@@ -198,8 +198,8 @@ inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<
   }
 }
 
-/// Gradients of the weights of all rows, where their pairs are many: products of whole tiles, of
-/// which each row takes those of its keys. dot_with_values() is for few.
+/// Gradients of the weights of all rows with many pairs: products of whole tiles, from which each
+/// row takes its keys. For few pairs use dot_with_values().
 template <class T>
 inline void multiply_lists_with_values(const gradient_block& b, gradient_workspace<T>& ws,
                                        tile_walk& walk) {
@@ -220,7 +220,7 @@ inline void multiply_lists_with_values(const gradient_block& b, gradient_workspa
   });
 }
 
-/// Gradients of the scores of all pairs, and marks of the rows; false if one is NaN.
+/// Gradients of the scores of all pairs, and marks of NaN rows; false if a row is NaN.
 template <class T>
 inline bool differentiate_lists(const gradient_block& b, gradient_workspace<T>& ws,
                                 tile_walk& walk) {

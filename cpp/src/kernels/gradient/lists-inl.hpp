@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Rows of entmax and top-k, whose support and weights the forward pass lists: everything is done
-// for the pairs of a query and a key of its support, and nothing for others.
+// Rows of entmax and top-k, whose support and weights the forward pass lists: only pairs of a query
+// and a key of its support are processed.
 #pragma once
 
 #include <stddef.h>
@@ -26,34 +26,34 @@ using attnscale::detail::row_lists;
 inline bool has_lists(const gradient_block& b) { return b.lists.begin != nullptr; }
 inline bool has_panels(const gradient_block& b) { return b.lists.panels != nullptr; }
 
-/// Pairs of all rows.
+/// Number of pairs of all rows.
 inline int64_t count_pairs(const gradient_block& b) {
   int64_t pairs = 0;
   for (int r = 0; has_lists(b) && r < b.rows; ++r) pairs += b.lists.count[r];
   return pairs;
 }
 
-/// Whether pairs one by one take less time than products of whole tiles.
+/// Whether pairs one by one are faster than products of whole tiles.
 inline bool has_few_pairs(const gradient_block& b) {
   return !has_panels(b) && 4 * count_pairs(b) <= b.rows * (b.key_end - b.key_begin);
 }
 
-/// A pair as its key sees it.
+/// A pair, stored by its key.
 template <class T>
 struct query_pair {
-  T weight, gradient;  ///< of the score
+  T weight, gradient;  ///< by the score
   uint32_t row;
 };
 
 template <class T>
 struct gradient_lists {
-  T* gradient = nullptr;          ///< of the scores, as row_lists::weight
-  query_pair<T>* pair = nullptr;  ///< of the keys in their order
-  uint32_t* pair_end = nullptr;   ///< of each key
+  T* gradient = nullptr;          ///< by the scores, indexed like row_lists::weight
+  query_pair<T>* pair = nullptr;  ///< sorted by key
+  uint32_t* pair_end = nullptr;   ///< per key
   T *copy = nullptr, *sum = nullptr;
-  int64_t next[max_gradient_rows];  ///< of each row: its first pair that no tile has had
-  T* panel_gradient = nullptr;      ///< of the weights, as row_lists::panels
-  double mean[max_gradient_rows];   ///< of a row of them
+  int64_t next[max_gradient_rows];  ///< per row: its first pair beyond the tiles so far
+  T* panel_gradient = nullptr;      ///< by the weights, laid out like row_lists::panels
+  double mean[max_gradient_rows];   ///< per row of the panels
 
   gradient_lists(const gradient_block& b, arena& a) {
     if (!has_lists(b)) return;
@@ -72,7 +72,7 @@ struct gradient_lists {
   }
 };
 
-/// The pairs of all rows, by their keys.
+/// Sorts the pairs of all rows by key.
 template <class T>
 inline void sort_by_key(const gradient_block& b, const gradient_lists<T>& ws) {
   const int64_t keys = b.key_end - b.key_begin;
@@ -89,8 +89,8 @@ inline void sort_by_key(const gradient_block& b, const gradient_lists<T>& ws) {
                                               static_cast<uint32_t>(r)};
 }
 
-/// Weights and gradients of the scores of a panel over a tile; NaN at all keys in rows that are NaN
-/// (see differentiate_lists). False if all are 0. Tiles come in their order.
+/// Weights and gradients of the scores of a panel over a tile; NaN at all keys of NaN rows (see
+/// differentiate_lists). Returns false if all are 0. Tiles have to come in order.
 template <class T>
 inline bool fill_from_lists(const gradient_block& b, gradient_lists<T>& ws,
                             const gradient_lanes<T>& row, query_panel panel, const key_tile& at,
@@ -120,7 +120,7 @@ inline bool fill_from_lists(const gradient_block& b, gradient_lists<T>& ws,
   return some;
 }
 
-/// Derivatives of the scores of a biased tile by scaled products, where they are not 1.
+/// Derivatives of the scores of a biased tile by scaled products, unless they are 1.
 template <class T>
 inline void find_slopes(const gradient_lanes<T>& row, const vector_keys& seen,
                         const score_form& form, const T* bias, const T* raw, T* slopes) {
@@ -134,7 +134,7 @@ inline void find_slopes(const gradient_lanes<T>& row, const vector_keys& seen,
   }
 }
 
-/// 0 for hidden keys, also where a row is NaN.
+/// Sets hidden keys to 0, also where a row is NaN.
 template <class T>
 inline void hide(const vector_keys& seen, const T* bias, T* weights, T* gradients) {
   constexpr int w = width<T>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where the gradients of single scores go besides query and key: to an additive
-// mask, and to tables of the distance of query and key.
+// Gradients of single scores besides query and key: of an additive mask, and of tables of the
+// distance of query and key.
 #pragma once
 
 #include <stddef.h>
@@ -17,9 +17,8 @@ namespace {
 
 using attnscale::detail::gradient_place;
 
-/// f(row of the block, first key of the tile, keys, their values) for each row
-/// of a panel, at the keys that its vector may see. copy: scratch of width *
-/// max_tile_keys elements.
+/// Calls f(row of the block, first key of the tile, keys, their values) for each row of a panel, at
+/// the keys that its vector may see. copy: scratch of width * max_tile_keys elements.
 template <class T, class F>
 inline void for_rows_of_panel(const T* panel, const vector_keys& seen, int lane, int rows, T* copy,
                               F&& f) {
@@ -49,7 +48,7 @@ inline void add_row(const T* x, int count, T* out, ptrdiff_t step) {
     for (int i = 0; i < count; ++i) out[i * step] += x[i];
 }
 
-/// Sums of a block by distance: entry (row, key) is that of key - row.
+/// Sums of a block by distance: entry (row, key) is that of distance key - row.
 template <class T>
 struct distance_sums {
   T* sums = nullptr;
@@ -65,7 +64,7 @@ struct distance_sums {
   }
   T* at(int row, int64_t key) const { return sums + key - row + rows - 1; }
 
-  /// Adds them to a table, whose entry of row 0 and key 0 is `out`.
+  /// Adds the sums to a table, whose entry of row 0 and key 0 is `out`.
   void add_to(T* out) const {
     for (int64_t i = 0; i < count; ++i) out[i - (rows - 1)] += sums[i];
   }

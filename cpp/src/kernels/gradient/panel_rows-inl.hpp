@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Gradients of the scores of entmax, alpha <= 2, and top-k for rows with many keys: weights and the
+// Gradients of the scores of entmax, alpha <= 2, and top-k for rows with many keys: weights and
 // gradients of weights lie in panels, [vector of rows][key][lane], for all keys of the block.
 #pragma once
 
@@ -20,7 +20,8 @@
 
 namespace {
 
-/// f(slope), where slope(p) is u of the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha), 0 at 0.
+/// Calls f(slope), where slope(p) is u of the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha), 0 at
+/// 0.
 template <class T, class F>
 ATTNSCALE_INLINE void with_slope(double alpha, F&& f) {
   const vec<T> zero = broadcast(T(0)), one = broadcast(T(1));
@@ -40,7 +41,7 @@ ATTNSCALE_INLINE void with_slope(double alpha, F&& f) {
   });
 }
 
-/// Weights and gradients of vector n of rows, from one key on.
+/// Weights and gradients of vector n of rows, from a given key on.
 template <class T>
 struct panel_at {
   T *weight, *gradient;
@@ -52,7 +53,7 @@ inline panel_at<T> panel_of(const gradient_block& b, const gradient_lists<T>& ws
   return {static_cast<T*>(b.lists.panels) + at, ws.panel_gradient + at};
 }
 
-/// The weights of rows that are lists, into the panels.
+/// Writes the weights of rows with lists into the panels.
 template <class T>
 inline void add_lists_to_panels(const gradient_block& b, const gradient_lists<T>& ws) {
   constexpr int w = width<T>;
@@ -68,11 +69,12 @@ template <class T>
 struct slope_sums {
   double total[width<T>] = {}, sum[width<T>] = {};
 
-  /// The mean of the gradients of weights, weighted by the slopes; 0 in a row without keys.
+  /// Mean of the gradients of weights, weighted by the slopes; 0 in a row without keys.
   double mean(int r) const { return total[r] > 0 ? sum[r] / total[r] : 0; }
 };
 
-/// Adds the keys of a tile to slopes and their products with the gradients of the weights.
+/// Adds the keys of a tile to the sums of slopes and of their products with the gradients of the
+/// weights.
 template <class T, class Slope>
 inline void add_slopes(const panel_at<T>& at, int keys, const Slope& slope, slope_sums<T>& sums) {
   constexpr int w = width<T>, wd = width<double>, parts = w / wd;
@@ -97,8 +99,7 @@ inline void add_slopes(const panel_at<T>& at, int keys, const Slope& slope, slop
   }
 }
 
-/// What the keys of a tile add to the gradients of alpha of the rows that there are, see
-/// gradient_of_alpha().
+/// Adds the keys of a tile to the gradients by alpha of all rows, see gradient_of_alpha().
 template <class T>
 inline void add_to_alpha(const panel_at<T>& at, int keys, double alpha, const double* mean,
                          int rows, double* d_alpha) {
@@ -118,7 +119,7 @@ inline void add_to_alpha(const panel_at<T>& at, int keys, double alpha, const do
   }
 }
 
-/// As differentiate_lists(), for a block with panels.
+/// differentiate_lists() for a block with panels.
 template <class T>
 inline bool differentiate_panels(const gradient_block& b, gradient_workspace<T>& ws,
                                  tile_walk& walk) {
@@ -161,7 +162,7 @@ inline bool differentiate_panels(const gradient_block& b, gradient_workspace<T>&
   return clean;
 }
 
-/// As fill_from_lists(), for a block with panels.
+/// fill_from_lists() for a block with panels.
 template <class T>
 inline bool fill_from_panels(const gradient_block& b, const gradient_lists<T>& ws,
                              const gradient_lanes<T>& row, query_panel panel, const key_tile& at,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Gradients of scores beyond those of weights, and of what scores are made of besides query and
-// key: additive masks and tables of the distance, of one panel of a biased tile.
+// Terms of score gradients besides those of weights, and gradients of additive masks and distance
+// tables, for one panel of a biased tile.
 #pragma once
 
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// What the statistics of the largest score add to the gradient of its key.
+/// Adds the gradient by the statistics of the largest score at its key.
 template <class T>
 inline void add_at_top(const gradient_block& b, query_panel panel, const key_tile& at, T* ds) {
   const int lane = panel.lane, lanes = panel.vectors * width<T>;
@@ -26,7 +26,7 @@ inline void add_at_top(const gradient_block& b, query_panel panel, const key_til
   }
 }
 
-/// Gradients of scores, or of what scales with them, by the distance of query and key.
+/// Adds gradients of scores, or numbers that scale with them, by the distance of query and key.
 template <class T>
 inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
                             const key_tile& at, const vector_keys& seen, const T* x,
@@ -37,7 +37,7 @@ inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>
                     });
 }
 
-/// Whether all keys have the same entry of the mask: tiles then meet in it.
+/// Whether all keys share one entry of the mask: all tiles then add to it.
 inline bool shares_mask(const gradient_block& b) {
   return b.d_attn_mask.data && b.d_attn_mask.column == 0;
 }
@@ -53,8 +53,8 @@ inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws
       });
 }
 
-/// Of distance_scale: the gradient of the scaled product times scale and product; ws.plain is
-/// spent.
+/// Gradient of distance_scale: that of the scaled product times scale and product. Overwrites
+/// ws.plain.
 template <class T>
 inline void add_to_distance_scale(const gradient_block& b, const gradient_workspace<T>& ws,
                                   int lane, const key_tile& at, const vector_keys& seen,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The products of the gradients of keys and values: sums over queries with the
-// channels in the lanes, rows[j][c] += sum_q weight[j][q] * query[q][c]. The
-// weights are the rows that are broadcast, as keys and values are in the
-// products of tile/product-inl.hpp.
+// Products for the gradients of keys and values: sums over queries with channels in the lanes,
+// rows[j][c] += sum_q weight[j][q] * query[q][c]. Here the weights are broadcast, as keys and
+// values are in tile/product-inl.hpp.
 #pragma once
 
 #include <stddef.h>
@@ -20,8 +19,7 @@ namespace {
 
 using attnscale::detail::gradient_block;
 
-/// Some queries of a block: weight (j, q) at weights[j * lanes + q], and their
-/// rows.
+/// Some queries of a block, with their rows and their weights: (j, q) at weights[j * lanes + q].
 template <class T>
 struct query_part {
   const T* weights;
@@ -30,8 +28,7 @@ struct query_part {
   int queries;
 };
 
-/// dot_products without extremes; `ahead` asks for a row of what comes next
-/// with each row.
+/// dot_products without extremes; `ahead` prefetches a row of the next input with each row.
 template <class T>
 inline void plain_products(row_view<T> row, int rows, int vectors, const T* panel, ptrdiff_t lanes,
                            int64_t columns, T* out, prefetcher ahead = {}) {
@@ -50,8 +47,8 @@ inline void plain_products(row_view<T> row, int rows, int vectors, const T* pane
   });
 }
 
-/// out(j, c) += sum over the queries of all parts, for N vectors of channels.
-/// Rows of queries are `stride` apart, and padded to whole vectors.
+/// out(j, c) += sum over the queries of all parts, for N vectors of channels. Rows of queries are
+/// `stride` apart, and padded to whole vectors.
 template <class T, int N>
 inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, int64_t channel,
                            int64_t columns, ptrdiff_t stride, T* out, ptrdiff_t out_stride,
@@ -73,7 +70,7 @@ inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, in
   });
 }
 
-/// The same for all channels.
+/// Sums over queries, for all channels.
 template <class T>
 inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, int64_t columns,
                              ptrdiff_t stride, T* out, ptrdiff_t out_stride,
@@ -89,7 +86,7 @@ inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, 
   }
 }
 
-/// Sums over queries, added to the gradients of the values, if there are any, and of the keys.
+/// Adds sums over queries to the gradients of the values, if there are any, and of the keys.
 template <class T>
 inline void add_to_values(const gradient_block& b, const query_part<T>* parts, int n, int64_t key,
                           int keys, ptrdiff_t stride, prefetcher ahead = {}) {
@@ -104,7 +101,7 @@ inline void add_to_keys(const gradient_block& b, const query_part<T>* parts, int
                       ahead);
 }
 
-/// Every product is one of the compute type.
+/// Products in the compute type, without bfloat16 operands.
 struct widened_products {
   static constexpr bool has_pairs = false;
   static constexpr int spare_keys = 0;

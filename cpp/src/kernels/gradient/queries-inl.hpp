@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the backward pass does with a vector of queries before the first tile and after the last.
+// Work on a vector of queries before the first tile and after the last one.
 #pragma once
 
 #include <stddef.h>
@@ -15,8 +15,8 @@
 
 namespace {
 
-/// Vector n of a panel's grad_output, and its products with the output, which every score of its
-/// row has in its gradient.
+/// Loads vector n of a panel's grad_output and multiplies it by the output; this product is in the
+/// gradient of every score of the row.
 template <class T>
 inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws, query_panel panel,
                         int n) {
@@ -35,8 +35,8 @@ inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws
   }
 }
 
-/// Marks a row that is NaN: in `factor` where its weights are, in `constant` where its output or
-/// the gradient of that is. 0, or NaN if it is marked.
+/// Marks NaN rows: in `factor` if the weights are NaN, in `constant` if the output or its gradient
+/// is. Returns NaN for a marked row, else 0.
 template <class T>
 inline double mark_row(const gradient_block& b, gradient_workspace<T>& ws, int r) {
   const double mark = b.grad_output.data ? b.product[r] * 0 : 0;
@@ -61,7 +61,7 @@ inline void multiply_values(const gradient_block& b, const gradient_workspace<T>
                     ahead);
 }
 
-/// The gradients of vector n of a panel, and those of the scales of its rows.
+/// Writes the gradients of vector n of a panel and of its rows' scales.
 template <class T>
 inline void write_queries(const gradient_block& b, const gradient_workspace<T>& ws,
                           query_panel panel, int n, const T* gradient) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the keys of a tile get from the queries of a panel: the sum of their weights, and the
-// largest.
+// Weights that keys of a tile receive from the queries of a panel: their sum and their largest.
 #pragma once
 
 #include <stddef.h>
@@ -16,8 +15,8 @@ namespace {
 
 using attnscale::received_weights;
 
-/// A key's numbers grow by the sum and the largest of some of its weights, which are not negative.
-/// A NaN among them shows in both.
+/// Adds the sum and the largest of some non-negative weights to a key's numbers. A NaN among them
+/// shows in both.
 inline void receive(const received_weights& to, int64_t key, double sum, double largest) {
   if (to.sum) to.sum[key] += sum;
   if (!to.largest) return;
@@ -26,8 +25,8 @@ inline void receive(const received_weights& to, int64_t key, double sum, double 
   if (!(sum == sum)) most = sum;
 }
 
-/// The weights of a panel over the keys of a tile, whose first one is `key`. As many keys as a
-/// vector has lanes go together: transposed, they are in the lanes.
+/// Adds the weights of a panel over the keys of a tile, whose first key is `key`. As many keys as a
+/// vector has lanes are transposed together into the lanes.
 template <class T>
 inline void add_received(const vector_keys& seen, const T* weights, const received_weights& to,
                          int64_t key) {

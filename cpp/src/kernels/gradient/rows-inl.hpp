@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The queries of a block and their output gradients as the products want them:
-// as panels with the queries in the lanes, and as dense rows with the channels
-// in the lanes.
+// Layouts of the queries of a block and of their output gradients for the products: panels with
+// queries in the lanes, and dense rows with channels in the lanes.
 #pragma once
 
 #include <stddef.h>
@@ -15,15 +14,13 @@
 
 namespace {
 
-/// Queries of a full block. Each of its tiles is a pass over rows of keys and
-/// values and their gradients: with twice the queries of the forward pass, half
-/// as many.
+/// Queries of a full block. Each tile is a pass over rows of keys and values and their gradients:
+/// twice the queries of the forward pass halve the number of passes.
 template <class T>
 constexpr int gradient_block_rows = 2 * block_rows<T>;
 
-/// Rows of a block, padded with zeros to whole vectors both ways. `clean` is
-/// the same without the rows that hold NaN or an infinity, for tiles that some
-/// rows do not see: 0 * NaN is no 0.
+/// Rows of a block, padded with zeros to whole vectors both ways. `clean` leaves out rows with NaN
+/// or infinity, for tiles that some rows do not see: 0 * NaN is not 0.
 template <class T>
 struct dense_rows {
   T *rows, *clean;
@@ -37,7 +34,7 @@ struct dense_rows {
     clean = a.take<T>(gradient_block_rows<T> * stride);
   }
 
-  /// Row r of m times its factor (null: as it is), and zeros to the end of the last vector of rows.
+  /// Row r of m times its factor (null: 1), padded with zeros to the last vector of rows.
   void fill(const matrix& m, int count, int64_t columns, const T* factor) {
     constexpr int w = width<T>;
     const int padded = (count + w - 1) / w * w;
@@ -59,12 +56,11 @@ struct dense_rows {
         clean[r * stride + c] = bad[r] ? T(0) : rows[r * stride + c];
   }
 
-  /// What products with hidden pairs may read.
+  /// Rows for products with hidden pairs.
   const T* safe() const { return finite ? rows : clean; }
 };
 
-/// out[lane] = sum_c a[c][lane] * b[c][lane] for one vector of lanes, in
-/// double.
+/// out[lane] = sum_c a[c][lane] * b[c][lane] for one vector of lanes, in double.
 template <class T>
 inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, double* out) {
   for (int r = 0; r < width<T>; ++r) out[r] = 0;
@@ -72,8 +68,8 @@ inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, 
     add_to_double(out, load(a + c * lanes) * load(b + c * lanes));
 }
 
-/// Adds weight (j, lane) * row to out(j, .) for the rows of a panel that
-/// dense_rows::clean leaves out, at the keys that they see.
+/// Adds weight (j, lane) * row to out(j, .) for the panel rows that dense_rows::clean leaves out,
+/// at their visible keys.
 template <class T>
 inline void add_nonfinite_rows(const dense_rows<T>& in, int lane, int rows, int64_t columns,
                                const vector_keys& seen, const T* bias, const T* weights, T* out,

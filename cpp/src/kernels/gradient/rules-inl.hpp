@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From a normalizer to its struct, and what the host asks of it before the backward loop.
+// From a normalizer to its struct, and its per-row parameters for the backward loop.
 #pragma once
 
 #include "kernels/gradient/block.hpp"
@@ -12,8 +12,8 @@ namespace {
 
 using attnscale::detail::gradient_rows;
 
-/// f.operator()<backward of a normalizer that with_weights() has>(). Statistics, which have the
-/// terms beyond the constant, have gradients under exponentials alone.
+/// Calls f.operator()<backward of a normalizer that with_weights() has>(). Only exponentials have
+/// gradients of statistics, which are the terms beyond the constant.
 template <class T, class F>
 ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f) {
   using enum gradient_terms;
@@ -27,9 +27,10 @@ ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f
   });
 }
 
-/// What the rows of `forward` need whose weights are pointwise; its sums are those of the forward
+/// Parameters of the rows of `forward` with pointwise weights; its sums are those of the forward
 /// pass. given: from row `first` on. A row whose sum is NaN is NaN.
-inline void describe_rows(const attend_block& forward, int first, gradient_rows& given) noexcept {
+inline void set_row_parameters(const attend_block& forward, int first,
+                               gradient_rows& given) noexcept {
   with_weights(forward.rule, [&](auto weights) {
     if constexpr (!decltype(weights)::is_exponential)
       for (int r = 0; r < forward.rows; ++r) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From raw products and grad_output . value to weights and the gradients of the
-// scores, for one panel of one tile: the loops for the `backward` of each struct
-// of softmax/normalizers-inl.hpp, with the terms that with_gradient() picks.
+// From raw products and grad_output . value to weights and gradients of the scores, for one panel
+// of one tile: the loops for the `backward` of each struct of softmax/normalizers-inl.hpp, with the
+// terms that with_gradient() picks.
 #pragma once
 
 #include <stddef.h>
@@ -20,21 +20,20 @@ namespace {
 
 using attnscale::detail::matrix;
 
-/// The rows of a panel whose weight may lie on one key. What its score gets is then a small
-/// difference of two products, grad_output . value - grad_output . output, and little but their
-/// rounding would be left of it: there it is grad_output . (value - output), which is 0 where the
-/// output is the value.
+/// Rows of a panel whose weight may lie on one key. The gradient of its score is a small difference
+/// of two products, grad_output . value - grad_output . output, which loses its digits; it is
+/// replaced by grad_output . (value - output), which is 0 if the output is the value.
 template <class T>
 struct heavy_keys {
-  T most;                         ///< weights above it are meant; infinity: none
+  T most;                         ///< gradients at weights above it are replaced; infinity: none
   const T *grad_output, *output;  ///< panels
-  const T* constant;              ///< of the rows, without grad_output . output
+  const T* constant;              ///< per row, without grad_output . output
   matrix value;
   int64_t columns, key;  ///< the tile's first key
   ptrdiff_t lanes;
   T* copy;
 
-  /// The gradients of vector n of the panel at key j of the tile, of which some are to be replaced.
+  /// Replaces some gradients of vector n of the panel at key j of the tile.
   template <class Rule>
   [[gnu::noinline]] vec<T> replace(Rule rule, int n, int64_t j, vec<T> above, vec<T> score,
                                    vec<T> weight, vec<T> gradient) const {
@@ -53,8 +52,7 @@ struct heavy_keys {
   }
 };
 
-/// Of a tile whose keys all rows see: products <- weights, gradients <- those
-/// of the scores.
+/// For a tile without hidden pairs: products <- weights, gradients <- gradients of the scores.
 template <class Backward, class T>
 inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys,
                           const heavy_keys<T>& heavy, T* products, T* gradients) {
@@ -79,8 +77,8 @@ inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys,
   }
 }
 
-/// Of a biased tile; hidden keys get 0. slopes: derivatives of the scores by
-/// scaled products, null if they are 1.
+/// For a biased tile; hidden keys get 0. slopes: derivatives of the scores by scaled products, null
+/// if they are 1.
 template <class Backward, class T>
 inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys& seen,
                                  const score_form& form, const heavy_keys<T>& heavy, const T* bias,
@@ -105,7 +103,7 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
   }
 }
 
-/// x <- x * factor over the keys that each vector sees.
+/// x <- x * factor over the visible keys of each vector.
 template <class T>
 inline void multiply_seen(const vector_keys& seen, const T* factor, T* x) {
   constexpr int w = width<T>;
@@ -116,7 +114,7 @@ inline void multiply_seen(const vector_keys& seen, const T* factor, T* x) {
     }
 }
 
-/// total[lane] += x(key, lane) over the keys that each vector sees.
+/// total[lane] += x(key, lane) over the visible keys of each vector.
 template <class T>
 inline void add_over_keys(const vector_keys& seen, const T* x, double* total) {
   constexpr int w = width<T>;

@@ -19,24 +19,23 @@ namespace {
 
 using attnscale::detail::gradient_block;
 
-/// Where a block of the backward pass works.
+/// Scratch memory of a block of the backward pass.
 template <class T>
 struct gradient_workspace {
-  int64_t
-      panel_keys;    ///< of weights and gradients: those of a tile, and what products write beyond
-  int64_t sum_rows;  ///< rows of lanes that d_query has: head_dim, and what products write beyond
+  int64_t panel_keys;  ///< of weights and gradients: a tile, plus what products write beyond it
+  int64_t sum_rows;    ///< rows of lanes of d_query: head_dim, plus what products write beyond it
   tile_workspace<T> tile;
   dense_rows<T> query, grad_output;  ///< queries times their scale
   T *grad_panel, *output_panel, *value_copy, *value_row, *key_clean;
   T *weights, *gradients;                 ///< [key][lane], one panel after the other
-  T *slopes = nullptr, *plain = nullptr;  ///< of one panel
+  T *slopes = nullptr, *plain = nullptr;  ///< one panel
   distance_sums<T> distance_scale, distance_bias;
   T *d_query, *total = nullptr, *compensation = nullptr;
   gradient_lanes<T> row;
   T* own_constant;  ///< row.constant without grad_output . output
   T* nat_scale;
-  T* mask_sums;             ///< of each row, for a mask that all keys share
-  gradient_lists<T> lists;  // last: their size is that of the support
+  T* mask_sums;             ///< per row, for a mask that all keys share
+  gradient_lists<T> lists;  // last, because their size is that of the support
 
   gradient_workspace(const gradient_block& b, arena& a, int spare_keys, int64_t d_query_rows)
       : panel_keys(max_tile_keys + spare_keys),
@@ -46,7 +45,7 @@ struct gradient_workspace {
         grad_output(b.value_dim, a),
         lists(take_arrays(b, a), a) {}
 
-  /// The numbers of the block's rows.
+  /// Reads the per-row numbers of the block.
   void read_rows(const gradient_block& b) {
     const auto& given = *b.given;
     for (int r = 0; r < gradient_block_rows<T>; ++r) {
@@ -54,7 +53,7 @@ struct gradient_workspace {
       const double scale = there ? b.scale[r * b.scale_row] : 0.0;
       nat_scale[r] = static_cast<T>(scale);
       row.scale[r] = static_cast<T>(scale * log2e);
-      // Lanes beyond the block have weights of exactly 0.
+      // Lanes beyond the block get weights of exactly 0.
       row.reference[r] = there ? static_cast<T>(given.reference[r]) : T(0x1p60);
       const auto of = [&](const double* x) { return there ? static_cast<T>(x[r]) : T(0); };
       row.remainder[r] = of(given.remainder);
@@ -67,7 +66,7 @@ struct gradient_workspace {
     }
   }
 
-  /// Of a panel and a tile that begins at this key.
+  /// Heavy keys of a panel and a tile that begins at this key.
   heavy_keys<T> heavy(const gradient_block& b, query_panel panel, int64_t key) const {
     const int64_t at = panel.lane * b.value_dim;
     const T most = b.centred && b.grad_output.data ? T(0.5) : limits<T>::infinity;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sums that fade: before row i is added, what was there is multiplied by exp(decay_i). Log-decays
-// are at most 0 and are added up in double from the beginning of a strip; no exponent is positive.
+// Decaying sums: before row i is added, earlier sums are multiplied by exp(decay_i). Log-decays are
+// at most 0 and are added up in double from the beginning of a strip; no exponent is positive.
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ class row_fades {
  public:
   row_fades(const double* decay, const fade_arrays<T>& arrays) : decay_(decay), a_(arrays) {}
 
-  /// The next strip.
+  /// Reads the next strip.
   void read(int64_t row, int64_t rows) {
     begin_ += rows_ ? a_.past[rows_ - 1] : 0;
     rows_ = rows;
@@ -29,11 +29,11 @@ class row_fades {
     exponentials(sum, 1, a_.until);
   }
 
-  /// Of all rows from the first one to before the strip, and of the strip.
+  /// Decay from the first row to the start of the strip, and over the strip.
   double since_begin() const { return __builtin_exp(begin_); }
   double end() const { return __builtin_exp(a_.past[rows_ - 1]); }
 
-  /// From before the strip to each of its rows.
+  /// Decay from the start of the strip to each of its rows.
   void of_rows(T* matrix, ptrdiff_t stride, int64_t rows) const {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < stride; c += width<T>) {
@@ -42,7 +42,7 @@ class row_fades {
       }
   }
 
-  /// From each row of the strip to its end.
+  /// Decay from each row of the strip to its end.
   void of_rows_to_end(T* matrix, ptrdiff_t stride, int64_t rows) const {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < stride; c += width<T>) {
@@ -51,7 +51,7 @@ class row_fades {
       }
   }
 
-  /// From each row j <= i of the strip to row i.
+  /// Decay from each row j <= i of the strip to row i.
   void of_pairs(T* weights, ptrdiff_t stride, int64_t rows) const {
     for (int64_t i = 0; i < rows; ++i) {
       exponentials(a_.past[i], 1, a_.pairs, i + 1);
@@ -62,7 +62,7 @@ class row_fades {
     }
   }
 
-  /// Rows, each faded to the end of the strip, or from before its beginning.
+  /// Rows, each decayed to the end of the strip, or from its start.
   row_view<T> to_end(row_view<T> in, int64_t rows, int64_t columns, T* out,
                      ptrdiff_t stride) const {
     return times(a_.until, in, rows, columns, out, stride);
@@ -81,7 +81,7 @@ class row_fades {
     return {out, stride};
   }
 
-  /// e^(from - sign * past_j), at most 1, of `count` rows and what fills a vector.
+  /// e^(from - sign * past_j), at most 1, for `count` rows, padded to whole vectors.
   void exponentials(double from, double sign, T* out, int64_t count = linear_rows) const {
     constexpr int w = width<double>;
     const vec<double> start = broadcast(from), by = broadcast(sign), zero = broadcast(0.0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Gradients of log-decays. That of row i is the sum of all terms decay_mj (q_m . k_j) (g_m . v_j)
-// that pass it, j < i <= m. As a difference of sums over rows and columns it would lose all digits
-// where little passes; here nothing is subtracted.
+// with j < i <= m. Nothing is subtracted: a difference of sums over rows and columns would lose all
+// digits where few terms pass row i.
 #pragma once
 
 #include <stddef.h>
@@ -29,8 +29,8 @@ inline double passing_both(row_view<T> before, row_view<T> after, int64_t featur
   return sum;
 }
 
-/// `weights`: faded products of queries and keys of a strip, `pairs`: g . v; key . slopes: terms
-/// with a query after the strip, entering: with a key before it, passing: with both.
+/// `weights`: decayed products of queries and keys of a strip; `pairs`: g . v; key . slopes: terms
+/// with a query after the strip; entering: with a key before it; passing: with both.
 template <class T>
 inline void gradients_of_decays(const T* weights, const T* pairs, row_view<T> key,
                                 row_view<T> slopes, const T* entering, int64_t features,

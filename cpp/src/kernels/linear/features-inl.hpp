@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Rows of queries and keys into the features whose products linear attention sums. Written to a
-// tile that stays in the cache, they cost one pass over registers and none over memory.
+// From rows of queries and keys to the features of linear attention. Features are written to a tile
+// that stays in the cache, without a pass over memory.
 #pragma once
 
 #include <stddef.h>
@@ -23,7 +23,7 @@ constexpr int64_t whole_vectors(int64_t n) {
   return (n + width<T> - 1) / width<T> * width<T>;
 }
 
-/// out[c] = f(in[c], c) for a row, a vector at a time; past the last column `fill` is read.
+/// out[c] = f(in[c], c) for a row, a vector at a time; `fill` is read past the last column.
 template <class T, class F>
 ATTNSCALE_INLINE void map_row(const T* in, int64_t columns, T fill, T* out, F&& f) {
   constexpr int w = width<T>;
@@ -35,7 +35,7 @@ ATTNSCALE_INLINE void map_row(const T* in, int64_t columns, T fill, T* out, F&& 
   store(out + c, f(load(rest), c));
 }
 
-/// e^x for x up to some 80; NaN stays.
+/// e^x for x up to about 80; NaN is kept.
 template <class T>
 ATTNSCALE_INLINE vec<T> natural_exp(vec<T> x) {
   return exp2(clamp_exponent(x * broadcast(T(1.4426950408889634074))));
@@ -48,7 +48,7 @@ ATTNSCALE_INLINE vec<T> elu_plus_one(vec<T> x) {
   return natural_exp<T>(min_or(zero, x)) + max_or(zero, x);
 }
 
-/// The largest lane of each of width<T> vectors, one after the other.
+/// Largest lane of each of width<T> vectors, in order.
 template <class T>
 ATTNSCALE_INLINE vec<T> largest_lanes(vec<T> (&v)[width<T>]) {
   transpose<T>(v);
@@ -57,8 +57,9 @@ ATTNSCALE_INLINE vec<T> largest_lanes(vec<T> (&v)[width<T>]) {
   return most;
 }
 
-/// e^(x + shift) over the largest of its row: no query overflows, and none vanishes. As many rows
-/// at a time as a vector has lanes, because a reduction across lanes takes as long for all of them.
+/// e^(x + shift) relative to the largest of its row: no query overflows or vanishes. As many rows
+/// at a time as a vector has lanes: one reduction across lanes takes as long as one for all of
+/// them.
 template <class T>
 inline void exponentials_of_rows(row_view<T> in, int64_t rows, const T* shift, int64_t columns,
                                  T* out, ptrdiff_t stride) {
@@ -84,7 +85,7 @@ inline void exponentials_of_rows(row_view<T> in, int64_t rows, const T* shift, i
   }
 }
 
-/// f(in[c], c) of every element of `rows` rows.
+/// f(in[c], c) for every element of `rows` rows.
 template <class T, class F>
 inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, T* out, ptrdiff_t stride,
                      F&& f) {
@@ -92,18 +93,18 @@ inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, T* out, ptrd
     map_row<T>(in.data + r * in.stride, columns, T(0), out + r * stride, f);
 }
 
-/// ln(elu(x) + 1): ln(1 + x) above 0, x below. What 1 + x rounds away is x - ((1 + x) - 1).
+/// ln(elu(x) + 1): ln(1 + x) above 0, x below. The rounding error of 1 + x is x - ((1 + x) - 1).
 template <class T>
 ATTNSCALE_INLINE vec<T> log_elu_plus_one(vec<T> x) {
   const vec<T> zero = broadcast(T(0)), one = broadcast(T(1));
   const vec<T> above = max_or(zero, x), sum = one + above;
-  // x - x: infinity and NaN are NaN.
+  // x - x turns infinity and NaN into NaN.
   const vec<T> log = (x - x) - minus_log<T>(sum, above - (sum - one));
   return xsimd::select(x < zero, x, log);
 }
 
-/// Above 0 times the cosine of the row's angle, then times its sine. The last vector of a row may
-/// reach beyond its 2 * columns features.
+/// max(x, 0) times the cosine of the row's angle, then times its sine. The last vector of a row may
+/// write beyond its 2 * columns features.
 template <class T>
 inline void turned_rows(row_view<T> in, int64_t rows, int64_t columns, const double* turn, T* out,
                         ptrdiff_t stride) {
@@ -124,7 +125,7 @@ ATTNSCALE_INLINE T sum_of_lanes(vec<T> sum) {
   return lanes[0];
 }
 
-/// |x|^2.
+/// Squared norm |x|^2.
 template <class T>
 inline T square_of_row(const T* x, int64_t columns) {
   constexpr int w = width<T>;
@@ -136,7 +137,7 @@ inline T square_of_row(const T* x, int64_t columns) {
   return all;
 }
 
-/// The smallest |x|, of those that are not 0 unless `zeros`; NaN is left out.
+/// Smallest |x|, without zeros unless `zeros`; NaN is ignored.
 template <class T>
 inline T smallest(row_view<T> in, int64_t rows, int64_t columns, bool zeros) {
   constexpr int w = width<T>;
@@ -170,7 +171,7 @@ inline void note_smallest(double& least, row_view<T> in, int64_t rows, int64_t c
   least = x < least ? static_cast<double>(x) : least;
 }
 
-/// Whether all elements are finite: those that are not leave NaN of 0 * x.
+/// Whether all elements are finite: 0 * x is NaN for the others.
 template <class T>
 inline bool all_finite(row_view<T> in, int64_t rows, int64_t vectors_of_row) {
   vec<T> sum = broadcast(T(0));

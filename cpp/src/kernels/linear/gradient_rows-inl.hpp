@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What both passes of the gradients share: rows as whole vectors, sums in two layouts, and the way
-// back from features to elements.
+// Code shared by both passes of the gradients: rows as whole vectors, sums in two layouts, and
+// gradients from features back to elements.
 #pragma once
 
 #include <stddef.h>
@@ -20,7 +20,7 @@ namespace {
 
 using attnscale::detail::linear_gradient_block;
 
-/// Sums narrowed to the type of the products: features x lanes, and transposed.
+/// Sums converted to the type of the products: features x lanes, and transposed.
 template <class T>
 struct narrow_sums {
   T *products, *turned, *total;
@@ -45,7 +45,7 @@ struct linear_gradient_workspace : linear_workspace<T> {
   }
 };
 
-/// What fills the last vector of each row is 0.
+/// Fills the last vector of each row with 0.
 template <class T>
 inline void clear_pads(T* rows_of, int64_t rows, int64_t columns, int64_t stride) {
   for (int64_t r = 0; columns < stride && r < rows; ++r)
@@ -88,8 +88,8 @@ inline void narrow_both(const linear_form& form, const double* base, const doubl
     rows_to_lanes(row_view<T>{out.products + f * lanes, lanes}, lanes, out.turned + f, features);
 }
 
-/// slopes (of features, or of their logarithms) become those of the elements of rows; `mapped`:
-/// features or logarithms, `raw`: the elements.
+/// Turns slopes (of features, or of their logarithms) into those of the elements of rows; `mapped`:
+/// features or logarithms, `raw`: elements.
 template <class T>
 inline row_view<T> slopes_of_elements(const linear_form& form, row_view<T> mapped, row_view<T> raw,
                                       const double* turn, int64_t rows, T* slopes, T* out) {
@@ -140,7 +140,7 @@ inline row_view<T> slopes_of_elements(const linear_form& form, row_view<T> mappe
   return {out, stride};
 }
 
-/// Rows into memory of any type and layout.
+/// Writes rows to memory of any type and layout.
 template <class T>
 inline void write_rows(const matrix& to, int64_t row, int64_t rows, int64_t columns,
                        row_view<T> in) {

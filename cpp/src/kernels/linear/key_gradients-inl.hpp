@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The pass over keys, from a chunk's last strip to its first: gradients of keys, values and
-// log-decays from the sums over the queries that come later.
+// log-decays from the sums over later queries.
 #pragma once
 
 #include <stddef.h>
@@ -42,7 +42,7 @@ class key_gradients {
   }
 
  private:
-  /// Whether queries of the same rows are there, which come after base.
+  /// Whether the chunk has queries for the same rows, which come after base.
   bool adds() const { return b_.grad.data != nullptr; }
   bool has_means() const {
     return form_.norm == linear_norm::weights || form_.norm == linear_norm::channels;
@@ -92,7 +92,7 @@ class key_gradients {
 
   // ---- sums over later queries -----------------------------------------------------------------
 
-  /// A strip's references are at most those of later ones: sums only shrink on the way.
+  /// Lowers the references to those of a strip, at most those of later ones: sums only shrink.
   void take_references(int64_t s) {
     const T* const at =
         adds() ? static_cast<const T*>(b_.notes.references) + s * b_.notes.columns : nullptr;
@@ -106,7 +106,7 @@ class key_gradients {
       ws_.base_factor[f] = here == base ? 1 : __builtin_exp(here - base);
       if (!adds()) continue;
       double& own = b_.later_own.reference[f];
-      // Before the first of them there is nothing to bring here.
+      // Nothing to rescale before the first of them.
       ws_.own_factor[f] = here == own || !begun_ ? 1 : __builtin_exp(here - own);
     }
   }
@@ -186,7 +186,7 @@ class key_gradients {
                slopes_of_elements(form_, mapped, raw, turn, rows, ws_.slopes, ws_.spare));
   }
 
-  /// Adds the queries of a strip, which earlier keys read, in the references of the strip.
+  /// Adds the queries of a strip, which earlier keys read, with the references of the strip.
   void carry(int64_t row, int64_t rows) {
     row_view<T> query{weights(row), b_.notes.columns};
     const row_view<T> grad = whole_rows(b_.grad, row, rows, form_.value_dim, ws_.grad);
@@ -220,7 +220,7 @@ class key_gradients {
   linear_gradient_workspace<T> ws_;
   const bool logs_;
   row_fades<T> fades_;
-  bool stale_ = true;   // the sums have changed since keys read them last
+  bool stale_ = true;   // the sums have changed since keys last read them
   bool begun_ = false;  // queries of a strip have been added
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Linear attention in blocks of rows: between blocks by the running sums, within a block by the
-// masked product of queries and keys. A block costs 4 * features * value_dim operations a row for
-// the sums and, with half of its triangle skipped, about rows * (features + value_dim) within.
+// Linear attention in blocks of rows: running sums between blocks, masked products of queries and
+// keys within a block. A block costs 4 * features * value_dim operations per row for the sums and,
+// with half of its triangle skipped, about rows * (features + value_dim) within.
 #pragma once
 
 #include <stddef.h>
@@ -55,7 +55,7 @@ class linear_run {
   bool reads() const { return b_.query.data != nullptr; }
   bool adds() const { return b_.key.data != nullptr; }
 
-  /// Features of rows, or their logarithms: in place where the caller has them.
+  /// Features of rows, or their logarithms; in place if the caller has them.
   row_view<T> map(const matrix& m, const double* turn, int64_t row, int64_t rows, T* in, T* out) {
     const row_view<T> x = view_rows(m, row, rows, form_.head_dim, in);
     if (form_.scale == 1 &&
@@ -103,7 +103,7 @@ class linear_run {
     stale_ = true;
   }
 
-  /// Whether a row is divided by a sum of weights.
+  /// Whether rows are divided by a sum of weights.
   bool has_weights() const {
     return form_.norm == linear_norm::weights || form_.norm == linear_norm::channels;
   }
@@ -113,7 +113,7 @@ class linear_run {
     return {ws_.query, ws_.columns};
   }
 
-  /// What queries read, in the type of the products.
+  /// Converts the sums for queries to the type of the products.
   void narrow() {
     stale_ = false;
     if (logs_) references_.join();
@@ -145,7 +145,7 @@ class linear_run {
     for (int64_t c = form_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
   }
 
-  /// phi(q_i) . z, where with keys z grows by phi(k_i) first.
+  /// Sums phi(q_i) . z; with keys, z first grows by phi(k_i).
   void sum_weights(row_view<T> query, row_view<T> key, int64_t rows) {
     T* const z = ws_.running;
     const bool channels = form_.norm == linear_norm::channels;
@@ -158,13 +158,13 @@ class linear_run {
     }
   }
 
-  /// z of all keys so far.
+  /// z over all keys so far.
   vec<T> total(int64_t f) const {
     return fma(load(ws_.running + f), load(ws_.factor + f), load(ws_.total + f));
   }
   T total_of_one(int64_t f) const { return ws_.total[f] + ws_.running[f] * ws_.factor[f]; }
 
-  /// Exponentials over the running sums of their channels; returns their own sum.
+  /// Divides exponentials by the running sums of their channels; returns their own sum.
   T divide_channels(T* query) const {
     constexpr int w = width<T>;
     vec<T> sum = broadcast(T(0));
@@ -195,7 +195,7 @@ class linear_run {
   /// out += lower triangle of (query key^T) value.
   void within(row_view<T> query, row_view<T> key, row_view<T> value, int64_t rows) {
     pack_rows(key, rows, form_.features, ws_.copy, ws_.keys);
-    // Relative to the references that queries read.
+    // Make the features relative to the references that queries read.
     for (int64_t f = 0; logs_ && f < form_.features; ++f)
       for (int64_t j = 0; ws_.factor[f] != T(1) && j < rows; j += width<T>) {
         T* const at = ws_.keys + f * linear_rows + j;
@@ -221,7 +221,7 @@ class linear_run {
       const T sum = divisor(row, r), by = sum != T(0) ? sum : T(1), factor = T(1) / by;
       sums += T(0) * sum;
       if (b_.range && r == 0 && !all_finite<T>(out, rows, ws_.lanes)) b_.range->overflow = true;
-      // Divisions of a whole row take half as long as the products; 1 / by may overflow.
+      // Dividing a whole row takes half as long as the products, but 1 / by may overflow.
       const bool times = factor < limits<T>::infinity && factor > -limits<T>::infinity;
       T* const to = is_direct<T>(b_.out_layout)
                         ? static_cast<T*>(b_.out) + (row + r) * b_.out_layout.row
@@ -241,8 +241,8 @@ class linear_run {
   const bool logs_;
   feature_references<T> references_;
   row_fades<T> fades_;
-  bool stale_ = true;  // the sums have changed since queries read them last
-  row_view<T> query_{nullptr, 0}, key_{nullptr, 0}, value_{nullptr, 0};  // of a block
+  bool stale_ = true;  // the sums have changed since queries last read them
+  row_view<T> query_{nullptr, 0}, key_{nullptr, 0}, value_{nullptr, 0};  // of the current block
 };
 
 template <class T>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Rows and sums of one kernel call of linear attention; attnscale/detail/linear_form.hpp explains
-// the sums.
+// Arguments of the linear attention kernels; attnscale/detail/linear_form.hpp has the formulas.
 #pragma once
 
 #include <stddef.h>
@@ -12,28 +11,29 @@
 
 namespace attnscale::detail {
 
-/// How far in nats a logarithm may exceed its feature's reference.
+/// Maximum difference in nats between a logarithm and its feature's reference.
 inline constexpr double linear_rise = 8;
 
-/// What decides whether a product of these rows may vanish or overflow in the compute type.
+/// Ranges that decide whether a product of these rows may underflow or overflow in the compute
+/// type.
 struct linear_range {
-  double query, key, value, grad;  ///< the smallest features and elements that are not 0
+  double query, key, value, grad;  ///< smallest non-zero features and elements
   bool overflow;                   ///< a sum is not finite
 };
 
-/// Rows of one head. Without keys, queries read `base`; without queries, keys are added to `own`;
-/// with both, query i reads `base`, `own` as it was, and the keys 0 ... i of the block, and the
-/// keys are added to `own`, which is the same bits whether or not there are queries and a base.
+/// Rows of one head. Without keys, queries read `base`; without queries, keys are added to `own`.
+/// With both, query i reads `base`, the previous `own`, and keys 0 ... i of the block, and the keys
+/// are added to `own`, with the same bits with or without queries and a base.
 struct linear_block {
   const linear_form* form;
-  matrix query, key, value;  ///< data may be null: there are no queries, or no keys
+  matrix query, key, value;  ///< data may be null: no queries, or no keys
   void* out;
   matrix_layout out_layout;
-  const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, of `turned`
-  const double* decay;                  ///< log-decay of every row, at most 0; null: none
+  const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, for `turned`
+  const double* decay;                  ///< log-decay of every row, at most 0; null: no decay
   linear_sums base, own;
-  int64_t rows, count;  ///< count: of the keys before this block, or all without keys
-  linear_range* range;  ///< null: of no interest
+  int64_t rows, count;  ///< count: number of keys before this block, or of all without keys
+  linear_range* range;  ///< null: unused
   const stop_signal* stop;
   void* scratch;
 };

@@ -16,18 +16,19 @@
 
 namespace attnscale::detail {
 
-/// What the queries of a chunk leave for its keys; a row has whole vectors of any level.
+/// Notes of a chunk's queries for its keys; rows are whole vectors at any level.
 struct gradient_notes {
   void* weights;     ///< w_i, rows x columns, relative to the references of their strip
-  void* means;       ///< h_i, rows; of `channels` rows x columns; with a decay what passes a strip
-  void* references;  ///< of exponentials, strips x columns
+  void* means;       ///< h_i, rows; for `channels` rows x columns; with a decay terms that pass a
+                     ///< strip
+  void* references;  ///< for exponentials, strips x columns
   void* sums;        ///< with a decay: over the keys before each strip, strips x features x lanes
-  int64_t* strips;   ///< their number, then their first rows
+  int64_t* strips;   ///< number of strips, then their first rows
   int64_t columns, lanes;
 };
 
 /// Rows of a chunk. Queries read `base` and, with keys, `own` as linear_block does, and are added
-/// to `later_own`, relative to their first strip. Keys read `later_base`, with queries those of the
+/// to `later_own`, relative to their first strip. Keys read `later_base` and, with queries, their
 /// notes, and use `later_own` from their last strip to their first.
 struct linear_gradient_block {
   const linear_form* form;

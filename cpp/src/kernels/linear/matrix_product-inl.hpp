@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The product of two matrices of any element type and strides. Both are read in blocks along the
-// inner dimension, whose sums are added: a float sum has no more terms than a block.
+// Product of two matrices of any element type and strides. Both are read in blocks along the inner
+// dimension, whose sums are added: a float sum has at most a block of terms.
 #pragma once
 
 #include <stddef.h>
@@ -17,12 +17,12 @@ namespace {
 
 using attnscale::detail::product_block;
 
-/// Terms of a sum in registers, and rows of b that stay in the cache while rows of a pass.
+/// Terms per register sum, and rows of b that stay in the cache while rows of a are processed.
 constexpr int64_t product_depth = 256;
 
 template <class T>
 struct product_workspace {
-  int64_t lanes;  ///< of a row of the result, whole vectors
+  int64_t lanes;  ///< per row of the result, whole vectors
   T *a, *b, *part, *sum;
 
   product_workspace(const product_block& p, arena& memory) : lanes(whole_vectors<T>(p.columns)) {

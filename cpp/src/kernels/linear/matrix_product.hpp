@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What one kernel call of a matrix product works on.
+// Arguments of the matrix product kernel.
 #pragma once
 
 #include <stddef.h>
@@ -10,11 +10,11 @@
 
 namespace attnscale::detail {
 
-/// Rows and columns of the result that one kernel call takes at most.
+/// Maximum rows and columns of the result per kernel call.
 inline constexpr int64_t product_rows = 64, product_columns = 256;
 
-/// out(i, j) = sum over k < depth of a(i, k) b(k, j). Row 0 of `a` and column 0 of `b` are those of
-/// the result's part; `out` is of the compute type, its columns are neighbours.
+/// out(i, j) = sum over k < depth of a(i, k) b(k, j). Row 0 of `a` and column 0 of `b` belong to
+/// the result's part; `out` is of the compute type with unit column stride.
 struct product_block {
   matrix a, b;
   int64_t rows, columns, depth;

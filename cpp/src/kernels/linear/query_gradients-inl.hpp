@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The pass over queries: their gradients from the sums over keys, as their outputs are read, and
-// what the pass over keys needs of them.
+// The pass over queries: their gradients from the sums over keys, in the order of the forward pass,
+// and the notes that the pass over keys needs.
 #pragma once
 
 #include <stddef.h>
@@ -53,7 +53,7 @@ class query_gradients {
   bool adds() const { return b_.key.data != nullptr; }
   bool means_of_channels() const { return form_.norm == linear_norm::channels; }
 
-  /// Without keys of the same rows, nobody reads a note after its strip.
+  /// Place of a row's note; without keys for the same rows, notes are not read after their strip.
   int64_t noted(int64_t row) const { return adds() ? row : row % linear_rows; }
   T* weights(int64_t row) const {
     return static_cast<T*>(b_.notes.weights) + noted(row) * b_.notes.columns;
@@ -127,7 +127,7 @@ class query_gradients {
     return {ws_.faded, ws_.columns};
   }
 
-  /// What queries read, in the type of the products.
+  /// Converts the sums for queries to the type of the products.
   void narrow() {
     stale_ = false;
     if (logs_) join();
@@ -145,7 +145,8 @@ class query_gradients {
                 ws_.own_factor, ws_.sums);
   }
 
-  /// The joint references, and what is left of a later one's sums at those of the first strip.
+  /// Computes the joint references, and the factors of a later strip's sums relative to the first
+  /// strip.
   void join() {
     references_.join();
     for (int64_t f = 0; f < form_.features; ++f) {
@@ -174,7 +175,7 @@ class query_gradients {
     ++strips_;
   }
 
-  /// Sums over j before the strip of decay_ij (q_i . k_j) (g_i . v_j).
+  /// Sums over keys j before the strip of decay_ij (q_i . k_j) (g_i . v_j).
   void note_passing(row_view<T> query, int64_t row, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       T sum = T(0);
@@ -186,7 +187,7 @@ class query_gradients {
 
   // ---- one row ---------------------------------------------------------------------------------
 
-  /// From sums of (g . v_j) by keys to slopes of features, or of their logarithms.
+  /// From sums of (g . v_j) weighted by keys to slopes of features, or of their logarithms.
   void finish(const T* query, const T* key, T* slopes, int64_t row) {
     for (int64_t f = 0; key && f < ws_.columns; f += width<T>)
       store(ws_.running + f, load(ws_.running + f) + load(key + f));
@@ -242,7 +243,7 @@ class query_gradients {
     for (int64_t f = 0; f < ws_.columns; ++f) slopes[f] = weights(row)[f] = T(0);
   }
 
-  /// Each channel's mean over its own weights.
+  /// Subtracts each channel's mean over its own weights.
   void by_channels(const T* query, T* slopes, int64_t row) {
     vec<T> sums = broadcast(T(0)), products = broadcast(T(0));
     T *const g = means(row), *const w = weights(row);
@@ -285,7 +286,7 @@ class query_gradients {
       b_.later_own.total[f] += static_cast<double>(sum[f]);
   }
 
-  /// Weights with what is left of them at the first strip.
+  /// Weights scaled to the references of the first strip.
   row_view<T> in_first_references(int64_t row, int64_t rows) {
     const T since = b_.decay ? static_cast<T>(fades_.since_begin()) : T(1);
     for (int64_t r = 0; r < rows; ++r) {
@@ -317,7 +318,7 @@ class query_gradients {
   row_fades<T> fades_;
   int64_t strips_ = 0;
   bool fallen_ = false;  // references have risen since the first strip
-  bool stale_ = true;    // the sums have changed since queries read them last
+  bool stale_ = true;    // the sums have changed since queries last read them
   row_view<T> query_{nullptr, 0}, key_{nullptr, 0}, value_{nullptr, 0}, grad_{nullptr, 0};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// References of features that are exponentials: each feature's sums are relative to a key near its
-// largest, and rise with it. A strip of rows ends before a key that exceeds the reference.
+// References of exponential features: each feature's sums are relative to a key near its largest,
+// and the reference rises with it. A strip of rows ends before a key that exceeds the reference.
 #pragma once
 
 #include <stddef.h>
@@ -33,8 +33,8 @@ class feature_references {
     }
   }
 
-  /// Rows from `from` on whose keys share one reference: where a later key exceeds it, earlier
-  /// queries would lose digits to it (or all, to a NaN). Returns whether the sums have fallen.
+  /// End of the rows from `from` on whose keys share one reference: if a later key exceeds it,
+  /// earlier queries would lose digits (or all, to a NaN). Returns whether the sums were rescaled.
   bool end_of_strip(row_view<T> key, int64_t from, int64_t rows, int64_t& to) {
     const T* const first = key.data + from * key.stride;
     const bool fallen = exceeds(first) && rise(first);
@@ -43,7 +43,7 @@ class feature_references {
     return fallen;
   }
 
-  /// The larger of both references of a feature, and what brings both sums there.
+  /// Takes the larger reference of each feature, and the factors that bring both sums to it.
   void join() {
     bool none = true;
     for (int64_t f = 0; f < form_.features; ++f) {
@@ -58,7 +58,7 @@ class feature_references {
       ws_.query_shift[f] = form_.norm == linear_norm::channels ? T(0) : static_cast<T>(top);
       none = none && top == low;
     }
-    // A feature without weight takes no part, unless none has any.
+    // A feature with zero weight is ignored, unless all are.
     for (int64_t f = 0; none && f < form_.features; ++f) ws_.query_shift[f] = T(0);
   }
 
@@ -68,7 +68,7 @@ class feature_references {
     const T at = static_cast<T>(reference), limit = at + T(attnscale::detail::linear_rise);
     const bool none = at == -limits<T>::infinity;
     ws_.key_shift[f] = none ? T(0) : -at;
-    // Nothing exceeds NaN; -inf is exceeded by all but itself.
+    // Nothing exceeds NaN; everything but -inf itself exceeds -inf.
     ws_.limit[f] = none ? limits<T>::lowest : limit == limit ? limit : limits<T>::infinity;
   }
 
@@ -82,7 +82,7 @@ class feature_references {
     return false;
   }
 
-  /// References that a key exceeds rise to it, and the sums so far fall.
+  /// Raises the references that a key exceeds to it, and rescales the sums so far.
   bool rise(const T* key) {
     bool fallen = false;
     for (int64_t f = 0; f < form_.features; ++f) {

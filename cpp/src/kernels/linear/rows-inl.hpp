@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What linear attention works on between memory and registers: its product of two matrices, whose
-// rows may end at a diagonal, and the arrays of a block of rows.
+// Building blocks of linear attention: the product of two matrices, whose rows may end at a
+// diagonal, and the arrays of a block of rows.
 #pragma once
 
 #include <stddef.h>
@@ -19,20 +19,20 @@ namespace {
 using attnscale::detail::linear_block;
 using attnscale::detail::linear_form;
 
-/// Rows of a block: the fewest that fill the products' registers at every level.
+/// Rows per block: the fewest that fill the products' registers at every level.
 constexpr int linear_rows = 64;
 
-/// Of the rows of a strip: sums of log-decays, and exponentials of what is left of them.
+/// Per row of a strip: sums of log-decays, and exponentials of the remaining decay.
 template <class T>
 struct fade_arrays {
   double* past;
   T *since, *until, *pairs;
 };
 
-/// What a product does of a: all of it, or the lower triangle, which is added to `out`.
+/// Part of `a` in a product: all of it, or the lower triangle, whose product is added to `out`.
 enum class product_part : bool { all, lower };
 
-/// out(i, lane) = sum over k < depth of a(i, k) * b(k, lane) for the first `lanes` lanes. Of a
+/// out(i, lane) = sum over k < depth of a(i, k) * b(k, lane) for the first `lanes` lanes. For a
 /// lower triangle k ends with the rows of a register block, beyond the diagonal, where a is 0.
 template <class T, bool Transposed>
 inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, int64_t depth,
@@ -98,7 +98,7 @@ inline void mapped_rows(row_view<T> x, int64_t rows, const linear_form& form, co
   }
 }
 
-/// Rows as whole vectors, the last one filled with 0: in place where they are.
+/// Rows as whole vectors, padded with 0; in place if possible.
 template <class T>
 inline row_view<T> whole_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* out) {
   const int64_t stride = whole_vectors<T>(columns);
@@ -112,8 +112,8 @@ inline row_view<T> whole_rows(const matrix& m, int64_t row, int64_t rows, int64_
 
 template <class T>
 struct linear_workspace {
-  int64_t lanes;    ///< of a row of values, whole vectors
-  int64_t columns;  ///< of a row of features, whole vectors
+  int64_t lanes;    ///< per row of values, whole vectors
+  int64_t columns;  ///< per row of features, whole vectors
   T *products, *added, *total, *running, *factor, *query_shift, *key_shift, *limit, *joint;
   T *query_in, *key_in, *query_rows, *key_rows, *query, *key;
   T *value, *clean, *out, *sums, *keys, *weights, *copy;
@@ -127,7 +127,7 @@ struct linear_workspace {
     for (T** each : {&total, &running, &factor, &query_shift, &key_shift, &limit, &joint})
       *each = a.take<T>(columns);
     for (T** each : {&query_in, &key_in}) *each = a.take<T>(linear_rows * f.head_dim);
-    // A row of `turned` may reach beyond its features.
+    // A row of `turned` may be written beyond its features.
     for (T** each : {&query_rows, &key_rows, &query, &key})
       *each = a.take<T>(linear_rows * columns + width<T>);
     for (T** each : {&value, &clean, &out}) *each = a.take<T>(linear_rows * lanes);

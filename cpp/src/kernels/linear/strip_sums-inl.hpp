@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a strip of rows adds to the sums over keys, or over queries.
+// Contributions of a strip of rows to the sums over keys, or over queries.
 #pragma once
 
 #include <stddef.h>
@@ -15,7 +15,7 @@ namespace {
 
 using attnscale::detail::linear_sums;
 
-/// products = products * fade + rows^T values.
+/// products = products * decay + rows^T values.
 template <class T>
 inline void add_to_sums(row_view<T> in, row_view<T> values, int64_t rows, int64_t features,
                         int64_t columns, int64_t lanes, double fade, T* added, double* products) {
@@ -27,7 +27,7 @@ inline void add_to_sums(row_view<T> in, row_view<T> values, int64_t rows, int64_
     }
 }
 
-/// total += the sum of rows, which is left in `sum`.
+/// total += sum of the rows, which stays in `sum`.
 template <class T>
 inline void add_rows(row_view<T> in, int64_t rows, int64_t features, T* sum, double* total) {
   for (int64_t f = 0; f < features; ++f) sum[f] = T(0);
@@ -36,8 +36,8 @@ inline void add_rows(row_view<T> in, int64_t rows, int64_t features, T* sum, dou
   for (int64_t f = 0; f < features; ++f) total[f] += static_cast<double>(sum[f]);
 }
 
-/// Adds the keys and values of a strip to `own`; `fades`: those of a decay that has read the strip,
-/// or null.
+/// Adds the keys and values of a strip to `own`; `fades`: the decay that has read the strip, or
+/// null.
 template <class T>
 inline void add_strip(row_view<T> key, row_view<T> value, int64_t rows, const linear_form& form,
                       const row_fades<T>* fades, linear_workspace<T>& ws, const linear_sums& own) {

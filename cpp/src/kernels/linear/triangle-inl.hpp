@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of pairs of rows of a strip, below the diagonal, and what they add up: row i takes part
-// in sums of rows j <= i alone, whatever is not finite.
+// Products of pairs of rows of a strip, below the diagonal, and their sums: row i is in sums only
+// with rows j <= i, even if it is not finite.
 #pragma once
 
 #include <stddef.h>
@@ -20,7 +20,7 @@ ATTNSCALE_INLINE row_view<T> below(row_view<T> view, int64_t row) {
   return {view.data + row * view.stride, view.stride};
 }
 
-/// Rows into lanes: panel[c][j]; those past the last one are 0. `copy`: width x columns.
+/// Transposes rows into lanes: panel[c][j]; rows past the last one are 0. `copy`: width x columns.
 template <class T>
 inline void pack_rows(row_view<T> in, int64_t rows, int64_t columns, T* copy, T* panel) {
   constexpr int w = width<T>;
@@ -58,7 +58,7 @@ inline bool is_finite(T x) {
   return x - x == T(0);
 }
 
-/// Rows with 0 for what is not finite: 0 * NaN would reach rows that do not see it.
+/// Rows with 0 for elements that are not finite: 0 * NaN would reach rows that do not see it.
 template <class T>
 inline row_view<T> cleaned(row_view<T> in, int64_t rows, int64_t lanes, T* clean) {
   for (int64_t r = 0; r < rows; ++r)

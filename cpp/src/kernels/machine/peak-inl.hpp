@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What this machine can do at this level: the yardsticks of `make bench`.
+// Peak rates of this machine at this level, for `make bench`.
 #pragma once
 
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 namespace {
 
-/// Independent chains of multiply-adds: enough for two ports of latency 4, and they stay in
-/// registers at every level.
+/// Independent chains of multiply-adds: enough for two ports of latency 4, and few enough to stay
+/// in registers at every level.
 constexpr int peak_chains = 6 * panel_vectors > 12 ? 12 : 6 * panel_vectors;
 
 template <class T>
@@ -31,7 +31,7 @@ double fma_peak(int64_t rounds, double* sink) noexcept {
   return 2.0 * static_cast<double>(rounds) * peak_chains * width<T>;
 }
 
-/// Sums `bytes` bytes as floats: the pace at which a decoding step can read K and V.
+/// Sums `bytes` bytes as floats: the rate at which a decoding step can read K and V.
 inline double read_memory(const void* data, size_t bytes) noexcept {
   constexpr int streams = 8;
   constexpr size_t step = streams * width<float>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a projection does to the distances of all pairs of points: squared differences of rows and
+// Distances of all pairs of points before and after a projection: squared differences of rows and
 // packed panels, one block of components at a time.
 #pragma once
 
@@ -47,14 +47,14 @@ inline size_t distance_scratch(const distance_block& b) {
   return a.used;
 }
 
-/// Points from `point` on, no more than a vector takes; 0 or less past the last one.
+/// Points from `point` on, at most a vector; 0 or less past the last one.
 inline int rows_left(const distance_block& b, int64_t point) {
   const int64_t left = b.points - point;
   return left < width<float> ? static_cast<int>(left) : width<float>;
 }
 
-/// Squared distances of the block's rows from the points of the panel; float sums of a block of
-/// components, double beyond. The caller sums again where float has no room for them.
+/// Squared distances of the block's rows from the points of the panel; float sums within a block of
+/// components, double beyond. The caller sums again where float overflows or underflows.
 inline void distances(const distance_block& b, const point_set& set, const distance_workspace& ws,
                       double* out) {
   const int64_t rows = b.last_row - b.first_row, first = b.panel * panel_lanes;
@@ -86,8 +86,8 @@ inline double squared_distance(const float* a, const float* b, int64_t dim) {
   return sum;
 }
 
-/// Sums in double again where squares or their sums may have left the range of float. A square
-/// that vanishes is below 2^-149: 2^20 of them take nothing visible from a sum of 2^-100.
+/// Sums again in double where squares or their sums may have left the range of float. A square that
+/// underflows is below 2^-149: 2^20 of them do not change a sum of 2^-100 visibly.
 inline void sum_again_beyond_float(const distance_block& b, const point_set& set, double* sums) {
   constexpr double least = 0x1p-100, most = 0x1p126;
   const int64_t first = b.panel * panel_lanes;
@@ -101,7 +101,7 @@ inline void sum_again_beyond_float(const distance_block& b, const point_set& set
   }
 }
 
-/// Ratios of one vector of pairs; `valid` leaves out the lanes that are no pair.
+/// Ratios of one vector of pairs; `valid` masks the lanes that are pairs.
 struct ratio_lanes {
   vec<double> least, most, first, second;
 
@@ -110,7 +110,7 @@ struct ratio_lanes {
     const vec<double> zero = broadcast(0.0), infinity = broadcast(limits<double>::infinity);
     const vec<double> x = load(before), y = load(after);
     const vec<double> excess = (y - x) / x;
-    // Points that were equal and stayed so: their distance was kept.
+    // Points that were equal and stayed so: their distance is kept.
     vec<double> e = xsimd::select(y == x, zero, excess);
     least = min_or(xsimd::select(valid, e, infinity), least);
     most = max_or(xsimd::select(valid, e, -infinity), most);
@@ -140,7 +140,7 @@ inline void reduce(const ratio_lanes& lanes, ratio_sums& sums) {
   sums.second += sum_lanes(lanes.second);
 }
 
-/// One row: pairs (row, j) with row < j < points.
+/// Adds one row: pairs (row, j) with row < j < points.
 inline void add_row(const distance_block& b, const distance_workspace& ws, int64_t row) {
   constexpr int w = width<double>;
   const vec<double> infinity = broadcast(limits<double>::infinity), zero = broadcast(0.0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sums of products of random vectors, 16 samples side by side: no component is stored beyond a
-// tile, and no sum runs across lanes.
+// Sums of products of random vectors, 16 samples side by side: components are stored only within a
+// tile, and sums never run across lanes.
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +20,7 @@ using attnscale::detail::purpose;
 using attnscale::detail::random_source;
 using attnscale::detail::sample_block;
 
-/// Components of a tile: what tile_groups groups hold for 16 samples.
+/// Components per tile: tile_groups groups for 16 samples.
 constexpr int dot_components = tile_groups * group_words / group_blocks;
 
 /// lanes += sum over components of x * y: float sums of every fourth component, in this order.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Groups of random elements of any distribution, from tiles of Philox words that stay in the
-// first-level cache.
+// Groups of random elements of any distribution, from tiles of Philox words that stay in the L1
+// cache.
 #pragma once
 
 #include <stdint.h>
@@ -24,7 +24,7 @@ using attnscale::detail::group_words;
 using attnscale::detail::random_source;
 using attnscale::detail::variate_block;
 
-/// Groups of words that are made at a time: 2 KiB.
+/// Groups of words per tile: 2 KiB.
 constexpr int tile_groups = 8;
 static_assert(tile_groups % 2 == 0, "philox_words writes an even number of groups");
 
@@ -38,10 +38,10 @@ ATTNSCALE_INLINE void map_elements(const uint32_t* words, int groups, T* out, Va
         store(out + lane, variate(slot_bits(words, slot, lane, T())));
 }
 
-/// What makes the pairs of normal numbers of a tile (Box and Muller 1958): elements i and i + 16 of
-/// a row of 32 share the radius sqrt(-2 log U) and the angle, and pairs are counted along the rows.
-/// Short loops, one after the other: the steps of a pair wait for each other, and only if the next
-/// pairs are a few operations away does the core work on them meanwhile.
+/// Normal numbers of a tile in pairs (Box and Muller 1958): elements i and i + 16 of a row of 32
+/// share the radius sqrt(-2 log U) and the angle; pairs are counted along the rows. The loops are
+/// short and sequential: the steps of a pair depend on each other, and the core overlaps pairs only
+/// if the next ones are a few operations away.
 template <class T>
 class normal_tile {
  public:
@@ -63,7 +63,7 @@ class normal_tile {
  private:
   static constexpr int most = tile_groups * group_elements<T> / 2;
 
-  /// The first bits of the pairs from `at` on are those of the radius, the second of the angle.
+  /// Bits of the pairs from `at` on: first those of the radius, then those of the angle.
   ATTNSCALE_INLINE vec<bits_t<T>> bits_of(int at, int which) const {
     constexpr int row_words = 2 * group_blocks * static_cast<int>(sizeof(T) / sizeof(uint32_t));
     return slot_bits(words_ + at / group_blocks * row_words, which, at % group_blocks, T());
@@ -103,7 +103,7 @@ void normal_elements(const uint32_t* words, int groups, const variate_block& d, 
   normal_tile<T>(words, groups).make(d, out);
 }
 
-/// u is a multiple of 2^-24 (2^-53); rounding may not reach the end of the interval.
+/// u is a multiple of 2^-24 (2^-53); rounding must not reach the end of the interval.
 template <class T>
 void uniform_elements(const uint32_t* words, int groups, const variate_block& d, T* out) {
   constexpr int digits = log_terms<T>::mantissa + 1, spare = 8 * sizeof(T) - digits;
@@ -137,7 +137,8 @@ inline void truncated_elements(const uint32_t* words, int groups, const variate_
   });
 }
 
-/// In double as well: 32 bits are exact there, and a float32 probability would lose the tails.
+/// Double for float elements, too: 32 bits are exact there, and a float32 probability would lose
+/// the tails.
 inline void truncated_elements(const uint32_t* words, int groups, const variate_block& d,
                                float* out) {
   const vec<double> mean = broadcast(d.location), deviation = broadcast(d.scale);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3")
-// on 64-bit lanes, one block a lane: the 32 x 32 bit product is one instruction there, and what
-// it leaves in the high half of a lane is never read.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3") on
+// 64-bit lanes, one block per lane: the 32 x 32 bit product is one instruction there; the high half
+// of a lane is never read.
 #pragma once
 
 #include <stdint.h>
@@ -29,8 +29,8 @@ struct philox_keys {
   }
 };
 
-/// Vectors of blocks that are made side by side: ten rounds of one wait 50 cycles for each other,
-/// longer than the core looks ahead. Four take half of 32 registers.
+/// Vectors of blocks computed side by side: ten rounds have a latency of 50 cycles, more than the
+/// core looks ahead. Four take half of 32 registers.
 constexpr int philox_vectors = panel_vectors >= 4 ? 4 : 2;
 
 struct philox_state {
@@ -39,7 +39,7 @@ struct philox_state {
 
 constexpr uint64_t philox_multipliers[2] = {0xD2511F53, 0xCD9E8D57};
 
-/// Rounds from `first` on. The key meets the operand that is there first: it is not waited for.
+/// Rounds from `first` on. The key is combined with the operand that is ready first.
 template <int first>
 ATTNSCALE_INLINE void philox_rounds(const philox_keys& keys, philox_state (&s)[philox_vectors]) {
   const vec<uint64_t> m0 = broadcast(philox_multipliers[0]), m1 = broadcast(philox_multipliers[1]);
@@ -56,8 +56,8 @@ ATTNSCALE_INLINE void philox_rounds(const philox_keys& keys, philox_state (&s)[p
     }
 }
 
-/// What three rounds make of the parts of the counter that all blocks of a call share: the stream,
-/// and the high half of the block number. It saves an eighth of the rounds' operations.
+/// State after three rounds of the counter parts that all blocks of a call share: the stream, and
+/// the high half of the block number. It saves an eighth of the rounds' operations.
 class philox_start {
  public:
   philox_start(const philox_keys& keys, uint64_t high, uint64_t stream) {
@@ -71,7 +71,7 @@ class philox_start {
     key_ = keys.round[2][0];
   }
 
-  /// The state before round 3 of the blocks with these numbers.
+  /// State before round 3 of the blocks with these numbers.
   ATTNSCALE_INLINE philox_state after_three_rounds(vec<uint64_t> number) const {
     const vec<uint64_t> m0 = broadcast(philox_multipliers[0]),
                         m1 = broadcast(philox_multipliers[1]);
@@ -86,13 +86,13 @@ class philox_start {
   uint64_t c_[4], key_;
 };
 
-/// Where the words of block `block` (counted from the first one) begin.
+/// Offset of the words of block `block`, counted from the first one.
 ATTNSCALE_INLINE int word_offset(int block) {
   return block / group_blocks * group_words + block % group_blocks;
 }
 
-/// The words of the blocks numbered `start` + at, at = 0 ... : `begin` makes the state of a vector
-/// of block numbers, from which the rounds from `first` on go.
+/// Words of the blocks numbered `start` + at, at = 0 ... : `begin` makes the state of a vector of
+/// block numbers, from which rounds `first` and later continue.
 template <int first, class Begin>
 ATTNSCALE_INLINE void write_words(const philox_keys& keys, uint64_t start, int blocks,
                                   uint32_t* words, Begin&& begin) {
@@ -119,8 +119,8 @@ ATTNSCALE_INLINE void write_words(const philox_keys& keys, uint64_t start, int b
   }
 }
 
-/// The words of `groups` groups: words[64 g + 16 w + i] is word w of block 16 (first + g) + i.
-/// The purpose takes the two top bits of the block number. Writes up to the next even group.
+/// Words of `groups` groups: words[64 g + 16 w + i] is word w of block 16 (first + g) + i. The
+/// purpose takes the two top bits of the block number. Writes up to the next even group.
 inline void philox_words(const random_source& source, const philox_keys& keys, uint64_t first,
                          int groups, uint32_t* words) {
   const uint64_t start = (first * group_blocks) << 2 >> 2 | static_cast<uint64_t>(source.use) << 62;

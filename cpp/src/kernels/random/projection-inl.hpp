@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random projections: products of rows with panels of a random matrix that are drawn one block of
+// Random projections: products of rows with panels of a random matrix, which are drawn one block of
 // components at a time.
 #pragma once
 
@@ -25,10 +25,11 @@ using attnscale::detail::group_words;
 using attnscale::detail::projection_block;
 using attnscale::detail::variate_block;
 
-/// Lanes of a panel.
+/// Lanes per panel.
 constexpr int panel_lanes = panel_vectors * width<float>;
 
-/// Components of a block: a panel of them is 128 KiB at most, and a float sum has no more terms.
+/// Components per block: a panel of them is at most 128 KiB, and a float sum has at most as many
+/// terms.
 constexpr int block_depth = 512;
 
 /// Calls use(row, acc) for register blocks of M rows: acc[m][n] are sums over `depth` components.
@@ -78,7 +79,7 @@ inline void matrix_elements(const projection_block& b, const philox_keys& keys, 
     return fill_groups(b.source, keys, standard, first, groups, out);
   }
   uint32_t words[tile_groups * group_words];
-  // A density above 1 lets every entry pass: u may round to 1.
+  // A density above 1 keeps every entry: u may round to 1.
   const double density = b.kind == projection_kind::sign ? 2 : b.density;
   for (int done = 0; done < groups; done += tile_groups) {
     const int tile = groups - done < tile_groups ? groups - done : tile_groups;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The normal quantile function, and with it the truncated normal: one uniform number an element,
-// whatever the interval, so that rejected attempts cannot move the numbers that follow.
+// The normal quantile function and the truncated normal: one uniform number per element, whatever
+// the interval, so that no rejection shifts later numbers.
 #pragma once
 
 #include <stdint.h>
@@ -31,9 +31,9 @@ ATTNSCALE_INLINE vec<double> quantile_magnitude(vec<double> p) {
   return xsimd::select(q <= broadcast(0.425), middle, outer);
 }
 
-/// A standard normal variate that lies in [low, high], from v = distance of a uniform number to the
-/// nearer end of (0, 1): the top bit of `side` is 0 for the lower one. Of the probabilities to the
-/// left and to the right the smaller one is inverted, so that both tails have all their digits.
+/// A standard normal variate in [low, high], from v = distance of a uniform number to the nearer
+/// end of (0, 1): the top bit of `side` is 0 for the lower end. The smaller of the probabilities to
+/// the left and to the right is inverted, so that both tails have all their digits.
 ATTNSCALE_INLINE vec<double> truncated_normal(vec<uint64_t> side, vec<double> v,
                                               const attnscale::detail::variate_block& d) {
   const vec<double> below = broadcast(d.below), above = broadcast(d.above);

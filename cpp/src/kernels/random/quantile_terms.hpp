@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The normal quantile function in numbers, for files of all levels: no functions here that could be
-// linked across them.
+// Coefficients of the normal quantile function, for files of all levels: no functions, which could
+// be linked across levels.
 #pragma once
 
 namespace attnscale::detail {
@@ -32,7 +32,7 @@ struct quantile_terms {
       {1, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
        7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
        2.04426310338993978564e-15}};
-  static constexpr double smallest = 0x1p-1022;  ///< p below it counts as this: 37.5 sigmas
+  static constexpr double smallest = 0x1p-1022;  ///< smaller p count as this: 37.5 sigmas
 };
 
 }  // namespace attnscale::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Simulated rows of attention: random scores, a tile at a time, into the streaming sums of a
-// softmax at many multipliers. Sums run in 16 lanes with separate products and sums, so that they
-// are the same bits at every level.
+// softmax at many multipliers. Sums run in 16 lanes with separate multiplications and additions, so
+// that they have the same bits at every level.
 #pragma once
 
 #include <stdint.h>
@@ -31,7 +31,7 @@ using attnscale::detail::simulated_row_block;
 using attnscale::detail::simulated_sums;
 using attnscale::detail::variate_block;
 
-/// Keys of a tile: a multiple of what tile_groups groups hold.
+/// Keys per tile: a multiple of the keys of tile_groups groups.
 constexpr int simulated_tile_keys = 512;
 
 struct simulated_tile {
@@ -40,7 +40,7 @@ struct simulated_tile {
   int keys;
 };
 
-/// A coordinate of a uniform point of the unit sphere in d dimensions, from one block's two words.
+/// A coordinate of a uniform point on the unit sphere in d dimensions, from one block's two words.
 /// Two coordinates have P(x^2 + y^2 > r^2) = (1 - r^2)^((d - 2) / 2), so r^2 = 1 - U^(2 / (d - 2)),
 /// and their angle is uniform (compare Bailey 1994 for Student's t). The cosine of a uniform angle
 /// is distributed as the sine of one in (-pi/2, pi/2).
@@ -116,7 +116,8 @@ class simulated_row_run {
          });
   }
 
-  /// Keys at ... of the tile from groups of `size` keys; the last group is made in full.
+  /// Keys from index `at` of the tile, from groups of `size` keys; the last group is generated in
+  /// full.
   template <class Make>
   void make(purpose use, uint64_t first_group, int64_t at, int size, float* out, Make&& from) {
     uint32_t words[tile_groups * group_words];
@@ -133,8 +134,8 @@ class simulated_row_run {
     }
   }
 
-  /// Of the random scores; then the needle takes its place. Scores up to the next multiple of 16
-  /// repeat one of the tile.
+  /// Extremes of the random scores; then the needle replaces one. Scores up to the next multiple of
+  /// 16 repeat one of the tile.
   void find_extremes(int64_t at) {
     const bool has_needle = at == 0 && b_.needle != nullptr;
     float* const s = tile_.score;
@@ -165,7 +166,7 @@ class simulated_row_run {
     }
   }
 
-  /// The next integer; a float of 2^23 or more (or NaN) is one.
+  /// Next integer; a float of 2^23 or more (or NaN) is returned unchanged.
   static float round_up(float t) {
     if (!(t < 0x1p23f && t > -0x1p23f)) return t;
     const auto whole = static_cast<float>(static_cast<int32_t>(t));
@@ -195,8 +196,8 @@ class simulated_row_run {
     add_scores(k);
   }
 
-  /// Moves the center to the mean of the row so far, this tile included: the second moment keeps
-  /// its digits. The tile is added for that and taken out again, which happens a few times a row.
+  /// Moves the center to the mean of the row so far, with this tile: the second moment keeps its
+  /// digits. The tile is added for that and taken out again, a few times per row.
   void recenter(int64_t k) {
     simulated_sums& sums = b_.sums[k];
     auto& term = lanes_[k];
@@ -224,7 +225,7 @@ class simulated_row_run {
       for (double& lane : term[j]) lane *= j == 2 ? power * power : power;
   }
 
-  /// Terms in the order of simulated_sums: weight, first, squares, value, score_first,
+  /// Adds terms in the order of simulated_sums: weight, first, squares, value, score_first,
   /// score_second.
   void add_scores(int64_t k) {
     constexpr int w = width<float>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From random bits to standard variates. Every level does the same correctly rounded operations
-// (+ - * / sqrt) in the same order, so the numbers are the same everywhere; SSE2 has no fused
-// multiply-add and could imitate one only with many operations, so no level uses it here.
+// From random bits to standard variates. Every level does the same correctly rounded operations (+
+// - * / sqrt) in the same order, so the numbers are the same everywhere; SSE2 has no fused
+// multiply-add and could emulate one only with many operations, so no level uses it here.
 #pragma once
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct variate_terms<float> {
                                       0x1.d9d57ep-19f};
   static constexpr float quarter[5] = {0x1.921fb6p+0f, -0x1.4abbc2p-1f, 0x1.4668b0p-4f,
                                        -0x1.324ccap-8f, 0x1.3daff6p-13f};
-  static constexpr float unit = 0x1p-32f;  // of all bits, as a number in [0, 1)
+  static constexpr float unit = 0x1p-32f;  // for all bits, as a number in [0, 1)
 };
 
 template <>
@@ -43,14 +43,14 @@ struct variate_terms<double> {
   static constexpr double unit = 0x1p-64;
 };
 
-/// A uniform number and what is lost when it is close to 1: value + rest.
+/// A uniform number and the part lost to rounding near 1: value + rest.
 template <class T>
 struct open_unit {
   vec<T> value, rest;
 };
 
-/// U = (bits + 1/2) unit in (0, 1), where bits are read as signed and a negative number stands for
-/// its distance from 1: both ends have the full precision of T.
+/// U = (bits + 1/2) unit in (0, 1), with bits read as signed; a negative number stands for its
+/// distance from 1: both ends have the full precision of T.
 template <class T>
 ATTNSCALE_INLINE open_unit<T> uniform_of(vec<bits_t<T>> b, T half) {
   const vec<T> x = (signed_to_float(b) + broadcast(half)) * broadcast(variate_terms<T>::unit);
@@ -59,7 +59,7 @@ ATTNSCALE_INLINE open_unit<T> uniform_of(vec<bits_t<T>> b, T half) {
   return {value, x - (value - end)};
 }
 
-/// The uniform number of an exponential variate, ready for its logarithm.
+/// The uniform number of an exponential variate, before its logarithm.
 template <class T>
 ATTNSCALE_INLINE log_argument<T> split_uniform(vec<bits_t<T>> b, T half = T(0.5)) {
   const open_unit<T> u = uniform_of<T>(b, half);
@@ -72,7 +72,7 @@ ATTNSCALE_INLINE vec<T> exponential(vec<bits_t<T>> b, T half = T(0.5)) {
   return minus_log(split_uniform<T>(b, half));
 }
 
-/// t in (-1, 1) for the angle t pi/4, from all bits but the top two.
+/// t in (-1, 1) for the angle t pi/4, from all but the top two bits.
 template <class T>
 ATTNSCALE_INLINE vec<T> eighth_turns(vec<bits_t<T>> angle) {
   return signed_to_float((angle << 2) | broadcast(bits_t<T>(2))) *
@@ -93,7 +93,8 @@ struct normal_pair {
   vec<T> x, y;
 };
 
-/// The top bit of the angle is the sign of both numbers, and the next one exchanges them.
+/// Applies the top two bits of the angle: the first is the sign of both numbers, the second swaps
+/// them.
 template <class T>
 ATTNSCALE_INLINE normal_pair<T> turn(vec<T> radius, vec<T> sine, vec<T> cosine,
                                      vec<bits_t<T>> angle) {

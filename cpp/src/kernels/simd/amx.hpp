@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of matrices of bfloat16 in the eight tile registers of AMX: 16 rows of 64 bytes each.
-// A thread loads the shape of its tiles before the first product and gives them back after the last
-// one, which keeps its context switches short.
+// Products of bfloat16 matrices in the eight tile registers of AMX: 16 rows of 64 bytes each. A
+// thread loads its tile shapes before the first product and releases them after the last one, which
+// keeps its context switches short.
 #pragma once
 
 #include <stddef.h>
@@ -21,10 +21,10 @@ namespace {
 /// Rows of a tile, and pairs of bfloat16 in one of its rows: a full register has 16.
 constexpr int amx_rows = width<float>;
 
-/// Bytes of a row of a tile.
+/// Bytes per row of a tile.
 constexpr ptrdiff_t amx_row_bytes = 4 * amx_rows;
 
-/// What LDTILECFG reads.
+/// Operand of LDTILECFG.
 struct amx_shapes {
   static constexpr uint16_t row_bytes = amx_row_bytes;
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -34,7 +34,7 @@ struct amx_shapes {
                       amx_rows, amx_rows, amx_rows, amx_rows};
 };
 
-/// While it lives, this thread has full tiles.
+/// Full tiles for this thread, for the lifetime of the object.
 class amx_tiles {
  public:
   amx_tiles() {
@@ -47,10 +47,10 @@ class amx_tiles {
   amx_tiles& operator=(const amx_tiles&) = delete;
 };
 
-/// A block of M x N tiles of c = a b (Add: c += a b), R of amx_rows a side. a: R M rows of pairs,
-/// `a_row` bytes apart. b: R pairs of neighbouring rows a step, `b_row` bytes apart, each R N
-/// columns of pairs. c: R M rows of R N floats, `c_row` bytes apart. Each step goes on by R pairs.
-/// The loads stand between the products that they do not wait for.
+/// A block of M x N tiles of c = a b (Add: c += a b), with R = amx_rows rows per tile. a: R M rows
+/// of pairs, `a_row` bytes apart. b: R pairs of neighbouring rows per step, `b_row` bytes apart,
+/// each R N columns of pairs. c: R M rows of R N floats, `c_row` bytes apart. Each step advances by
+/// R pairs. Loads stand between products that do not depend on them.
 template <int M, int N, bool Add>
 ATTNSCALE_INLINE void multiply_tiles(const void* a, ptrdiff_t a_row, const void* b, ptrdiff_t b_row,
                                      int steps, float* c, ptrdiff_t c_row) {

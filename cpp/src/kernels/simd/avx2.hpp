@@ -7,7 +7,7 @@
 
 namespace {
 
-/// Vectors of scores that a product keeps in registers: 6 x 2 accumulators of 16 registers.
+/// Vectors of scores per product in registers: 6 x 2 accumulators of 16 registers.
 constexpr int panel_vectors = 2;
 
 ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
@@ -17,7 +17,7 @@ ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
   return _mm256_fmadd_pd(a, b, c);
 }
 
-/// max and min that return b where either is NaN.
+/// max and min that return b if either is NaN.
 ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm256_max_ps(a, b); }
 ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm256_max_pd(a, b); }
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm256_min_ps(a, b); }
@@ -43,7 +43,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
   return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(r), 52));
 }
 
-/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+/// Interleaves the low (high) halves of a and b: a0 b0 a1 b1 ...
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
   return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
 }
@@ -120,7 +120,7 @@ ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t>
 ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
   return _mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-/// c comes last: g++ would start with it, and a chain of Philox rounds waits for it.
+/// c comes last: g++ would start with it, and a chain of Philox rounds depends on it.
 ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
   __m256i both = _mm256_xor_si256(a, b);
   asm("" : "+x"(both));

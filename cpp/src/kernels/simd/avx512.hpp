@@ -7,7 +7,7 @@
 
 namespace {
 
-/// Vectors of scores that a product keeps in registers: 6 x 4 accumulators of 32 registers.
+/// Vectors of scores per product in registers: 6 x 4 accumulators of 32 registers.
 constexpr int panel_vectors = 4;
 
 ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
@@ -17,13 +17,13 @@ ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
   return _mm512_fmadd_pd(a, b, c);
 }
 
-/// max and min that return b where either is NaN.
+/// max and min that return b if either is NaN.
 ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm512_max_ps(a, b); }
 ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm512_max_pd(a, b); }
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm512_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm512_min_pd(a, b); }
 
-/// 1 / a, for a from 1 to 2^120, to an ulp: a division takes as long as half of exp2.
+/// 1 / a for a from 1 to 2^120, to one ulp: a division takes as long as half of exp2.
 ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) {
   const __m512 r = _mm512_rcp14_ps(a);
   return _mm512_fmadd_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(1)), r);
@@ -38,7 +38,7 @@ ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
   return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ);
 }
 
-/// 2^n of r = 1.5 * 2^23 + 127 + n (float), 1.5 * 2^52 + 1023 + n (double): the low bits of the
+/// 2^n from r = 1.5 * 2^23 + 127 + n (float), 1.5 * 2^52 + 1023 + n (double): the low bits of the
 /// mantissa become the exponent.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(r), 23));
@@ -47,7 +47,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
   return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(r), 52));
 }
 
-/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+/// Interleaves the low (high) halves of a and b: a0 b0 a1 b1 ...
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
   const __m512i index = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   return _mm512_permutex2var_ps(a, index, b);
@@ -106,7 +106,7 @@ ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return _mm512_castsi51
 ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return _mm512_cvtepi32_ps(a); }
 ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) { return _mm512_cvtepi64_pd(a); }
 
-/// a where the top bit of `which` is 0, else b.
+/// Selects a where the top bit of `which` is 0, else b.
 ATTNSCALE_INLINE vec<float> pick(vec<uint32_t> which, vec<float> a, vec<float> b) {
   return _mm512_mask_blend_ps(_mm512_movepi32_mask(which), a, b);
 }
@@ -118,7 +118,7 @@ ATTNSCALE_INLINE vec<double> pick(vec<uint64_t> which, vec<double> a, vec<double
 ATTNSCALE_INLINE vec<uint64_t> multiply_low_halves(vec<uint64_t> a, vec<uint64_t> b) {
   return _mm512_mul_epu32(a, b);
 }
-/// even[0] odd[0] even[1] odd[1] ..., the low 32 bits of each lane.
+/// Joins the low 32 bits of each lane: even[0] odd[0] even[1] odd[1] ...
 ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t> odd) {
   return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
@@ -126,8 +126,8 @@ ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t>
 ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
   return _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-/// c is what is new in a round of Philox: the instruction overwrites its first operand, and any
-/// other one would be copied before (measured on Zen 4: a fifth of the time of a normal number).
+/// c is the new operand in a round of Philox: the instruction overwrites its first operand, and any
+/// other one would be copied first (measured on Zen 4: a fifth of the time of a normal number).
 ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
   return _mm512_ternarylogic_epi64(c, a, b, 0x96);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pairs of bfloat16 numbers, of which AVX512-BF16 multiplies and adds two a lane. The instruction
-// takes denormal numbers for zero and rounds each of the two sums to nearest.
+// Pairs of bfloat16 numbers; AVX512-BF16 multiplies and adds two per lane. The instruction treats
+// denormal numbers as zero and rounds each of the two sums to nearest.
 #pragma once
 
 #include "kernels/simd/simd.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The instructions of AMX that amx.hpp uses, on tile registers in memory. TDPBF16PS sums the
-// products of the low numbers of the pairs and those of the high ones apart, each with one rounding
-// to nearest even, and then adds both sums to the result; denormal numbers are zeros. A product
-// without a shape of the tiles is an illegal instruction, as it is on a CPU. For tests.
+// Emulation, for tests, of the AMX instructions that amx.hpp uses, with tile registers in memory.
+// TDPBF16PS sums the products of the low numbers of the pairs and of the high ones separately, each
+// with one rounding to nearest even, and then adds both sums to the result; denormal numbers are
+// zeros. A product without loaded tile shapes is an illegal instruction, as on a CPU.
 #pragma once
 
 #include <stddef.h>
@@ -14,14 +14,14 @@
 
 namespace {
 
-/// The registers of a thread: rows of as many pairs, or floats, as a vector has lanes.
+/// Registers of a thread: rows of as many pairs, or floats, as a vector has lanes.
 struct emulated_tiles {
   uint32_t row[8][width<float>][width<float>];
   bool shaped;
 };
 thread_local emulated_tiles tile_registers;
 
-/// The registers, if their shape is loaded.
+/// The registers; traps if no shape is loaded.
 inline emulated_tiles& shaped_tiles() {
   if (!tile_registers.shaped) __builtin_trap();
   return tile_registers;
@@ -67,7 +67,7 @@ inline void add_tile_products(int c, int a, int b) {
 
 }  // namespace
 
-// Compilers have most of these names as macros, also for CPUs without AMX.
+// Compilers define most of these names as macros, also for CPUs without AMX.
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero

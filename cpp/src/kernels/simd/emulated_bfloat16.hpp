@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What avx512_bfloat16.hpp has, in the operations of any level: VDPBF16PS adds the product of the
-// high numbers first, then that of the low ones, each with one rounding to nearest even;
-// VCVTNE2PS2BF16 rounds to nearest even and keeps NaN. Both take denormal numbers for zeros of
-// their sign, and the sums that are denormal become zero. (A sum that rounds up to the least normal
-// number is one here; the instruction has zero for it.) For tests: far slower than float32.
+// Emulation, for tests, of avx512_bfloat16.hpp with the operations of any level, far slower than
+// float32. VDPBF16PS adds the product of the high numbers first, then that of the low ones, each
+// with one rounding to nearest even; VCVTNE2PS2BF16 rounds to nearest even and keeps NaN. Both
+// treat denormal numbers as zeros of their sign, and denormal sums become zero. (A sum that rounds
+// up to the least normal number is kept here; the instruction returns zero.)
 #pragma once
 
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-/// x, or a zero of its sign in place of a denormal number.
+/// x, with denormal numbers replaced by zeros of their sign.
 ATTNSCALE_INLINE vec<float> flushed(vec<float> x) {
   const vec<float> zero = from_bits(as_bits(x) & broadcast(0x80000000u));
   return xsimd::select(xsimd::abs(x) < broadcast(limits<float>::least_normal), zero, x);
@@ -33,7 +33,7 @@ ATTNSCALE_INLINE vec<float> add_products(vec<uint32_t> a, vec<uint32_t> b, vec<f
   return flushed(fma(low_of(a), low_of(b), sum));
 }
 
-/// Two neighbours in memory, in every lane.
+/// Two neighbours in memory, broadcast to every lane.
 ATTNSCALE_INLINE vec<uint32_t> broadcast_pair(const uint16_t* p) {
   uint32_t bits;
   __builtin_memcpy(&bits, p, sizeof bits);
@@ -47,12 +47,12 @@ ATTNSCALE_INLINE vec<uint32_t> rounded(vec<float> x) {
   return as_bits(xsimd::select(x == x, from_bits(nearest), from_bits(high | broadcast(0x40u))));
 }
 
-/// Both rounded to bfloat16, as the pair of a lane.
+/// Two vectors rounded to bfloat16, as the pair of a lane.
 ATTNSCALE_INLINE vec<uint32_t> rounded_pair(vec<float> low, vec<float> high) {
   return rounded(low) | (rounded(high) << 16);
 }
 
-/// Both rounded to bfloat16, one after the other.
+/// Two vectors rounded to bfloat16, stored one after the other.
 ATTNSCALE_INLINE void store_rounded(uint16_t* p, vec<float> first, vec<float> second) {
   constexpr int w = width<float>;
   uint32_t lanes[2 * w];
@@ -61,7 +61,7 @@ ATTNSCALE_INLINE void store_rounded(uint16_t* p, vec<float> first, vec<float> se
   for (int i = 0; i < 2 * w; ++i) p[i] = static_cast<uint16_t>(lanes[i]);
 }
 
-/// low[0] high[0] low[1] high[1] ..., one pair a lane.
+/// Pairs low[0] high[0] low[1] high[1] ..., one per lane.
 ATTNSCALE_INLINE vec<uint32_t> interleaved_pair(const uint16_t* low, const uint16_t* high) {
   return (as_bits(load_bfloat16(low)) >> 16) | as_bits(load_bfloat16(high));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// 2^t and tanh on vectors. Softmax runs in base 2: scores are scaled by log2(e) once, so that
-// the range reduction is a rounding and no constant ln 2 has to be split.
+// 2^t and tanh on vectors. Softmax runs in base 2: scores are scaled by log2(e) once, so that range
+// reduction is a rounding and needs no split constant ln 2.
 #pragma once
 
 #include "kernels/simd/simd.hpp"
@@ -35,19 +35,19 @@ struct exp2_terms<double> {
   static constexpr double lowest = -1023.0;
 };
 
-/// t cut below at the exponent where exp2 returns 0; NaN stays.
+/// t clamped below at the exponent where exp2 returns 0; NaN is kept.
 template <class T>
 ATTNSCALE_INLINE vec<T> clamp_exponent(vec<T> t) {
   return max_or(broadcast(exp2_terms<T>::lowest), t);
 }
 
-/// The pieces of 2^t = power * (1 + q * f), |q * f| < 0.42.
+/// Parts of 2^t = power * (1 + q * f), |q * f| < 0.42.
 template <class T>
 struct exp2_parts {
   vec<T> power, q, f;
 };
 
-/// How a polynomial is evaluated: fused where the level can, or the same bits at every level.
+/// Evaluation of polynomials: fused if the level has it, or with the same bits at every level.
 struct fused {
   template <class V>
   static ATTNSCALE_INLINE V apply(V a, V b, V c) {
@@ -79,7 +79,7 @@ ATTNSCALE_INLINE vec<T> exp2(vec<T> t) {
   return MultiplyAdd::apply(e.q, e.f, broadcast(T(1))) * e.power;
 }
 
-/// tanh y = -m / (m + 2), m = e^(-2|y|) - 1 without cancellation for small |y|; NaN stays.
+/// tanh y = -m / (m + 2), m = e^(-2|y|) - 1 without cancellation for small |y|; NaN is kept.
 template <class T>
 ATTNSCALE_INLINE vec<T> tanh(vec<T> y) {
   const T minus_two_log2e = T(-2.8853900817779268147);
@@ -90,7 +90,7 @@ ATTNSCALE_INLINE vec<T> tanh(vec<T> y) {
   return xsimd::select(y < broadcast(T(0)), -magnitude, magnitude);
 }
 
-/// 1 - tanh(y)^2 = 4 e / (1 + e)^2, e = e^(-2|y|), without cancellation; NaN stays.
+/// 1 - tanh(y)^2 = 4 e / (1 + e)^2, e = e^(-2|y|), without cancellation; NaN is kept.
 template <class T>
 ATTNSCALE_INLINE vec<T> tanh_slope(vec<T> y) {
   const T minus_two_log2e = T(-2.8853900817779268147);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Scalar conversions between float and 16-bit storage, round to nearest even.
+// Scalar conversions between float and 16-bit storage, rounding to nearest even.
 #pragma once
 
 #include <stdint.h>
@@ -21,7 +21,7 @@ inline float float_of(uint32_t bits) {
 
 inline float float_from_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 
-/// No branches, here and in float16_from_float: loops over rows of numbers become vectors.
+/// No branches, here and in float16_from_float, so that compilers vectorise loops over rows.
 inline uint16_t bfloat16_from_float(float x) {
   const uint32_t bits = bits_of(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

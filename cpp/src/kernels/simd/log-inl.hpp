@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The logarithm, by correctly rounded operations alone (+ - * /) in one order: the same bits at
-// every level.
+// The logarithm, from correctly rounded operations only (+ - * /) in a fixed order: the same bits
+// at every level.
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// The unsigned integer as wide as T.
+/// Unsigned integer as wide as T.
 template <class T>
 struct unsigned_of;
 template <>
@@ -65,7 +65,7 @@ struct log_argument {
   vec<T> s, exponent;
 };
 
-/// Of y + rest for y > 0 normal and |rest| below half a unit in the last place of y.
+/// Log parts of y + rest, for y > 0 normal and |rest| below half a unit in the last place of y.
 template <class T>
 ATTNSCALE_INLINE log_argument<T> split_log(vec<T> y, vec<T> rest) {
   using terms = log_terms<T>;
@@ -80,7 +80,7 @@ ATTNSCALE_INLINE log_argument<T> split_log(vec<T> y, vec<T> rest) {
   return {f / (f + broadcast(T(2))), k};
 }
 
-/// -log of what was split.
+/// -log of a split number.
 template <class T>
 ATTNSCALE_INLINE vec<T> minus_log(log_argument<T> of) {
   const vec<T> w = of.s * of.s;

@@ -8,7 +8,7 @@
 
 namespace {
 
-/// Vectors of scores that a product keeps in registers: 6 x 4 accumulators of 32 registers.
+/// Vectors of scores per product in registers: 6 x 4 accumulators of 32 registers.
 constexpr int panel_vectors = 4;
 
 ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
@@ -18,7 +18,7 @@ ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
   return vfmaq_f64(c, a, b);
 }
 
-/// max and min that return b where either is NaN: NEON's own return NaN, so select.
+/// max and min that return b if either is NaN: NEON's own return NaN, so select.
 ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) {
   return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
@@ -54,7 +54,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
   return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(r), 52));
 }
 
-/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+/// Interleaves the low (high) halves of a and b: a0 b0 a1 b1 ...
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) { return vzip1q_f32(a, b); }
 ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) { return vzip2q_f32(a, b); }
 ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {

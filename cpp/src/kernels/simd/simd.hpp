@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The only header that names xsimd or an intrinsic. The level is what the compiler's flags say
-// (cmake/kernels.cmake). xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were renamed
-// in 9.0, bitwise_cast changed in 11.0 and the NaN rule of max in 14.0. What a kernel needs of
-// those stands here once, as intrinsics.
+// The only header that names xsimd or an intrinsic. The compiler flags set the level
+// (cmake/kernels.cmake). xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were renamed in
+// 9.0, bitwise_cast changed in 11.0 and the NaN rule of max in 14.0. The kernels use intrinsics for
+// these, defined here once.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #if defined(__wasm_simd128__) && !defined(__EMSCRIPTEN__)
-// xsimd looks for Emscripten where it needs the instructions alone.
+// xsimd checks for Emscripten where it needs only the instructions.
 #define __EMSCRIPTEN__
 #include <xsimd/config/xsimd_config.hpp>
 #undef __EMSCRIPTEN__
@@ -99,7 +99,7 @@ template <class T>
 ATTNSCALE_INLINE bool any(const vec_mask<T>& m) {
   return xsimd::any(m);
 }
-/// Lanes that are not equal, NaN among them: xsimd's != leaves NaN out on AVX alone.
+/// Lanes that are not equal, with NaN counted as unequal: xsimd's != excludes NaN on AVX only.
 template <class V>
 ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
   return ~(a == b);
@@ -121,7 +121,7 @@ ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
 
 namespace {
 
-/// Empties the upper halves of all registers where it ends.
+/// Clears the upper halves of all registers when destroyed.
 struct clean_exit {
   ~clean_exit() {
 #if defined(__AVX2__)
@@ -140,10 +140,10 @@ struct entered<function> {
   }
 };
 
-/// A kernel as the rest of the core calls it, which is compiled without AVX: after a kernel that
-/// leaves upper halves in use, such code waits for its vector instructions. lse of a row took 220
-/// ns in place of 20 (Sapphire Rapids). Compilers empty them function by function; GCC 12 does not
-/// behind a call that has taken vectors.
+/// Entry point of a kernel for the rest of the core, which is compiled without AVX: if a kernel
+/// leaves upper halves of registers in use, the vector instructions of such code stall. lse of a
+/// row took 220 ns instead of 20 (Sapphire Rapids). Compilers clear them per function; GCC 12 does
+/// not after a call that takes vectors.
 template <auto function>
 constexpr auto entry = &entered<function>::call;
 

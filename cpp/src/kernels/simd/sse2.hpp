@@ -8,7 +8,7 @@
 
 namespace {
 
-/// Vectors of scores that a product keeps in registers: 6 x 2 accumulators of 16 registers.
+/// Vectors of scores per product in registers: 6 x 2 accumulators of 16 registers.
 constexpr int panel_vectors = 2;
 
 /// SSE2 has no fused multiply-add: two roundings.
@@ -19,7 +19,7 @@ ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
   return _mm_add_pd(_mm_mul_pd(a, b), c);
 }
 
-/// max and min that return b where either is NaN.
+/// max and min that return b if either is NaN.
 ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm_max_ps(a, b); }
 ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm_max_pd(a, b); }
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm_min_ps(a, b); }
@@ -45,7 +45,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
   return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(r), 52));
 }
 
-/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+/// Interleaves the low (high) halves of a and b: a0 b0 a1 b1 ...
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
   return _mm_unpacklo_ps(a, b);
 }

@@ -8,11 +8,11 @@
 
 namespace {
 
-/// Vectors of scores that a product keeps in registers: an engine has the 16 registers of SSE2.
+/// Vectors of scores per product in registers: engines have the 16 registers of SSE2.
 constexpr int panel_vectors = 2;
 
-/// Two roundings, as SSE2 has them. The relaxed multiply-add of WebAssembly rounds once or twice as
-/// the machine likes: the bits of a result would be no more defined than that.
+/// Two roundings, as in SSE2. The relaxed multiply-add of WebAssembly rounds once or twice
+/// depending on the machine, so results would have no defined bits.
 ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
   return wasm_f32x4_add(wasm_f32x4_mul(a, b), c);
 }
@@ -20,7 +20,7 @@ ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
   return wasm_f64x2_add(wasm_f64x2_mul(a, b), c);
 }
 
-/// max and min that return b where either is NaN: pmax(x, y) is x < y ? y : x.
+/// max and min that return b if either is NaN: pmax(x, y) is x < y ? y : x.
 ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return wasm_f32x4_pmax(b, a); }
 ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return wasm_f64x2_pmax(b, a); }
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return wasm_f32x4_pmin(b, a); }
@@ -42,7 +42,7 @@ ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) { return wasm_i32x4_shl(r, 23); }
 ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) { return wasm_i64x2_shl(r, 52); }
 
-/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+/// Interleaves the low (high) halves of a and b: a0 b0 a1 b1 ...
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
   return wasm_i32x4_shuffle(a, b, 0, 4, 1, 5);
 }

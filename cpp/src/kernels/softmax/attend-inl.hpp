@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The streaming loop: for each tile of keys and each panel of queries: scores, running maximum,
-// weights, sums, weighted values.
+// The streaming loop. For each tile of keys and each panel of queries it computes scores, the
+// running maximum, weights, sums and weighted values.
 #pragma once
 
 #include <stddef.h>
@@ -50,8 +50,8 @@ struct attend_workspace {
   }
 };
 
-/// Operands: how queries, keys and values enter the products; plain_operands or another class with
-/// its functions.
+/// Operands: layout of queries, keys and values in the products; plain_operands or another class
+/// with its functions.
 template <class T, class Operands = plain_operands<T>>
 class attend_run {
  public:
@@ -78,8 +78,8 @@ class attend_run {
             ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * panel.vectors * w};
   }
 
-  /// What is needed after the tiles without a mask, and is new to this core: the last keys and
-  /// values, the output, and the next block's queries.
+  /// Prefetches, without a mask, the data that is needed after the tiles and may not be in this
+  /// core's cache: the last keys and values, the output, and the next block's queries.
   void plan_prefetches(const key_ranges& visible) {
     if (visible.count > 1 && visible.range[visible.count - 1].masked) {
       const key_range& last = visible.range[visible.count - 1];
@@ -91,8 +91,8 @@ class attend_run {
     ahead_.rows[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
   }
 
-  /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
-  /// product is the largest score.
+  /// Prepares row constants and sums. A negative scale is moved into the queries, so that the
+  /// largest raw product is the largest score.
   void prepare() {
     T sign[Operands::block_rows];
     bool negative = false;
@@ -150,7 +150,8 @@ class attend_run {
     if (b_.output) ws_.operands.add_values(at, t, output(panel).recent);
   }
 
-  /// Scores of a biased tile are finished, others are raw products of scales that are not negative.
+  /// Tracks the smallest score. Scores of a biased tile are finished; others are raw products with
+  /// non-negative scales.
   void track_least(int lane, const tile_products<T>& t) {
     const vector_keys& seen = t.seen;
     for (int n = 0; n < seen.vectors; ++n) {
@@ -163,7 +164,7 @@ class attend_run {
     }
   }
 
-  /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
+  /// scores <- weights, with their sums. `low` is the smallest raw product; not read if Masked.
   template <bool Masked>
   void weigh(const panel_state<T>& s, int lane, const vector_keys& seen, const vec<T>* high,
              const vec<T>* low) {
@@ -217,16 +218,16 @@ class attend_run {
     }
   }
 
-  /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN. So would
-  /// a row of exponentials whose scores are all below the type: it would pass for one that sees no
-  /// key.
+  /// Turns rows with a visible raw score of -inf into NaN: its weight of 0 would hide it. The same
+  /// holds for a row of exponentials whose scores are all below the type's range: it would look
+  /// like a row without keys.
   void propagate_infinite(vec<T> low, vec<T> high, int lane) {
     const vec<T> nothing = broadcast(-limits<T>::infinity);
     if (any<T>(low == nothing)) spoil(low, lane);
     if (is_exponential(b_.rule) && any<T>(high == nothing)) spoil(high, lane);
   }
 
-  /// NaN for the rows whose lane is -inf.
+  /// Sets the rows whose lane is -inf to NaN.
   [[gnu::noinline]] void spoil(vec<T> scores, int lane) {
     T lanes[w];
     store(lanes, scores);
@@ -247,7 +248,7 @@ class attend_run {
     }
     for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, s.reference, factors, vectors * w, move);
+    set_move(before, s.reference, factors, vectors * w, move);
     rescale_sums<W>(*b_.sums, panel.lane, vectors * w, move);
     if (b_.output) scale_output(output(panel), vectors, factor);
   }

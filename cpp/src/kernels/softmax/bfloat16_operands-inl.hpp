@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Queries, keys and values that are bfloat16 in memory and in the products: two of them a lane.
-// Scores, weights and sums are float32; a weight is rounded to bfloat16 on its way to the values.
+// Queries, keys and values in bfloat16, in memory and in the products: two per lane. Scores,
+// weights and sums are float32; weights are rounded to bfloat16 before they multiply the values.
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ namespace {
 using attnscale::normalizer;
 using attnscale::detail::attend_block;
 
-/// Weights of a lane, rounded and in pairs of keys: pair p in row p.
+/// Weights of a lane, rounded, in pairs of keys: pair p in row p.
 struct weights_in_pairs {
   template <int N>
   static ATTNSCALE_INLINE void store_weights(float* scores, ptrdiff_t step, int j,
@@ -40,7 +40,8 @@ struct weights_in_pairs {
 template <class Products>
 class bfloat16_operands {
  public:
-  /// See plain_operands. Two panels share the values of a tile, which take time to be laid out.
+  /// Queries of a full block; see plain_operands. Two panels share the values of a tile, whose
+  /// layout takes time.
   static constexpr int block_rows = 2 * panel_vectors * width<float>;
   using kept_weights = weights_in_pairs;
 
@@ -59,7 +60,7 @@ class bfloat16_operands {
     zeros_ = a.take<uint16_t>(channels_);
   }
 
-  /// Rows of lanes that the output of a panel takes.
+  /// Rows of lanes for the output of a panel.
   static int64_t output_rows(const attend_block& b) {
     return round_up(b.value_dim, Products::value_channels);
   }
@@ -73,7 +74,7 @@ class bfloat16_operands {
     for (int64_t c = 0; c < channels_; ++c) zeros_[c] = 0;
   }
 
-  /// Multiplies the packed queries by `sign`, 1 or -1 a lane.
+  /// Multiplies the packed queries by `sign`, 1 or -1 per lane.
   void negate(query_panel panel, const float* sign) {
     const vec<uint32_t> signs = broadcast(0x80008000u), none = broadcast(0u);
     for (int n = 0; n < panel.vectors; ++n) {
@@ -85,7 +86,7 @@ class bfloat16_operands {
     }
   }
 
-  /// The tile that multiply and add_values are about.
+  /// Sets the tile for multiply and add_values.
   void read(const key_tile& at) {
     key_ = view_bfloat16_rows(b_.key, at.key, at.keys, b_.head_dim, columns_, key_copy_);
     if (b_.output)
@@ -103,7 +104,7 @@ class bfloat16_operands {
                             });
   }
 
-  /// out += the values times the weights that are in place of the scores; these are lost.
+  /// out += the values times the weights that have replaced the scores; overwrites these.
   void add_values(const key_tile& at, const tile_products<float>& t, float* out) {
     if (!filled_) fill(at.keys, t.biased);
     if (any_hidden_) add_hidden(at.keys, t.seen, out);
@@ -121,8 +122,8 @@ class bfloat16_operands {
 
   const uint16_t* value_row(int j) const { return value_.data + j * value_.stride; }
 
-  /// Lays out the values of a tile. Where some rows do not see all of it, keys whose values hold
-  /// NaN or an infinity are left to add_hidden.
+  /// Lays out the values of a tile. Where some rows do not see the whole tile, keys whose values
+  /// hold NaN or infinity are left to add_hidden.
   void fill(int keys, bool biased) {
     filled_ = true;
     any_hidden_ = false;
@@ -138,7 +139,7 @@ class bfloat16_operands {
 
   static int64_t round_up(int64_t n, int step) { return (n + step - 1) / step * step; }
 
-  /// Adds weight * value of hidden keys lane by lane: a plain product would carry 0 * NaN into rows
+  /// Adds weight * value of such keys lane by lane: a plain product would carry 0 * NaN into rows
   /// that do not see them.
   void add_hidden(int keys, const vector_keys& seen, float* out) {
     const int lanes = seen.vectors * w;
@@ -157,7 +158,7 @@ class bfloat16_operands {
   uint32_t* query_;
   uint16_t *rows_, *edge_, *key_copy_, *value_copy_, *values_, *zeros_;
   bfloat16_rows key_ = {nullptr, 0}, value_ = {nullptr, 0};
-  bool filled_ = false;  ///< values_ are those of the tile
+  bool filled_ = false;  ///< values_ holds the values of the tile
   bool hidden_[max_tile_keys], any_hidden_ = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a normalizer is to the loops over scores and to the backward pass: the concept
+// Requirements on a normalizer for the loops over scores and the backward pass: the concept
 // normalizer_weights, which every struct of normalizers-inl.hpp satisfies, and the rows that its
 // functions take. Scores are in base 2, s = score * log2(e).
 #pragma once
@@ -14,25 +14,25 @@ namespace {
 using attnscale::detail::attend_block;
 using attnscale::detail::gradient_terms;
 
-/// The lanes of one vector of rows.
+/// Lanes of one vector of rows.
 template <class T>
 struct pointwise_lanes {
   vec<T> scale;      ///< scale * log2(e); not read for finished scores
-  vec<T> bias;       ///< added to the scores, in base 2, where the number of a row is added
+  vec<T> bias;       ///< added to the scores, in base 2, if the row's number is a bias
   vec<T> reference;  ///< see follows_top
-  vec<T> unit;       ///< what the weights make of the reference
+  vec<T> unit;       ///< the normalizer's unit(reference)
 };
 
-/// Where the number of row r is; null: it has none.
+/// Pointer to the number of row r; null: no number.
 inline const double* number_of_row(const attend_block& b, int r) {
   return b.number ? b.number + r * b.number_row : nullptr;
 }
 
-/// A row at its end. The sum of the weights is NaN where the row is.
+/// A row at its end. The sum of the weights of a NaN row is NaN.
 struct finished_row {
   double reference, sum, top;
   double eps;
-  const double* number;  ///< null: none
+  const double* number;  ///< null: no number
 
   finished_row(const attend_block& b, int r)
       : reference(b.sums->reference[r]),
@@ -44,7 +44,7 @@ struct finished_row {
   double nan_or_zero() const { return sum - sum; }
 };
 
-/// Numbers of a block's rows, a lane each: see gradient_rows.
+/// Per-row numbers of a block, one per lane: see gradient_rows.
 template <class T>
 struct gradient_lanes {
   T* scale;  ///< times log2(e)
@@ -56,7 +56,7 @@ struct gradient_lanes {
   }
 };
 
-/// gradient_rows::reference, and one over gradient_rows::factor.
+/// gradient_rows::reference, and 1 / gradient_rows::factor.
 struct row_constants {
   double reference, divisor;
 };
@@ -65,7 +65,7 @@ template <class X, class Y>
 concept same_type = __is_same(X, Y);
 
 /// Weights relative to 2^reference, where the reference follows the row's largest score: when it is
-/// too far behind, and what it then becomes. moment_unit: what sum w ln w has of such a move.
+/// too far behind, and its new value. moment_unit: factor of such a move in sum w ln w.
 template <class W, class T>
 concept relative_to_top = requires(T top, vec<T> tops) {
   { W::is_behind(tops, tops) } -> same_type<vec_mask<T>>;
@@ -74,11 +74,11 @@ concept relative_to_top = requires(T top, vec<T> tops) {
   { W::moment_unit } -> same_type<const double&>;
 };
 
-/// Weights that are functions of single scores and of the row's number. unit: of a reference, see
-/// pointwise_lanes. weight: of a score, before the row's factor; `counted` is its share of the sum.
-/// weight_of_top: of the largest score, at the end. backward_constants: of a row whose forward pass
-/// has ended. has_bounded_form: weight<Masked, true> is quicker, for scores within most_exponent.
-/// counts_scores: support is the number of positive scores, not of positive weights.
+/// Weights that are functions of single scores and of the row's number. unit(reference): see
+/// pointwise_lanes. weight: of a score, before the row's factor; `counted` is its contribution to
+/// the sum. weight_of_top: weight of the largest score, at the end. backward_constants: for a row
+/// after its forward pass. has_bounded_form: weight<Masked, true> is faster, for scores within
+/// most_exponent. counts_scores: support is the number of positive scores, not of positive weights.
 template <class W, class T>
 concept pointwise = requires(const finished_row& row, const pointwise_lanes<T>& lanes, vec<T> x) {
   { W::unit(x) } -> same_type<vec<T>>;
@@ -89,13 +89,12 @@ concept pointwise = requires(const finished_row& row, const pointwise_lanes<T>& 
   { W::counts_scores } -> same_type<const bool&>;
 };
 
-/// In arithmetic of type T. is_exponential: as normalizer_traits says; the loops over scores and
-/// the constants of the backward pass are then those of all exponentials. adds_number: the number
-/// of a row is added to its scores. first_reference: log2 of
-/// what the weights are relative to before a key is seen. output_factor: what the summed values of
-/// a row are multiplied by, and by 2^output_power. backward: from a score's distance u to the
-/// row's reference, the score, and the gradient of its weight, which becomes that of the score, to
-/// the weight.
+/// Weights in arithmetic of type T. is_exponential: as normalizer_traits says; such weights share
+/// the loops over scores and the constants of the backward pass. adds_number: the number of a row
+/// is added to its scores. first_reference: the initial reference, before any key. output_factor,
+/// output_power: the summed values of a row are multiplied by output_factor * 2^output_power.
+/// backward: from a score's distance u to the row's reference, the score, and the gradient by its
+/// weight, to the weight; replaces the gradient by that of the score.
 template <class W, class T>
 concept weights_in = requires(const finished_row& row, const gradient_lanes<T>& lanes, vec<T> x) {
   { W::adds_number } -> same_type<const bool&>;
@@ -110,7 +109,7 @@ concept weights_in = requires(const finished_row& row, const gradient_lanes<T>& 
 template <class W>
 concept normalizer_weights = weights_in<W, float> && weights_in<W, double>;
 
-/// What most functions of single scores are.
+/// Defaults for functions of single scores.
 struct pointwise_traits {
   static constexpr bool is_exponential = false, has_bounded_form = false, counts_scores = false;
   static constexpr bool adds_number = false;

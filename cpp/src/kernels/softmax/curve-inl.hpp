@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Row sums at many scales from one pass over q . k: the raw products of a tile are computed once
-// and each scale streams over them.
+// Row sums at many scales from one pass over q . k: the raw products of a tile are computed once,
+// and each scale loops over them.
 #pragma once
 
 #include <stddef.h>
@@ -38,7 +38,7 @@ struct curve_workspace {
   }
 };
 
-/// t - reference of one vector of keys, `lowest` where they are masked. Rounded: see round_large.
+/// t - reference of one vector of keys, `lowest` where masked. Rounded: see round_large.
 template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE vec<T> curve_exponent(const T* score, vec<T> raw, vec<T> scale, vec<T> reference) {
   if constexpr (!Masked) return clamp_exponent(fma(Rounded ? load(score) : raw, scale, -reference));
@@ -46,8 +46,8 @@ ATTNSCALE_INLINE vec<T> curve_exponent(const T* score, vec<T> raw, vec<T> scale,
   return clamp_exponent(xsimd::select(s == broadcast(masked_score<T>), lowest, s - reference));
 }
 
-/// One vector of weights into the sums of a scale. Masked keys have weight 0, but their raw
-/// product may be anything.
+/// Adds one vector of weights to the sums of a scale. Masked keys have weight 0, but any raw
+/// product.
 template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
                                    vec<T> center, vec<T> (&sums)[4]) {
@@ -63,8 +63,7 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   sums[3] = fma(px, x, sums[3]);
 }
 
-/// The keys [begin, end) of a tile, `step` apart: even and odd ones are chains that do not wait for
-/// each other.
+/// Keys [begin, end) of a tile, `step` apart; even and odd keys are independent chains.
 template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
                                         const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
@@ -82,7 +81,7 @@ ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, cons
   if (j < end) absorb_key(j, part[0]);
 }
 
-/// The same out of the way of the common loop.
+/// The general form, outside the common loop.
 template <class T>
 [[gnu::noinline]] void absorb_rounded(int begin, int end, ptrdiff_t step, const T* scores,
                                       const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
@@ -90,21 +89,21 @@ template <class T>
   absorb_curve_keys<T, false, true>(begin, end, step, scores, raw, scale, reference, center, part);
 }
 
-/// From here on the sum of squares of a tile might overflow.
+/// Distance from which the sum of squares of a tile might overflow.
 template <class T>
 constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
 
-/// Lanes with a product that is that far from their center. A lane that sees no key has none: its
-/// extremes are infinite, the wrong way round.
+/// Lanes with a product that far from their center. Lanes without visible keys are excluded: their
+/// extremes are infinite with swapped signs.
 template <class T>
 ATTNSCALE_INLINE vec_mask<T> far_lanes(vec<T> most, vec<T> least, vec<T> center) {
   const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
   return (distance > broadcast(widest<T>)) & (most >= least);
 }
 
-/// One vector of keys into the sums of such lanes: distances, their squares and sums in double,
-/// whose range no distance between floats leaves. A key without weight counts nothing, however far
-/// it is. Rare: scalar.
+/// Adds one vector of keys to the sums of such lanes: distances, their squares and sums in double,
+/// whose range distances between floats cannot leave. A key with zero weight adds nothing, however
+/// far it is. Rare: scalar.
 template <class T>
 [[gnu::noinline]] void absorb_far(vec_mask<T> far, vec<T> exponent, const T* raw, curve_sums& sums,
                                   int lane) {
@@ -158,7 +157,7 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
     else
       absorb_curve_keys<T, Masked, false>(begin, end, step, own, products, scale, reference, center,
                                           part);
-    if (some_far)  // the other lanes have no trace of it
+    if (some_far)  // the other lanes are unchanged
 #pragma GCC unroll 2
       for (auto& sums_of : part)
 #pragma GCC unroll 4
@@ -170,10 +169,10 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
   }
 }
 
-/// The sums of a lane after its reference moved by `shift` and its center to `center`.
+/// Rescales the sums of a lane after its reference moved by `shift` and its center to `center`.
 inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift, double center) {
   const double weight = sums.weight[lane], first = sums.first[lane];
-  if (factor == 0) {  // the squares of what is lost may have overflowed; a NaN stays
+  if (factor == 0) {  // the squares of lost terms may have overflowed; NaN is kept
     sums.weight[lane] = 0 * weight;
     sums.first[lane] = sums.raw_first[lane] = sums.raw_second[lane] = 0;
     sums.center[lane] = center;
@@ -255,7 +254,7 @@ class curve_run {
       absorb_curve_tile<T, false>(state, t, scores, ws_.raw, b_.sums[s], lane);
   }
 
-  /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
+  /// Turns rows with an infinite visible raw score into NaN, even if its weight is 0.
   void propagate_infinite(vec<T> most, vec<T> least, curve_sums& sums, int lane) {
     const vec<T> infinity = broadcast(limits<T>::infinity);
     const vec_mask<T> bad = (most == infinity) | (least == -infinity);
@@ -266,7 +265,7 @@ class curve_run {
       if (lanes[r] != T(0)) sums.weight[lane + r] = __builtin_nan("");
   }
 
-  /// `edge` is a raw product near which the weights gather: the new center.
+  /// `edge`: a raw product near the concentration of the weights, the new center.
   void update_reference(const panel_state<T>& state, query_panel panel, const vec<T>* edge,
                         const vec<T>* high, curve_sums& sums) {
     constexpr int most = panel_vectors * w;
@@ -280,7 +279,7 @@ class curve_run {
     if (!raise_reference<relative_weights>(state, vectors, high, factor)) return;
     for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, state.reference, factors, vectors * w, move);
+    set_move(before, state.reference, factors, vectors * w, move);
     for (int r = 0; r < vectors * w; ++r) {
       const bool moves = state.reference[r] != before[r] && raw[r] - raw[r] == T(0);
       const int lane = panel.lane + r;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Attention of a handful of queries (decoding): memory-bound, so keys and values are read once,
-// in order, with the channels in the lanes. The panels of attend would leave most lanes empty.
+// Attention of a few queries (decoding): memory-bound, so keys and values are read once, in order,
+// with the channels in the lanes. The panels of attend would leave most lanes empty.
 #pragma once
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ using attnscale::detail::weight_sums;
 template <class T>
 struct decode_row : weight_sums<width<T>> {
   T reference, bias;
-  T top[width<T>], least[width<T>];  ///< like the sums: a lane for each key of a vector
+  T top[width<T>], least[width<T>];  ///< like the sums: one lane for each key of a vector
 };
 
 template <class T>
@@ -55,8 +55,8 @@ struct decode_workspace {
   }
 };
 
-/// Sums of weight * value[0 .. M * width): even and odd keys in two chains a vector, which hide the
-/// latency of a multiply-add.
+/// Sums of weight * value[0 .. M * width): even and odd keys in two chains per vector, which hide
+/// the latency of a multiply-add.
 template <class T, int M>
 struct value_sums {
   vec<T> chain[2][M];
@@ -81,7 +81,7 @@ struct value_sums {
   }
 };
 
-/// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is masked are not read.
+/// out[0 .. M * width) += sum_j weight[j] * value[j]; masked keys are not read.
 template <class Elements, int M, class T>
 inline void add_rows(row_view<typename Elements::element> value, int keys, const T* weights,
                      const T* bias, ptrdiff_t ahead, T* out) {
@@ -117,7 +117,7 @@ class decode_run {
 
   void run() {
     prepare();
-    // Inlined: out of line, what it knows of the block is read anew for every tile.
+    // Inlined: as a function it would reload the block's fields for every tile.
     walk_.for_tiles([&](const key_tile& at) ATTNSCALE_INLINE_LAMBDA { tile(at); }, decode_keys);
     add_waiting();
     if (!walk_.stopped) finish();
@@ -125,7 +125,7 @@ class decode_run {
 
  private:
   static constexpr int w = width<T>;
-  static constexpr int part = 4 * w;  ///< channels of an output that is summed in registers
+  static constexpr int part = 4 * w;  ///< channels of an output that are summed in registers
 
   output_panel<T> output(int row) {
     const int64_t at = row * ws_.value_stride;
@@ -178,9 +178,9 @@ class decode_run {
     ++tiles_;
   }
 
-  /// Whether the values of a tile may wait for the next one, to be added beside its scores: memory
-  /// is then read without a pause, a key and a value in turn (measured on Zen 5: 0.83 to 0.87 of
-  /// the time of keys first and then values).
+  /// Whether the values of a tile may wait until the next one is scored: memory is then read
+  /// without a pause, keys and values in turn (measured on Zen 5: 0.83 to 0.87 of the time of keys
+  /// first, then values).
   bool may_wait(const key_tile& at) const {
     return b_.output && b_.rows == 1 && !at.masked && at.keys == decode_keys &&
            b_.value_dim >= part && b_.key.layout.type == b_.value.layout.type &&
@@ -192,8 +192,8 @@ class decode_run {
     waiting_ = v;
   }
 
-  /// Scores over a tile, and meanwhile the values that wait: with each key goes a part of one of
-  /// their rows, or two where rows have as many, so that keys and values end together.
+  /// Scores of a tile, interleaved with the waiting values: each key is followed by part of a row
+  /// of values, or of two rows, so that keys and values end together.
   ATTNSCALE_INLINE vec<T> score_beside_waiting(const key_tile& at, const stored_rows& rows) {
     const int parts = b_.value_dim >= 2 * part ? 2 : 1;
     vec<T> high;
@@ -271,7 +271,7 @@ class decode_run {
     return high;
   }
 
-  /// Raises the row's reference when some lane is too far above it (see online-inl.hpp).
+  /// Raises the row's reference if some lane is too far above it (see online-inl.hpp).
   template <class W>
   void raise(int r, vec<T> high) {
     decode_row<T>& row = row_[r];
@@ -283,12 +283,12 @@ class decode_run {
     T lanes[w];
     store(lanes, factor);
     reference_move move;
-    describe_move(&before, &row.reference, lanes, 1, move);
+    set_move(&before, &row.reference, lanes, 1, move);
     for (int i = 0; i < w; ++i) move_sums(row, i, move.factor[0], move.shift[0] * W::moment_unit);
     if (b_.output) scale_output(output(r), 1, &factor);
   }
 
-  /// scores <- weights, and their sums.
+  /// scores <- weights, with their sums.
   void weigh(int r, vec<T> high, int keys) {
     decode_row<T>& row = row_[r];
     store(row.top, max_or(high, load(row.top)));
@@ -328,7 +328,7 @@ class decode_run {
     add_lanes_to<Moments>(row, 0, sums, moments);
   }
 
-  /// The output of row r += weights * values, from channel `first` on.
+  /// Output of row r += weights * values, from channel `first` on.
   void add_values(int r, const stored_rows& rows, int keys, const T* weights, const T* bias,
                   int64_t first = 0) {
     T* out = output(r).recent;
@@ -378,11 +378,12 @@ class decode_run {
   tile_walk walk_;
   decode_scores<T> scores_;
   decode_row<T> row_[decode_rows];
-  stored_rows waiting_ = {nullptr, 0, native<T>};  ///< values of the last tile, not added yet
+  stored_rows waiting_ = {nullptr, 0, native<T>};  ///< values of the last tile, not yet added
   int64_t tiles_ = 0;
 };
 
-/// Few queries: the channels go into the lanes, which rounds products differently.
+/// Whether to use decode: few queries, with the channels in the lanes, which rounds products
+/// differently.
 inline bool is_decode(const attend_block& block) {
 #if defined(ATTNSCALE_SOFTMAX_ALONE)
   return false;  // a sixth of the module for WebAssembly

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Scores of a handful of queries (decoding), with the channels in the lanes: keys are read once, in
-// order, and the next ones are asked for in time.
+// Scores of a few queries (decoding), with the channels in the lanes: keys are read once, in order,
+// and prefetched.
 #pragma once
 
 #include <stddef.h>
@@ -25,11 +25,11 @@ using attnscale::mask_kind;
 using attnscale::detail::attend_block;
 using attnscale::detail::decode_rows;
 
-/// Keys of a tile: it stays in L1 (measured: 32 beats 64 and 128 by 10 and 20 %).
+/// Keys per tile: it stays in L1 (measured: 32 beats 64 and 128 by 10 and 20 %).
 constexpr int decode_keys = 32;
 
-/// Lane i of the result: the sum of the lanes of v[i]. Each round folds vectors i and i + half
-/// into one that holds half of either.
+/// Lane i of the result: sum of the lanes of v[i]. Each round folds vectors i and i + half into one
+/// that holds half of each.
 template <class T>
 ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
 #pragma GCC unroll 4
@@ -40,7 +40,7 @@ ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
   return v[0];
 }
 
-/// The products of one key's channels, whole vectors of them, a sum a lane.
+/// Products of one key's channels, as whole vectors, with one sum per lane.
 template <class Elements, class T>
 ATTNSCALE_INLINE vec<T> dot_lanes(const typename Elements::element* key, const T* query,
                                   int64_t head_dim) {
@@ -55,9 +55,9 @@ ATTNSCALE_INLINE vec<T> dot_lanes(const typename Elements::element* key, const T
   return even + odd;
 }
 
-/// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. Every sum is
-/// taken in the same order: equal keys have equal scores wherever they stand, also where a rounding
-/// of the score decides the weights.
+/// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. All sums are
+/// taken in the same order: equal keys have equal scores at any position, even where rounding
+/// decides the weights.
 template <class Elements, bool All, class T>
 ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int keys, const T* query,
                                int64_t head_dim, T* scores) {
@@ -70,7 +70,7 @@ ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int key
     if (!All && i >= keys) continue;
     acc[i] = dot_lanes<Elements>(k, query, head_dim);
     k += key.stride;
-    // One pointer that moves. Of its own the compiler makes one for each key, anew for every tile
+    // One moving pointer. Otherwise the compiler makes one for each key, again for every tile
     // (measured, keys in memory: 16 % more time for a row's entropy).
     asm("" : "+r"(k));
   }
@@ -80,17 +80,17 @@ ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int key
       scores[i] += query[c] * Elements::value(key.data[i * key.stride + c]);
 }
 
-/// The distance to the row that is asked for while `elements` of one are read: a page of memory, so
-/// that keys and values ahead leave most of L1 to those at hand (measured on Zen 5: half of it or
-/// twice as much costs 3 to 10 %).
+/// Prefetch distance in rows for rows of `elements`: one page of memory, so that prefetched keys
+/// and values leave most of L1 to the current ones (measured on Zen 5: half of it or twice as much
+/// costs 3 to 10 %).
 template <class E>
 ptrdiff_t page_ahead(ptrdiff_t stride, int64_t elements) {
   const int64_t rows = 4096 / (elements * static_cast<int64_t>(sizeof(E)));
   return (rows > 1 ? rows : 1) * stride;
 }
 
-/// Asks for `count` elements line by line, while others are read: in one burst the asking would
-/// stall the loads in hand.
+/// Prefetches `count` elements line by line, while others are read: a burst would stall the loads
+/// in progress.
 template <int count, class E>
 ATTNSCALE_INLINE void ask_for(const E* at) {
   constexpr int line = 64 / static_cast<int>(sizeof(E));
@@ -98,10 +98,9 @@ ATTNSCALE_INLINE void ask_for(const E* at) {
   for (int c = 0; c < count; c += line) __builtin_prefetch(at + c, 0, 3);
 }
 
-/// dot_rows of a full tile that lies in memory; beside(the key's remainder by 2) follows each key.
-/// No more than 4 keys are read in a row of instructions: a prefetcher of the CPU follows one of
-/// them, and one that reads every sixteenth key is in another page each time (measured on Zen 5: 20
-/// % more time).
+/// dot_rows of a full tile in memory; beside(the key's remainder by 2) follows each key. At most 4
+/// keys are read by one sequence of instructions: a CPU prefetcher follows one instruction, and one
+/// that reads every sixteenth key is in another page each time (measured on Zen 5: 20 % more time).
 template <class Elements, class T, class Beside>
 ATTNSCALE_INLINE void dot_tile_beside(row_view<typename Elements::element> key, const T* query,
                                       int64_t head_dim, T* scores, Beside&& beside) {
@@ -142,7 +141,7 @@ struct decode_score_workspace {
 template <class T>
 class decode_scores {
  public:
-  /// Of a block with at most decode_rows rows.
+  /// Scores of a block with at most decode_rows rows.
   decode_scores(const attend_block& block, const decode_score_workspace<T>& workspace)
       : b_(block), ws_(workspace) {
     for (int r = 0; r < b_.rows; ++r) {
@@ -151,8 +150,8 @@ class decode_scores {
     }
   }
 
-  /// Finished scores of one row over a tile into the workspace, and their largest a lane; false if
-  /// the row sees none of its keys. The bias stays, too, where the tile is masked.
+  /// Writes finished scores of one row over a tile into the workspace, and their largest per lane;
+  /// false if the row sees none of its keys. For a masked tile the bias is kept, too.
   template <class Rows>
   bool score(int r, const key_tile& tile, Rows k, vec<T>& high) {
     if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
@@ -161,7 +160,7 @@ class decode_scores {
     return true;
   }
 
-  /// Of a block of one row and a full tile without a mask, whose keys are read in place.
+  /// Scores of a one-row block and a full unmasked tile, whose keys are read in place.
   template <class Elements, class Beside>
   ATTNSCALE_INLINE vec<T> score_beside(const key_tile& tile, row_view<typename Elements::element> k,
                                        Beside&& beside) {
@@ -207,8 +206,8 @@ class decode_scores {
                                 ws_.scores + j);
   }
 
-  /// scores <- finished scores, `masked_score` in the room up to a full vector; returns the
-  /// largest a lane.
+  /// scores <- finished scores, padded with `masked_score` to a full vector; returns the largest
+  /// per lane.
   vec<T> finish_row(int r, const key_tile& tile) {
     const int keys = tile.keys;
     if (has_distance_tables(b_))

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The normalizers whose weights are functions of single scores and of the number of a row, which is
-// the sink of a softmax: one struct each, as contract-inl.hpp asks, picked by with_weights(). The
-// loops over scores are in weights-inl.hpp (of exponentials in online-inl.hpp), those of the
-// backward pass in gradient/. entmax and top-k, which look at all scores of a row at once, are
-// those of sparse/.
+// Normalizers whose weights are functions of single scores and of a row's number, such as the sink
+// of a softmax: one struct each, as contract-inl.hpp requires, chosen by with_weights(). The loops
+// over scores are in weights-inl.hpp (exponentials: online-inl.hpp), those of the backward pass in
+// gradient/. entmax and top-k, which need all scores of a row at once, are in sparse/.
 #pragma once
 
 #include "attnscale/types.hpp"
@@ -20,14 +19,14 @@ using attnscale::normalizer;
 using attnscale::detail::ln2;
 using attnscale::detail::log2e;
 
-/// The largest weight over the sum. The rounding of a large score counts in it as a factor, but no
-/// weight is above 1.
+/// The largest weight over the sum, at most 1. The rounding error of a large score enters it as a
+/// factor.
 inline double at_most_one(double weight, double sum) {
   if (!(weight > 0 && sum > 0)) return 0;
   return weight < sum ? weight / sum : 1;
 }
 
-/// A sink is one more weight, without a value.
+/// Softmax. A sink is one more weight, without a value.
 struct softmax_weights : relative_weights {
   static constexpr bool is_exponential = true, adds_number = false;
   template <class T>
@@ -40,7 +39,7 @@ struct softmax_weights : relative_weights {
   }
   static double output_power(const finished_row&) { return 0; }
 
-  /// Weights 2^u, and all terms of gradient_rows, whose constants follow from the row's lse.
+  /// Weights 2^u, with all terms of gradient_rows, whose constants follow from the row's lse.
   template <class T, gradient_terms Terms>
   struct backward {
     vec<T> reference, remainder, constant, linear, square, weight;
@@ -53,7 +52,7 @@ struct softmax_weights : relative_weights {
           square(load(row.square)),
           weight(load(row.weight)) {}
 
-    /// In two steps: what a large reference lost is in the remainder.
+    /// In two steps: the remainder holds the rounding error of a large reference.
     ATTNSCALE_INLINE vec<T> operator()(vec<T> above, vec<T>, vec<T>& gradient) const {
       const vec<T> u = clamp_exponent(above - remainder), p = exp2(u);
       vec<T> x = gradient + constant;
@@ -68,11 +67,11 @@ struct softmax_weights : relative_weights {
   };
 };
 
-/// Up to here 2^t needs no clamp.
+/// Largest exponent for which 2^t needs no clamp.
 template <class T>
 constexpr T most_exponent = sizeof(T) == 4 ? T(120) : T(1000);
 
-/// 1 / (1 + 2^t); 0 beyond the range of exp2. NaN stays. Bounded: |t| is at most most_exponent.
+/// 1 / (1 + 2^t); 0 beyond the range of exp2. NaN is kept. Bounded: |t| is at most most_exponent.
 template <bool Bounded, class T>
 ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
   const vec<T> one = broadcast(T(1)), most = broadcast(most_exponent<T>);
@@ -124,17 +123,17 @@ struct sigmoid_weights : pointwise_traits {
   };
 };
 
-/// What a factor on weights and sums may be, as a power of two.
+/// Largest factor on weights and sums, as a power of two.
 template <class T>
 constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
 
-/// max(score, 0)^Power times a factor, or over their sum. Scores and their powers may be of any
-/// size: weights are relative to 2^reference, a power of two, which changes no digit of them. It is
-/// 0 while the largest weight is neither large nor small, else next to that.
+/// max(score, 0)^Power times a factor, or over the sum. Scores and their powers may have any size:
+/// weights are relative to 2^reference, an exact power of two. The reference is 0 while the largest
+/// weight is neither large nor small, else next to it.
 template <int Power>
 struct relu_weights : pointwise_traits {
   static constexpr bool follows_top = true;
-  static constexpr bool counts_scores = true;  // a weight may vanish beside the largest one
+  static constexpr bool counts_scores = true;  // a weight may underflow beside the largest one
   static constexpr double moment_unit = ln2;
   template <class T>
   static constexpr T first_reference = T(-Power* most_power<T>);
@@ -196,7 +195,7 @@ struct relu_weights : pointwise_traits {
     ATTNSCALE_INLINE vec<T> operator()(vec<T>, vec<T> score, vec<T>& gradient) const {
       const vec<T> zero = broadcast(T(0)), s = score * broadcast(T(ln2));
       const vec<T> x = (gradient + constant) * factor;
-      // NaN is not below 0: it stays.
+      // NaN is not below 0: it is kept.
       const vec_mask<T> below = score <= zero;
       gradient = xsimd::select(below, factor * zero, Power == 2 ? (s + s) * x : x);
       return xsimd::select(below, factor * zero, Power == 2 ? s * s * factor : s * factor);
@@ -210,7 +209,7 @@ struct relu_weights : pointwise_traits {
   }
 };
 
-/// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
+/// max(e^score - 1, 0) over the sum of |e^score - 1| and eps, all relative to a reference >= 0.
 struct softpick_weights : relative_weights, pointwise_traits {
   template <class T>
   static constexpr T first_reference = T(0);
@@ -225,10 +224,10 @@ struct softpick_weights : relative_weights, pointwise_traits {
     const vec<T> zero = broadcast(T(0));
     const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
     const exp2_parts<T> e = split_exp2(clamp_exponent(t));
-    // 2^t - 2^-reference without cancellation where both are near 1.
+    // 2^t - 2^-reference without cancellation when both are near 1.
     const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.unit);
     counted = xsimd::abs(difference);
-    // A score of 0 has no weight, however its power was rounded.
+    // A score of 0 has weight 0, however its power was rounded.
     return xsimd::select(s > zero, max_or(zero, difference), zero);
   }
   static double output_factor(const finished_row& row) {
@@ -238,7 +237,7 @@ struct softpick_weights : relative_weights, pointwise_traits {
   static double output_power(const finished_row& row) { return small_power(total(row)); }
   static double weight_of_top(const finished_row& row) {
     const double score = row.top > 0 ? row.top : 0;
-    // e^score - 1 without cancellation where the score is small: there the sum may be, too.
+    // e^score - 1 without cancellation for a small score, when the sum may be small, too.
     const double above = score < 1 ? floor(row) * __builtin_expm1(ln2 * score)
                                    : __builtin_exp2(score - row.reference) - floor(row);
     return at_most_one(above, total(row));
@@ -248,7 +247,7 @@ struct softpick_weights : relative_weights, pointwise_traits {
     return {row.reference, row.sum + row.eps / __builtin_exp2(row.reference)};
   }
 
-  /// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
+  /// Weights factor * max(2^u - 2^-reference, 0), with u a score less the reference.
   template <class T, gradient_terms>
   struct backward {
     vec<T> reference, constant, factor, unit;
@@ -274,7 +273,7 @@ struct softpick_weights : relative_weights, pointwise_traits {
  private:
   static double floor(const finished_row& row) { return __builtin_exp2(-row.reference); }
   static double total(const finished_row& row) { return row.sum + row.eps * floor(row); }
-  /// The power of two that brings a sum whose inverse is beyond the type to [1/2, 1); else 0.
+  /// Power of two that brings a sum whose inverse is out of range to [1/2, 1); else 0.
   static int small_power(double sum) {
     return sum > 0 && sum < 0x1p-100 ? -__builtin_ilogb(sum) - 1 : 0;
   }
@@ -284,8 +283,8 @@ static_assert(normalizer_weights<softmax_weights> && normalizer_weights<sigmoid_
 static_assert(normalizer_weights<relu_weights<1>> && normalizer_weights<relu_weights<2>>);
 static_assert(normalizer_weights<softpick_weights>);
 
-/// f(weights of the normalizer), one of those whose weights are functions of single scores: not of
-/// those that have from_all_scores in normalizer_traits.hpp.
+/// Calls f(weights of the normalizer) for a normalizer of single scores, without from_all_scores in
+/// normalizer_traits.hpp.
 template <class F>
 ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
   switch (rule) {

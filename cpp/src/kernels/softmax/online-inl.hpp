@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Online softmax of one panel, one tile at a time, in base 2. The reference that exponents are
-// taken from may lag behind the running maximum by up to 8 (a factor 256, harmless in float):
-// most tiles then leave output and sums alone. All sums are over weights 2^(t - reference).
+// Online softmax of one panel, one tile at a time, in base 2. The reference of exponents may lag
+// behind the running maximum by up to 8 (a factor 256, harmless in float): most tiles then need no
+// rescaling of output and sums. All sums are over weights 2^(t - reference).
 #pragma once
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ using attnscale::detail::weight_sums;
 template <class T>
 constexpr T reference_lag = T(8);
 
-/// The rows of one panel: pointers to its lanes in the block's arrays.
+/// Rows of one panel: pointers to its lanes in the block's arrays.
 template <class T>
 struct panel_state {
   T* scale;  ///< times the unit of scores
@@ -33,8 +33,8 @@ struct panel_state {
   T* top;
 };
 
-/// scores <- finished scores of raw products; high <- their maximum. raw and scores may be the
-/// same array.
+/// scores <- finished scores of raw products; high <- their maximum. raw and scores may be the same
+/// array.
 template <class T>
 inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys& seen,
                           const score_form& form, const T* raw, T* scores, vec<T>* high,
@@ -53,9 +53,9 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, const vect
   }
 }
 
-/// Index of the first of the keys [begin, end) whose score, `step` apart, equals `wanted`, a lane;
-/// `end` where there is none. Backwards, so that the first one is written last, and in four chains
-/// that do not wait for each other.
+/// Index, per lane, of the first of the keys [begin, end) whose score equals `wanted`; `end` if
+/// none does. Scores are `step` apart. Backwards, so that the first one is written last, in four
+/// independent chains.
 template <class T>
 inline vec<T> first_equal(const T* scores, ptrdiff_t step, int begin, int end, vec<T> wanted) {
   constexpr int parts = 4;
@@ -78,7 +78,7 @@ inline vec<T> first_equal(const T* scores, ptrdiff_t step, int begin, int end, v
 }
 
 /// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
-/// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
+/// `most` is the largest entry of `scores` per lane, `high` the same in base 2; a zero scale makes
 /// all keys equal, and the first one wins.
 template <class T>
 inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key,
@@ -101,7 +101,7 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
   }
 }
 
-/// Weights 2^(s - reference), with a reference that is within reference_lag of the largest score.
+/// Weights 2^(s - reference), with a reference within reference_lag of the largest score.
 struct relative_weights {
   static constexpr bool follows_top = true;
   static constexpr double moment_unit = 1;
@@ -116,9 +116,9 @@ struct relative_weights {
   }
 };
 
-/// Raises top to the tile's maximum, and the references that have fallen too far behind; returns
-/// whether there are any. Then `factor` is what older sums have to be multiplied by: exactly 1 in
-/// the other lanes, so that no row's result depends on its neighbours.
+/// Raises top to the tile's maximum, and references that have fallen too far behind; returns
+/// whether any did. `factor` rescales the older sums: exactly 1 in the other lanes, so that no
+/// row's result depends on its neighbours.
 template <class W, class T>
 inline bool raise_reference(const panel_state<T>& state, int vectors, const vec<T>* high,
                             vec<T>* factor) {
@@ -139,15 +139,15 @@ inline bool raise_reference(const panel_state<T>& state, int vectors, const vec<
   return true;
 }
 
-/// What a new reference does to the sums of consecutive lanes: they shrink by `factor`, and the
-/// reference has moved by `shift` (0 where nothing was summed yet).
+/// Change of reference for the sums of consecutive lanes: they shrink by `factor`, and the
+/// reference has moved by `shift` (0 if nothing was summed yet).
 struct reference_move {
   double factor[max_block_rows], shift[max_block_rows];
 };
 
 template <class T>
-inline void describe_move(const T* before, const T* after, const T* factor, int lanes,
-                          reference_move& move) {
+inline void set_move(const T* before, const T* after, const T* factor, int lanes,
+                     reference_move& move) {
   for (int r = 0; r < lanes; ++r) {
     const double shift = static_cast<double>(after[r]) - static_cast<double>(before[r]);
     move.factor[r] = static_cast<double>(factor[r]);
@@ -155,7 +155,7 @@ inline void describe_move(const T* before, const T* after, const T* factor, int 
   }
 }
 
-/// f(the same sum of each of `sums`), for every one of weight_sums.
+/// Calls f for every sum of weight_sums, taken from each of `sums`.
 template <class F, class... Sums>
 ATTNSCALE_INLINE void for_each_sum(F&& f, Sums&... sums) {
   f(sums.weight...);
@@ -165,8 +165,8 @@ ATTNSCALE_INLINE void for_each_sum(F&& f, Sums&... sums) {
   f(sums.support...);
 }
 
-/// What a row's sums become when its reference moves by s and older weights shrink by f:
-/// first' = f (first - s weight), second' = f (second - 2 s first + s^2 weight).
+/// Rescales a row's sums when its reference moves by s and older weights shrink by f: first' = f
+/// (first - s weight), second' = f (second - 2 s first + s^2 weight).
 template <int N>
 ATTNSCALE_INLINE void move_sums(weight_sums<N>& sums, int at, double f, double s) {
   const double weight = sums.weight[at], first = sums.first[at];
@@ -176,16 +176,16 @@ ATTNSCALE_INLINE void move_sums(weight_sums<N>& sums, int at, double f, double s
   sums.squares[at] *= f * f;
 }
 
-/// moment_unit: what first counts a shift in.
+/// moment_unit: unit of a shift in `first`.
 template <class W>
 inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_move& move) {
   for (int r = 0; r < lanes; ++r)
     move_sums(sums, lane + r, move.factor[r], move.shift[r] * W::moment_unit);
 }
 
-/// Beyond this the rounding of the reference, a score, costs the weights several digits: those of a
-/// row that one key has would be off from 1, its output from the value by as much as rounding, and
-/// its gradients from 0 by that times the scale.
+/// Reference size beyond which its rounding costs the weights several digits. If one key has all of
+/// a row's weight, that weight would differ from 1, its output from the value by as much as
+/// rounding, and its gradients from 0 by that times the scale.
 template <class T>
 constexpr T largest_fused = T(0x1p7);
 
@@ -194,10 +194,11 @@ ATTNSCALE_INLINE bool any_large(vec<T> reference) {
   return any<T>(xsimd::abs(reference) > broadcast(largest_fused<T>));
 }
 
-/// fma(raw, scale, -reference) rounds once: for a large score it holds what the reference lost when
-/// it was rounded, and every weight of the row may vanish or overflow. Lanes with a large reference
-/// get their scores rounded as it was; the others keep theirs. Returns the scales for the result;
-/// scores may be raw. Rare, and out of the way of the loops that do without.
+/// Scales that round large scores like the reference. fma(raw, scale, -reference) rounds once: for
+/// a large score it includes the rounding error of the reference, so that every weight of the row
+/// may vanish or overflow. Lanes with a large reference get rounded scores, the others keep theirs.
+/// Returns the scales for the result; scores may be raw. Rare, and outside the loops that do not
+/// need it.
 template <class T>
 [[gnu::noinline]] vec<T> round_large(vec<T> scale, vec<T> reference, int begin, int end,
                                      ptrdiff_t step, const T* raw, T* scores) {
@@ -207,7 +208,7 @@ template <class T>
   return xsimd::select(large, one, scale);
 }
 
-/// Sums of some keys in registers, a lane each.
+/// Sums of some keys in registers, one per lane.
 template <class T>
 struct lane_sums {
   vec<T> weight = broadcast(T(0)), first = broadcast(T(0));
@@ -217,7 +218,7 @@ struct lane_sums {
   }
 };
 
-/// Those that only some statistics need.
+/// Sums that only some statistics need.
 template <class T>
 struct lane_moments {
   vec<T> second = broadcast(T(0)), squares = broadcast(T(0));
@@ -227,7 +228,7 @@ struct lane_moments {
   }
 };
 
-/// The sums from `lane` on are increased.
+/// Adds to the sums from `lane` on.
 template <bool Moments, class T, int N>
 ATTNSCALE_INLINE void add_lanes_to(weight_sums<N>& total, int lane, const lane_sums<T>& sums,
                                    const lane_moments<T>& moments) {
@@ -239,7 +240,7 @@ ATTNSCALE_INLINE void add_lanes_to(weight_sums<N>& total, int lane, const lane_s
   }
 }
 
-/// The weight of one vector of scores, and its share of the sums.
+/// The weight of one vector of scores, added to the sums.
 template <class T, bool Masked, bool Moments>
 ATTNSCALE_INLINE vec<T> absorb(vec<T> s, vec<T> scale, vec<T> reference, lane_sums<T>& sums,
                                lane_moments<T>& moments) {
@@ -257,8 +258,8 @@ ATTNSCALE_INLINE vec<T> absorb(vec<T> s, vec<T> scale, vec<T> reference, lane_su
   return p;
 }
 
-/// How the weights of a lane are kept: each in place of its score. `weight` is those of the keys j,
-/// j + 1, ... of one vector, whose rows are `step` apart.
+/// Storage of weights: each in place of its score. `weight` holds those of the keys j, j + 1, ...
+/// of one vector, whose rows are `step` apart.
 struct weights_in_place {
   template <class T, int N>
   static ATTNSCALE_INLINE void store_weights(T* scores, ptrdiff_t step, int j,
@@ -268,20 +269,20 @@ struct weights_in_place {
   }
 };
 
-/// No output needs them.
+/// No storage of weights, without an output.
 struct no_weights {
   template <class T, int N>
   static ATTNSCALE_INLINE void store_weights(T*, ptrdiff_t, int, const vec<T> (&)[N]) {}
 };
 
-/// scores <- weights as Keep keeps them, and adds the tile to the sums. Masked: scores come from
-/// finish_scores, else they are raw dot products. Four partial sums a lane: shorter chains, smaller
-/// errors.
+/// scores <- weights stored by Keep; adds the tile to the sums. Masked: scores come from
+/// finish_scores, else they are raw dot products. Four partial sums per lane: shorter chains,
+/// smaller errors.
 template <class T, bool Masked, bool Moments, class Keep = weights_in_place>
 inline void absorb_tile(const panel_state<T>& state, const vector_keys& seen, T* scores,
                         row_sums& total, int first_lane) {
   constexpr int w = width<T>;
-  constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
+  constexpr int parts = 4, half = 2;  // half: four sums in four parts do not fit in registers
   const ptrdiff_t step = seen.vectors * w;
   for (int n = 0; n < seen.vectors; ++n) {
     vec<T> scale = load(state.scale + n * w);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The unnormalised output of one panel, [channel][lane]: rescaled when the reference moves,
-// carried over into a compensated pair of buffers so that its error does not grow with the
-// number of keys, and written out as rows.
+// The unnormalised output of one panel, [channel][lane]. It is rescaled when the reference moves,
+// carried over into a compensated pair of buffers so that its error does not grow with the number
+// of keys, and written out as rows.
 #pragma once
 
 #include <stddef.h>
@@ -14,11 +14,11 @@
 
 namespace {
 
-/// Tiles between two carries: the sum in `recent` is then at most this many roundings deep.
+/// Tiles between two carries: the sum in `recent` has at most this many roundings.
 constexpr int tiles_per_carry = 32;
 
 /// recent: the last tiles. total + compensation: everything before, with the rounding errors of the
-/// total as compensation (two-sum). total is null when the keys are too few to need it.
+/// total as compensation (two-sum). total is null if the keys are too few to need it.
 template <class T>
 struct output_panel {
   T* recent;
@@ -47,7 +47,8 @@ inline void scale_output(const output_panel<T>& out, int vectors, const vec<T>* 
   scale_lanes(out.compensation, out.elements, vectors, factor);
 }
 
-/// total + compensation += recent; recent = 0. Knuth's two-sum keeps what the addition rounds away.
+/// total + compensation += recent; recent = 0. Knuth's two-sum keeps the rounding error of the
+/// addition.
 template <class T>
 inline void carry(const output_panel<T>& out) {
   for (int64_t i = 0; i < out.elements; i += width<T>) {
@@ -61,8 +62,7 @@ inline void carry(const output_panel<T>& out) {
   }
 }
 
-/// recent += total + compensation; where the total overflowed, its compensation is NaN and says
-/// nothing.
+/// recent += total + compensation; if the total overflowed, its compensation is NaN and is ignored.
 template <class T>
 inline void gather(const output_panel<T>& out) {
   if (!out.total) return;
@@ -73,7 +73,7 @@ inline void gather(const output_panel<T>& out) {
   }
 }
 
-/// Whether v holds a NaN or an infinity: only they make x * 0 something else than 0.
+/// Whether v holds NaN or infinity: only these make x * 0 different from 0.
 template <class T>
 inline bool has_nonfinite(const T* v, int64_t count) {
   const vec<T> zero = broadcast(T(0));
@@ -85,7 +85,7 @@ inline bool has_nonfinite(const T* v, int64_t count) {
   return rest != T(0) || any<T>(differ(check, zero));
 }
 
-/// Whether a tile holds one. ahead: the elements of later rows are asked for, 0 for none.
+/// Whether a tile holds NaN or infinity. ahead: prefetch distance in elements, 0 for none.
 template <class T>
 inline bool any_nonfinite(row_view<T> value, int keys, int64_t columns, ptrdiff_t ahead) {
   constexpr int w = width<T>, line = static_cast<int>(64 / sizeof(T));
@@ -107,9 +107,9 @@ inline bool any_nonfinite(row_view<T> value, int keys, int64_t columns, ptrdiff_
   return rest != T(0) || any<T>(differ(all, zero));
 }
 
-/// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain
-/// product would carry 0 * NaN into lanes that do not see the key. A tile without such rows
-/// comes back as it is; else a copy with those rows zeroed, for the plain product.
+/// Adds weight * value for the rows of a tile that hold NaN or infinity, lane by lane: a plain
+/// product would carry 0 * NaN into lanes that do not see the key. Returns the tile for the plain
+/// product: unchanged without such rows, else a copy with those rows zeroed.
 template <class T>
 inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_dim,
                                      const vector_keys& seen, const T* bias, const T* weights,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Queries, keys and values as elements of the compute type: what is stored in another type or with
-// gaps is copied on its way into a product.
+// Queries, keys and values as elements of the compute type; arrays of other types or with gaps are
+// copied before a product.
 #pragma once
 
 #include <stddef.h>
@@ -26,7 +26,7 @@ class plain_operands {
  public:
   /// Queries of a full block.
   static constexpr int block_rows = ::block_rows<T>;
-  /// How the weights of a softmax are kept where every row sees every key of a tile.
+  /// Storage of softmax weights in tiles without hidden pairs.
   using kept_weights = weights_in_place;
 
   tile_workspace<T> tile;
@@ -36,19 +36,19 @@ class plain_operands {
     value_clean_ = a.take<T>(max_tile_keys * b.value_dim);
   }
 
-  /// Rows of lanes that the output of a panel takes.
+  /// Rows of lanes for the output of a panel.
   static int64_t output_rows(const attend_block& b) { return b.value_dim; }
 
   void pack(query_panel panel) { pack_queries(b_, panel, tile.rows, query(panel)); }
 
-  /// Multiplies the packed queries by `sign`, a number a lane.
+  /// Multiplies the packed queries by `sign`, one number per lane.
   void negate(query_panel panel, const T* sign) {
     vec<T> factor[panel_vectors];
     for (int n = 0; n < panel.vectors; ++n) factor[n] = load(sign + n * w);
     scale_lanes(query(panel), b_.head_dim * panel.vectors * w, panel.vectors, factor);
   }
 
-  /// The tile that multiply and add_values are about.
+  /// Sets the tile for multiply and add_values.
   void read(const key_tile& at) {
     key_ = tile.keys(b_, at);
     if (b_.output) value_ = view_rows(b_.value, at.key, at.keys, b_.value_dim, value_copy_);
@@ -58,7 +58,7 @@ class plain_operands {
     return multiply_tile(b_, tile, at, key_, panel, query(panel), tile.scores, t, ahead);
   }
 
-  /// out += the values times the weights that are in place of the scores.
+  /// out += the values times the weights that have replaced the scores.
   void add_values(const key_tile& at, const tile_products<T>& t, T* out) {
     const int vectors = t.seen.vectors;
     if (!t.biased)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a search for the scale of each row asks: the raw products of one panel of queries, computed
-// once and kept where they fit, and the sums over the weights at any scale. The search itself is
-// baseline code (solve.cpp).
+// Evaluations for the search for each row's scale: the raw products of one panel of queries,
+// computed once and kept if they fit, and the sums over the weights at any scale. The search itself
+// is baseline code (solve.cpp).
 #pragma once
 
 #include <stddef.h>
@@ -27,14 +27,14 @@ struct solve_workspace {
   tile_workspace<T> tile;
   T* products;
 
-  /// `keys`: how many the panel may see. Without b.keep one tile of products at a time.
+  /// `keys`: number of keys that the panel may see. Without b.keep one tile of products at a time.
   solve_workspace(const solve_block& b, int64_t keys, arena& a) : tile(b, 0, a) {
     const int64_t lanes = (b.rows + width<T> - 1) / width<T> * width<T>;
     products = b.keep ? a.take<T>(keys * lanes) : tile.scores;
   }
 };
 
-/// Raw products as a search keeps them: masked keys at -inf, which no scale > 0 brings back.
+/// Raw products for a search: masked keys are -inf, which stays so at any scale > 0.
 template <class T>
 inline void mask_products(const T* bias, const vector_keys& seen, int keys, T* raw) {
   constexpr int w = width<T>;
@@ -48,10 +48,10 @@ inline void mask_products(const T* bias, const vector_keys& seen, int keys, T* r
     }
 }
 
-/// Counts and moments of one vector of products. `bad` becomes NaN where one is not finite.
+/// Counts and moments of one vector of products. `bad` becomes NaN if one is not finite.
 template <class T, bool Masked>
-ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top, vec<T> center,
-                                        vec<T> (&sums)[5]) {
+ATTNSCALE_INLINE void add_product_moments(const T* raw, const T* bias, vec<T> top, vec<T> center,
+                                          vec<T> (&sums)[5]) {
   const vec<T> zero = broadcast(T(0)), one = broadcast(T(1)), r = load(raw);
   vec<T> d = r - center, bad = r - r, seen = one;
   if constexpr (Masked) {
@@ -68,8 +68,8 @@ ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top,
 }
 
 template <class T, bool Masked>
-inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& tile,
-                          solve_rows& rows) {
+inline void add_tile_moments(const T* raw, const T* bias, const tile_products<T>& tile,
+                             solve_rows& rows) {
   constexpr int w = width<T>;
   const vector_keys& seen = tile.seen;
   for (int n = 0; n < seen.vectors; ++n) {
@@ -87,7 +87,7 @@ inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& t
     for (vec<T>& sum : sums) sum = broadcast(T(0));
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * seen.vectors + n) * w;
-      describe_products<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
+      add_product_moments<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
     }
     add_to_double(rows.count + n * w, sums[0]);
     add_to_double(rows.ties + n * w, sums[1]);
@@ -97,13 +97,13 @@ inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& t
   }
 }
 
-/// The rows of one vector at their present scales. A float scale would move in steps of 6e-8, and
-/// the entropy of a row with a wide spread of scores in steps of 1e-6: `low` is what a float
-/// leaves of the scale.
+/// Rows of one vector at their current scales. A float scale would move in steps of 6e-8, and the
+/// entropy of a row with a wide spread of scores in steps of 1e-6: `low` is the rounding error of
+/// the scale in float.
 template <class T>
 struct solve_point {
   vec<T> scale, low, top, center;
-  vec<T> floor;  ///< products this far below the top, and masked ones, have no weight
+  vec<T> floor;  ///< products this far below the top, and masked ones, have zero weight
 
   solve_point(const solve_block& b, int lane) {
     constexpr int w = width<T>;
@@ -125,10 +125,10 @@ struct solve_point {
 
   bool wanted() const { return any<T>(scale > broadcast(T(0))); }
 
-  /// One key. Scores fall from 0 at the top key, so that no reference moves; u = t - center keeps
-  /// the digits of the moments.
+  /// Adds one key. Scores fall from 0 at the top key, so that no reference moves; u = t - center
+  /// keeps the digits of the moments.
   ATTNSCALE_INLINE void absorb(const T* raw, vec<T> (&sums)[4]) const {
-    const vec<T> x = max_or(floor, load(raw) - top);  // NaN stays
+    const vec<T> x = max_or(floor, load(raw) - top);  // NaN is kept
     vec<T> t = x * scale;                             // >= lowest, to rounding
     if constexpr (sizeof(T) == sizeof(float)) t = fma(x, low, t);
     const vec<T> u = t - center;
@@ -140,8 +140,7 @@ struct solve_point {
   }
 };
 
-/// The sums of one vector of rows over the keys [begin, end) of a tile, `step` apart; `begin` is
-/// even.
+/// Sums of one vector of rows over the keys [begin, end) of a tile, `step` apart; `begin` is even.
 template <class T>
 inline void absorb_at_scale(const T* raw, int begin, int end, ptrdiff_t step,
                             const solve_point<T>& at, solve_sums& sums, int lane) {
@@ -161,7 +160,7 @@ inline void absorb_at_scale(const T* raw, int begin, int end, ptrdiff_t step,
   add_to_double(sums.third + lane, part[0][3] + part[1][3]);
 }
 
-/// One panel of queries: all of the block.
+/// One panel of queries: the whole block.
 template <class T>
 class solve_run {
  public:
@@ -208,7 +207,7 @@ class solve_run {
  private:
   static constexpr int w = width<T>;
 
-  /// Where the products of the tile from `key` on are.
+  /// Memory for the products of the tile from `key` on.
   T* place(int64_t key) {
     return b_.keep ? ws_.products + (key - walk_.visible.first()) * lanes_ : ws_.products;
   }
@@ -225,10 +224,10 @@ class solve_run {
       for (int i = 0; i < at.keys * lanes_; i += w) store(raw + i, broadcast(-limits<T>::infinity));
     } else if (tile.biased) {
       find_extremes(ws_.tile.bias, raw, tile);
-      describe_tile<T, true>(raw, ws_.tile.bias, tile, *b_.found);
+      add_tile_moments<T, true>(raw, ws_.tile.bias, tile, *b_.found);
       mask_products(ws_.tile.bias, tile.seen, at.keys, raw);
     } else {
-      describe_tile<T, false>(raw, ws_.tile.bias, tile, *b_.found);
+      add_tile_moments<T, false>(raw, ws_.tile.bias, tile, *b_.found);
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Rows of keys and values that a handful of queries reads as they are stored: 16-bit numbers become
-// float on their way into a register, and half the bytes are read.
+// Rows of keys and values for a few queries in their storage type: 16-bit numbers become float when
+// loaded, so only half the bytes are read.
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +18,7 @@ namespace {
 using attnscale::element_type;
 using attnscale::detail::matrix;
 
-/// How an element becomes one of the compute type: a vector of them, or a single one.
+/// Conversion of elements to the compute type: a vector of them, or a single one.
 template <class T>
 struct as_stored {
   using element = T;
@@ -43,7 +43,7 @@ struct stored_rows {
   element_type type;
 };
 
-/// f(as_stored<T>{}, row_view<T>), or the same of 16-bit elements.
+/// Calls f(as_stored<T>{}, row_view<T>), or the same with 16-bit elements.
 template <class T, class F>
 ATTNSCALE_INLINE void with_elements(const stored_rows& rows, F&& f) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -54,8 +54,8 @@ ATTNSCALE_INLINE void with_elements(const stored_rows& rows, F&& f) {
   f(as_stored<T>{}, row_view<T>{static_cast<const T*>(rows.data), rows.stride});
 }
 
-/// Whether a tile of m is read where it lies by `queries` queries. Several would each widen it: it
-/// is widened once for all of them.
+/// Whether `queries` queries read a tile of m in place. Several queries would each convert it, so
+/// it is converted once for all of them.
 template <class T>
 inline bool is_read_in_place(const matrix& m, int queries) {
   const bool half =

@@ -40,7 +40,7 @@ inline double output_power(const attend_block& b, int row) {
                       [&](auto weights) { return weights.output_power(finished_row(b, row)); });
 }
 
-/// x times 2^power, in steps that are no further from 1 than 2^most_power.
+/// x times 2^power, in factors between 2^-most_power and 2^most_power.
 template <class T>
 inline void multiply_by_power(T* x, int64_t count, double power) {
   while (power != 0) {
@@ -61,7 +61,7 @@ inline double weight_of_top(const attend_block& b, int row, bool empty) {
   });
 }
 
-/// The weight of a score, 0 where the key is masked; sum += its share.
+/// Weight of a score, 0 for a masked key; adds its contribution to sum.
 template <class W, bool Masked, bool Bounded, class T>
 ATTNSCALE_INLINE vec<T> weigh_score(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
   vec<T> counted, p = W::template weight<Masked, Bounded>(s, row, counted);
@@ -75,7 +75,7 @@ ATTNSCALE_INLINE vec<T> weigh_score(vec<T> s, const pointwise_lanes<T>& row, vec
   return p;
 }
 
-/// scores[j * step] <- weights for j in [begin, end); sums[lane] += what they add up to.
+/// scores[j * step] <- weights for j in [begin, end); sums[lane] += their contributions.
 template <class W, bool Masked, bool Bounded, class T>
 inline void weigh_scores(const pointwise_lanes<T>& row, int begin, int end, ptrdiff_t step,
                          T* scores, double* sums) {
@@ -96,7 +96,7 @@ inline void weigh_scores(const pointwise_lanes<T>& row, int begin, int end, ptrd
   add_to_double(sums, (sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/// The same. Bounded: no score, with the bias, is beyond most_exponent.
+/// Weights of a tile. Bounded: scores with the bias are within most_exponent.
 template <class W, bool Masked, class T>
 inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, int end,
                              ptrdiff_t step, T* scores, double* sums) {
@@ -107,7 +107,7 @@ inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, in
   weigh_scores<W, Masked, false>(row, begin, end, step, scores, sums);
 }
 
-/// support += 1, a lane each, for every key of [begin, end) whose score times `scale`, or whose
+/// support += 1, per lane, for every key of [begin, end) whose score times `scale`, or whose
 /// weight, is positive.
 template <class T>
 inline void count_positive(vec<T> scale, int begin, int end, ptrdiff_t step, const T* scores,
@@ -119,9 +119,9 @@ inline void count_positive(vec<T> scale, int begin, int end, ptrdiff_t step, con
   add_to_double(support, count);
 }
 
-/// What the statistics of a distribution need of the finished weights of the keys [begin, end), a
-/// lane each: first += w ln w, squares += w^2. In double, so that squares of small or large
-/// weights stay.
+/// Adds to the sums for statistics of a distribution, from the finished weights of the keys [begin,
+/// end), per lane: first += w ln w, squares += w^2. In double, so that squares of small or large
+/// weights stay in range.
 template <class T>
 inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, double* first,
                         double* squares) {
@@ -139,15 +139,15 @@ inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, do
   }
 }
 
-/// Whether the largest and smallest scores of a tile are within most_exponent. Rows with a NaN may
-/// pass: nothing is lost of them.
+/// Whether the largest and smallest scores of a tile are within most_exponent. Rows with NaN may
+/// pass: they lose nothing.
 template <class T>
 inline bool is_bounded(vec<T> high, vec<T> low, vec<T> bias) {
   const vec<T> most = broadcast(most_exponent<T>);
   return !any<T>((high + bias > most) | (low + bias < -most));
 }
 
-/// Rows whose largest score is infinite are NaN, also where every weight is finite.
+/// Turns rows whose largest score is infinite into NaN, even if every weight is finite.
 template <class T>
 inline void propagate_large(vec<T> high, double* sums) {
   if (!any<T>(high == broadcast(limits<T>::infinity))) return;
@@ -157,7 +157,7 @@ inline void propagate_large(vec<T> high, double* sums) {
     if (lanes[r] == limits<T>::infinity) sums[r] = __builtin_nan("");
 }
 
-/// What is added to the scores of a row, in base 2.
+/// Term added to the scores of a row, in base 2.
 template <class T>
 inline T added_bias(const attend_block& b, int row) {
   const double* number = row < b.rows ? number_of_row(b, row) : nullptr;

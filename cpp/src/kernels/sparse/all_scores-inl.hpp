@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Entmax and top-k for rows with many candidates (equal scores, small scales, a large k): all
-// scores of a few vectors of rows are kept, their thresholds are found for all lanes at once in
-// double, and the weights go through the value product of the softmax path, tile by tile.
+// scores of a few vectors of rows are kept, thresholds are found for all lanes at once in double,
+// and the weights go through the value product of the softmax path, tile by tile.
 #pragma once
 
 #include <stddef.h>
@@ -33,13 +33,13 @@ namespace {
 using attnscale::normalizer;
 using attnscale::detail::attend_block;
 
-/// Scores that a group of rows keeps: 1 MB of float, which stays in a core's cache. A single vector
-/// of rows may keep more.
+/// Maximum number of scores kept for a group of rows: 1 MB of float, which stays in a core's cache.
+/// A single vector of rows may keep more.
 constexpr int64_t dense_entries = int64_t{1} << 18;
 
 template <class T>
 struct all_score_workspace {
-  int vectors = 0;  ///< of a group of rows; 0 where lists have room for all keys
+  int vectors = 0;  ///< per group of rows; 0 if lists have room for all keys
   int64_t keys;
   T *kept, *recent, *total = nullptr, *compensation = nullptr, *value_clean, *check;
   T* list_value = nullptr;
@@ -72,7 +72,7 @@ class all_score_rows {
                  const all_score_workspace<T>& ws)
       : b_(block), tiles_(tiles), ws_(ws), first_(tiles.walk.visible.first()) {}
 
-  /// The rows that are wanted. floor: lower bounds of their thresholds as scores.
+  /// Processes the wanted rows. floor: lower bounds of their thresholds as scores.
   void run(const bool* wanted, const T* floor) {
     wanted_ = wanted;
     floor_ = floor;
@@ -105,14 +105,14 @@ class all_score_rows {
     }
     tiles_.walk.for_tiles([&](const key_tile& tile) { keep(panel, tile); });
     if (tiles_.walk.stopped) return;
-    describe(lane, lanes);
+    start_searches(lane, lanes);
     b_.rule == normalizer::top_k ? find_cuts(panel.vectors) : find_thresholds(panel.vectors);
     if (tiles_.walk.stopped) return;
     for (int n = 0; n < panel.vectors && b_.report; ++n) report_vector(lane, n);
     if (b_.output) add_values(panel);
   }
 
-  /// Finished scores of a tile into the kept ones, `masked_score` where a row does not see the key.
+  /// Copies finished scores of a tile into the kept ones, with `masked_score` for hidden keys.
   void keep(query_panel panel, const key_tile& at) {
     sparse_tile<T> tile;
     const int keys = at.keys, lane = panel.lane;
@@ -136,8 +136,8 @@ class all_score_rows {
     }
   }
 
-  /// What the lanes' scores leave to do: NaN rows, and rows that see no key, have no weights.
-  void describe(int lane, int lanes) {
+  /// Starts the searches of the lanes; NaN rows and rows without visible keys are idle.
+  void start_searches(int lane, int lanes) {
     for (int i = 0; i < lanes; ++i) {
       const int r = lane + i;
       const T top = tiles_.ws.top[r];
@@ -149,7 +149,7 @@ class all_score_rows {
       search_[i] = threshold_search(0);
       idle_[i] = nan_[i] || top == limits<T>::lowest || r >= b_.rows || !wanted_[r];
       if (idle_[i]) continue;
-      // The floor was rounded down, x is rounded once more.
+      // The floor was rounded down; x is rounded once more.
       const double known = (static_cast<double>(floor_[r]) - top_[i]) * unit_ - threshold_error;
       search_[i] = threshold_search(known > -1 ? known : -1);
     }
@@ -167,7 +167,7 @@ class all_score_rows {
     for (int n = 0; n < vectors && !tiles_.walk.poll(); ++n) find_edges(n);
   }
 
-  /// Where the supports of a vector's rows end, if that does not follow from the thresholds.
+  /// Finds the ends of the supports of a vector's rows, if they do not follow from the thresholds.
   void find_edges(int n) {
     for (int i = n * w; i < (n + 1) * w && b_.numbers.alpha > 2; ++i) {
       if (idle_[i]) continue;
@@ -176,7 +176,7 @@ class all_score_rows {
     }
   }
 
-  /// The keys of a lane whose x is above tau.
+  /// Keys of a lane whose x is above tau.
   candidates<T> list_above(int i, double tau) const {
     candidates<T> list = {ws_.list_value, ws_.list_key, 0};
     const T* t = kept(i / w, first_) + i % w;
@@ -188,7 +188,7 @@ class all_score_rows {
     return list;
   }
 
-  /// One step of every search of a vector; false if all have ended.
+  /// Advances every search of a vector by one step; false if all have ended.
   bool advance(int n) {
     double mass[w], slope[w];
     with_power(b_.numbers.alpha, [&](const auto& power) { sum_lanes(n, power, mass, slope); });
@@ -201,7 +201,7 @@ class all_score_rows {
     return some;
   }
 
-  /// max(x - tau, 0) of kept scores, wd lanes of them: 0 in idle lanes.
+  /// max(x - tau, 0) of wd lanes of kept scores: 0 in idle lanes.
   struct distance {
     vec<double> top, unit, minus_tau;
     ATTNSCALE_INLINE vec<double> operator()(const T* t) const {
@@ -209,7 +209,7 @@ class all_score_rows {
     }
   };
 
-  /// Weights of wd lanes before they are divided by their sums.
+  /// Weights of wd lanes before the division by their sums.
   struct lane_weights {
     vec<double> from, unit, distance, error, least, own;
     bool steep;  ///< alpha > 2
@@ -288,8 +288,8 @@ class all_score_rows {
         as_panel ? report_nothing(lane, i) : report(lane, i);
   }
 
-  /// The weights of a vector of rows for who asked for their supports, if there is room. Beyond
-  /// alpha = 2 gradients need weights with all digits of double.
+  /// Writes the weights of a vector of rows into a panel for the taker of supports, if there is
+  /// room. For alpha > 2 gradients need weights in full double precision.
   bool fill_panel(int lane, int n) {
     if (b_.numbers.alpha > 2 && b_.rule != normalizer::top_k) return false;
     void* const panel = b_.support->panel(b_.support->state, lane + n * w, w, sizeof(T));
@@ -301,7 +301,7 @@ class all_score_rows {
     return true;
   }
 
-  /// Of a row whose weights are in a panel.
+  /// Reports a row whose weights are in a panel as an empty list.
   void report_nothing(int lane, int i) {
     b_.report->top[lane + i] = nan_[i] ? __builtin_nan("") : 0;
     b_.support->take(b_.support->state, lane + i, nullptr, nullptr, 0);
@@ -325,7 +325,7 @@ class all_score_rows {
     b_.report->least[r] = tiles_.least_of(r, nan_[i]);
   }
 
-  /// The k largest of a lane, of equal ones the first.
+  /// The k largest scores of a lane; ties go to the first keys.
   candidates<T> list_largest(int i) const {
     candidates<T> list = {ws_.list_value, ws_.list_key, 0};
     int64_t equals = cut_[i].equals;
@@ -364,7 +364,7 @@ class all_score_rows {
     for (int n = 0; n < vectors; ++n) write(panel, n);
   }
 
-  /// The tile's values; those that are not finite are 0: they are known as `nonfinite`.
+  /// Values of the tile with 0 for elements that are not finite; these are recorded in `nonfinite`.
   row_view<T> finite_values(int64_t key, int keys) const {
     const row_view<T> v = view_rows(b_.value, key, keys, b_.value_dim, tiles_.ws.value_copy);
     if (!tiles_.has_nonfinite_values) return v;
@@ -376,8 +376,8 @@ class all_score_rows {
     return {ws_.value_clean, b_.value_dim};
   }
 
-  /// Weights of vector n over some keys, before they are divided by their sum, a row of lanes each
-  /// `step`; whether any is not 0.
+  /// Weights of vector n over some keys, before the division by their sum, one row of lanes per
+  /// `step`; returns whether any is not 0.
   bool weigh_vector(int n, int64_t key, int64_t keys, T* out, int step) {
     return b_.rule == normalizer::top_k ? weigh_largest(n, key, keys, out, step)
                                         : weigh(n, key, keys, out, step);
@@ -462,7 +462,7 @@ class all_score_rows {
   const int64_t first_;  ///< key
   const bool* wanted_ = nullptr;
   const T* floor_ = nullptr;
-  double unit_ = b_.numbers.alpha - 1;  ///< from scores to x
+  double unit_ = b_.numbers.alpha - 1;  ///< factor from scores to x
   double top_[block_rows<T>], total_[block_rows<T>];
   bool nan_[block_rows<T>], idle_[block_rows<T>];
   threshold_search search_[block_rows<T>];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A row's list of candidates: scores and their keys, in the order of the keys.
+// Candidates of a row: scores with their keys, in the order of the keys.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// There is room for whole vectors.
+/// Lists have room for whole vectors.
 template <class T>
 struct candidates {
   T* value;
@@ -27,7 +27,7 @@ inline bool has_nan(const candidates<T>& list) {
   return found != 0;
 }
 
-/// How many of the candidates are above a score; exact below 2^24 for float a lane.
+/// Number of candidates above a score; exact below 2^24 per lane for float.
 template <class T>
 inline int64_t count_above(const candidates<T>& list, T score) {
   const vec<T> one = broadcast(T(1)), zero = broadcast(T(0)), limit = broadcast(score);
@@ -41,8 +41,8 @@ inline int64_t count_above(const candidates<T>& list, T score) {
   return count;
 }
 
-/// The list keeps its k largest, of equal ones the first; returns the least score that it keeps,
-/// or a number between it and the next one. 0 < k < list.count, no NaN.
+/// Keeps the k largest of the list, of equal ones the first; returns the least score kept, or a
+/// number between it and the next one. 0 < k < list.count, no NaN.
 template <class T>
 inline T keep_largest(candidates<T>& list, int64_t k) {
   T low = list.value[0], high = low;
@@ -51,7 +51,7 @@ inline T keep_largest(candidates<T>& list, int64_t k) {
     high = list.value[i] > high ? list.value[i] : high;
   }
   for (int64_t i = list.count; i < list_room(list.count); ++i) list.value[i] = limits<T>::lowest;
-  if (count_above(list, low) < k) high = low;  // the k-th is among the least
+  if (count_above(list, low) < k) high = low;  // the k-th is among the smallest
   for (;;) {
     const T middle = low / 2 + high / 2;
     if (!(middle > low && middle < high)) break;
@@ -75,7 +75,7 @@ inline T keep_largest(candidates<T>& list, int64_t k) {
   return cut;
 }
 
-/// The list and its x shrink to the candidates with x > tau.
+/// Keeps the candidates with x > tau, in the list and in its x.
 template <class T>
 inline void keep_above(candidates<T>& list, double* x, double tau) {
   int64_t kept = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where the support of an entmax row ends. A key on the threshold has no weight, but the threshold
-// has rounding errors. Up to alpha = 2 a weight is at most the distance from the threshold: what
-// rounding decides is nothing. Beyond, it is a root of that distance, which may be less than the
-// spacing of thresholds. Then the support follows from its definition, the keys above which less
-// than 1 is shared out, and distances are taken from its least score, whose own one keeps all of
-// its digits.
+// End of the support of an entmax row. A key at the threshold has zero weight, but the threshold
+// has rounding errors. Up to alpha = 2 a weight is at most the distance from the threshold, so
+// rounding does not matter. For larger alpha it is a root of that distance, which may be less than
+// the spacing of thresholds. Then the support follows from its definition: a key is in it if the
+// weights under a threshold at that key add up to less than 1. Distances are taken from the least
+// score of the support, whose own distance keeps all its digits.
 #pragma once
 
 #include <stdint.h>
@@ -17,22 +17,22 @@
 
 namespace {
 
-/// x has no weight this far above a threshold, which is by how much rounding may have moved it.
+/// Distance of x above a threshold that counts as zero weight: the rounding error of the threshold.
 inline double edge_error(double alpha) {
   double error = 0;
   with_power(alpha, [&](const auto& power) { error = power.is_slow ? 1e-14 : 1e-15; });
   return error;
 }
 
-/// The least score that has a weight, its distance from the threshold as x counts, and its weight.
+/// Least score with a weight, its distance from the threshold in x, and its weight.
 template <class T>
 struct support_edge {
   T least = limits<T>::infinity;
   double distance = 0, weight = 0;
 };
 
-/// Finds the edge of a row, alpha > 2, from a list of scores in which none above it is missing.
-/// x: scratch, with room for the list's padding.
+/// Finds the edge of a row, alpha > 2, from a list of scores that is complete above it. x: scratch,
+/// with room for the list's padding.
 template <class T>
 class edge_search {
  public:
@@ -68,7 +68,7 @@ class edge_search {
     return sums_at(0).mass < 1 - edge_error(alpha_);
   }
 
-  /// By halvings between a score without a weight and one with a weight.
+  /// Bisects between a score without weight and one with weight.
   T least_with_weight(T top) {
     T low = top, high = top;
     for (int64_t i = 0; i < list_.count; ++i)
@@ -76,7 +76,7 @@ class edge_search {
     if (has_weight(low)) return low;
     for (;;) {
       const T middle = low / 2 + high / 2;
-      T below = low, above = high;  // the nearest scores on either side of it
+      T below = low, above = high;  // nearest scores on either side of it
       for (int64_t i = 0; i < list_.count; ++i) {
         const T value = list_.value[i];
         if (value <= middle && value > below) below = value;
@@ -88,8 +88,8 @@ class edge_search {
     }
   }
 
-  /// Newton's method on the mass as a function of the edge's weight p: its slope is between 1 and
-  /// the size of the support, while the distance p^(alpha - 1) may be too small for a number.
+  /// Newton's method on the total weight as a function of the edge's weight p: its slope is between
+  /// 1 and the size of the support, while the distance p^(alpha - 1) may underflow.
   void solve_for_weight(support_edge<T>& edge) {
     double equals = 0, above = 0;
     for (int64_t i = 0; i < list_.count; ++i) {
@@ -117,8 +117,8 @@ class edge_search {
   double* x_;
 };
 
-/// x <- weights with the sum 1, from distances from the threshold. Just above it they may
-/// underflow: those leave the list.
+/// x <- weights with the sum 1, from distances from the threshold. Weights that underflow leave the
+/// list.
 template <class T>
 inline void weigh_list(candidates<T>& list, double* x, double alpha, const support_edge<T>& edge) {
   for (int64_t i = list.count; i < padded(list.count); ++i) x[i] = 0;
@@ -137,8 +137,8 @@ inline void weigh_list(candidates<T>& list, double* x, double alpha, const suppo
   keep_above(list, x, 0);
 }
 
-/// The list shrinks to its support, x to the weights. tau: the threshold of x, not read beyond
-/// alpha = 2.
+/// Reduces the list to its support, and x to the weights. tau: the threshold of x, not read for
+/// alpha > 2.
 template <class T>
 inline void entmax_weights(candidates<T>& list, double* x, double alpha, double tau,
                            const support_edge<T>& edge) {

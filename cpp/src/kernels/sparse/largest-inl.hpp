@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The k largest scores of each lane, from kept scores [key][lane] where `masked_score` is no score.
+// The k largest scores of each lane, from kept scores [key][lane] without those equal to
+// `masked_score`.
 #pragma once
 
 #include <stdint.h>
@@ -10,20 +11,19 @@
 
 namespace {
 
-/// Which scores of a lane are among its k largest: those above `cut`, and the first `equals` of
-/// those that equal it.
+/// The k largest scores of a lane: those above `cut`, and the first `equals` of those equal to it.
 template <class T>
 struct lane_cut {
   T cut;
   int64_t equals;
 };
 
-/// Halves what is between the least and the largest score of each lane until k are above, or no
-/// number is between.
+/// Bisects between the smallest and the largest score of each lane until k are above, or no number
+/// is between.
 template <class T>
 class cut_search {
  public:
-  /// top: the largest score of each lane; idle lanes are left out.
+  /// top: largest score of each lane; idle lanes are skipped.
   cut_search(const T* kept, int64_t keys, int64_t k, const double* top, const bool* idle)
       : kept_(kept), keys_(keys), k_(k) {
     T least[w];
@@ -32,12 +32,12 @@ class cut_search {
     for (int r = 0; r < w; ++r) {
       idle_[r] = idle[r];
       low_[r] = high_[r] = {least[r], above_[r]};
-      // Else it is the least.
+      // Else the k-th largest is the least.
       if (above_[r] >= k) high_[r] = {static_cast<T>(top[r]), 0};
     }
   }
 
-  /// One halving of all lanes; false if there is nothing left to halve.
+  /// Bisects once in all lanes; false if all have ended.
   bool step() {
     T at[w];
     bool some = false;
@@ -65,10 +65,10 @@ class cut_search {
 
   struct end {
     T score;
-    int64_t above;  ///< scores above it
+    int64_t above;  ///< number of scores above it
   };
 
-  /// above_ <- how many scores of each lane are above `at`, counted in T as far as that is exact.
+  /// above_ <- number of scores of each lane above `at`, counted in T as far as that is exact.
   void count_above(const T* at) {
     constexpr int64_t exact = int64_t{1} << 20;
     const vec<T> one = broadcast(T(1)), zero = broadcast(T(0)), limit = load(at);

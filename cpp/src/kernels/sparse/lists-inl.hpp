@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Entmax and top-k: q . k is streamed once, and each row keeps the few keys that may end above its
-// threshold. Entmax: those within 1 / (alpha - 1) of the running maximum. A list that fills up is
-// solved for the threshold of what it holds, which more keys can only raise, and keeps what is
-// above. Values are read for the keys with a positive weight alone. Rows with too many candidates
-// are left to all_score_rows.
+// threshold. Entmax: those within 1 / (alpha - 1) of the running maximum. A full list is solved for
+// the threshold of its keys, which more keys can only raise, and keeps the keys above it. Values
+// are read only for keys with positive weight. Rows with too many candidates are left to
+// all_score_rows.
 #pragma once
 
 #include <stdint.h>
@@ -34,8 +34,8 @@ using attnscale::detail::attend_block;
 constexpr int list_capacity = 768;
 static_assert(list_capacity >= 3 * max_tile_keys);
 
-/// Lists begin an odd number of cache lines apart: at multiples of 4 KiB they would share a few
-/// sets of the cache, where they all grow at once.
+/// Gap between lists: an odd number of cache lines, because lists at multiples of 4 KiB would share
+/// a few cache sets, in which all grow at once.
 constexpr int64_t list_gap = 16;
 
 template <class T>
@@ -83,8 +83,8 @@ class list_rows {
     unit_ = block.numbers.alpha - 1;
     // Rounded up: a key that may have a weight is a candidate.
     gap_ = top_k_ ? limits<T>::infinity : static_cast<T>((1 + 2 * rounding) / unit_);
-    // Lists of more than a 64th of the keys take longer than all scores (measured), and more than
-    // a list can hold do not fit.
+    // Lists of more than a 64th of the keys take longer than all scores (measured), and longer
+    // lists than the capacity do not fit.
     const int64_t keys = ws_.dense.keys;
     all_dense_ = top_k_ && ws_.dense.vectors > 0 &&
                  (block.numbers.k > keys / 64 ||
@@ -143,8 +143,8 @@ class list_rows {
     tiles_.look_at_values = tiles_.look_at_values && !whole;
   }
 
-  /// The same for a handful of rows, with the channels in the lanes: as fast as memory is read.
-  /// Their lists have room for all keys.
+  /// Scan of a few rows, with the channels in the lanes: as fast as memory is read. Their lists
+  /// have room for all keys.
   void scan_rows() {
     decode_scores<T> scores(b_, ws_.decode);
     tiles_.walk.for_tiles(
@@ -181,9 +181,9 @@ class list_rows {
     }
   }
 
-  /// After the first tile, a panel whose rows list most of its keys is left to all_score_rows: all
-  /// of it, as its products are made together. Below a share of 0.45 lists were as fast or faster;
-  /// 0.8 where the power is slow, of which lists need fewer.
+  /// After the first tile, leaves a panel whose rows list most of its keys to all_score_rows: the
+  /// whole panel, because its products are computed together. Below a fraction of 0.45 lists were
+  /// as fast or faster; 0.8 if the power is slow, since lists need fewer powers.
   void vote(int lane, int lanes, int64_t seen) {
     if (top_k_ || ws_.dense.vectors == 0 || 2 * seen > ws_.dense.keys) return;
     int64_t rows = 0, listed = 0;
@@ -218,7 +218,7 @@ class list_rows {
     store(ws_.limit + lane, max_or(within, load(ws_.floor + lane)));
   }
 
-  /// Below it no key has a weight; rounded down.
+  /// Score below which no key has a weight; rounded down.
   vec<T> limit_of(vec<T> top) const {
     return top - fma(xsimd::abs(top), broadcast(T(4 * rounding)), broadcast(gap_));
   }
@@ -244,7 +244,8 @@ class list_rows {
     }
   }
 
-  /// The same for a vector of rows that all list all keys of the tile; else nothing, and false.
+  /// Appends all keys of the tile if every row of a vector lists all of them; else does nothing and
+  /// returns false.
   bool collect_all(int first, int n, int64_t key, const vector_keys& seen, vec<T> limit,
                    vec<T> scale) {
     const int begin = seen.begin[n], keys = seen.end[n] - begin, step = seen.vectors * w;
@@ -275,8 +276,8 @@ class list_rows {
     }
   }
 
-  /// Room for a tile of keys in a row's list; a row that has none is left to all_score_rows. Lists
-  /// shrink early: their threshold lets fewer keys in.
+  /// Makes room for a tile of keys in a row's list; a row without room is left to all_score_rows.
+  /// Lists are reduced early: their threshold lets fewer keys in.
   void make_room(int r, int keys) {
     if (!active_[r]) return;
     candidates<T>& list = list_[r];
@@ -291,11 +292,11 @@ class list_rows {
 
   void shrink_to_largest(int r) {
     if (list_[r].count <= b_.numbers.k) return;
-    // An equal score that comes later is not among the largest.
+    // A later equal score is not among the largest.
     ws_.floor[r] = keep_largest(list_[r], b_.numbers.k);
   }
 
-  /// All steps where the list is full; else a few, for a lower bound.
+  /// Solves with all steps if the list is full; else with a few, for a lower bound.
   void shrink_to_support(int r, bool full) {
     if (!(ws_.score.top[r] < limits<T>::infinity)) return;
     const double tau = threshold(r, full ? all_steps : 3) - threshold_error;
@@ -306,7 +307,7 @@ class list_rows {
     ws_.floor[r] = static_cast<T>(floor - 4 * rounding * size);
   }
 
-  /// The threshold of a row's list, for x, from what is known of it.
+  /// Threshold of a row's list, for x, starting from its known lower bound.
   double threshold(int r, int steps) {
     fill_x(r);
     const double known =
@@ -356,7 +357,7 @@ class list_rows {
   sparse_tiles<T> tiles_;
   all_score_rows<T> dense_;
   bool top_k_, all_dense_, slow_power_;
-  double unit_;  ///< alpha - 1: from scores to x
+  double unit_;  ///< alpha - 1: factor from scores to x
   T gap_;        ///< 1 / (alpha - 1)
   candidates<T> list_[block_rows<T>];
   int64_t shrink_at_[block_rows<T>];

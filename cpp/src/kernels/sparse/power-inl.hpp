@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// d^(beta - 1), beta = 1 / (alpha - 1): what entmax weights are made of, d^beta = d^(beta - 1) d.
-// Whole and half exponents (alpha = 2, 1.5, 1.2, 3, ...) are products and a square root; others are
-// 2^(p log2 d), with a relative error of about 1e-15 (1 + |log d^p|).
+// d^(beta - 1), beta = 1 / (alpha - 1): the factor of entmax weights d^beta = d^(beta - 1) d. Whole
+// and half exponents (alpha = 2, 1.5, 1.2, 3, ...) are products and a square root; others are 2^(p
+// log2 d), with a relative error of about 1e-15 (1 + |log d^p|).
 #pragma once
 
 #include "kernels/numbers.hpp"
@@ -24,7 +24,7 @@ ATTNSCALE_INLINE vec<double> whole_power(vec<double> d, int n) {
   return result;
 }
 
-/// d^p for d > 0, and 0 for d = 0. `whole`: p, or p - 1/2 where it is a half (then -1 is possible).
+/// d^p for d > 0, and 0 for d = 0. `whole`: p, or p - 1/2 if p is a half (then -1 is possible).
 template <exponent E>
 struct power {
   static constexpr bool is_slow = E == exponent::any;
@@ -48,7 +48,7 @@ struct power {
   }
 };
 
-/// f(power of alpha). A beta that is whole but for the rounding of alpha - 1 counts as whole.
+/// Calls f(power of alpha). A beta that is whole up to the rounding of alpha - 1 counts as whole.
 template <class F>
 inline auto with_power(double alpha, F&& f) {
   const double p = 1 / (alpha - 1) - 1, twice = __builtin_rint(2 * p);

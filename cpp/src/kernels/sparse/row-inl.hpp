@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One row from the list of its candidates to weights, statistics and the sum of values.
+// From a row's list of candidates to weights, statistics and the sum of values.
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +18,7 @@ using attnscale::detail::attend_block;
 using attnscale::detail::row_report;
 using attnscale::detail::wanted_moments;
 
-/// The list shrinks to its k largest and weight to their softmax; returns ln sum exp(score - top).
+/// Reduces the list to its k largest and weight to their softmax; returns ln sum exp(score - top).
 template <class T>
 inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight, T top) {
   if (k < list.count) keep_largest(list, k);
@@ -31,18 +31,18 @@ inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight,
   return __builtin_log(total);
 }
 
-/// A row at its end: the keys that have a weight, none where the row is NaN.
+/// A row at its end: the keys that have a weight, none for a NaN row.
 template <class T>
 struct weighed_row {
   const candidates<T>& list;
   const double* weight;
-  double top;      ///< its largest score
-  bool nan;        ///< it sees a score that is NaN or infinite
-  double log_sum;  ///< of top-k: ln sum exp(score - top)
+  double top;      ///< largest score
+  bool nan;        ///< a visible score is NaN or infinite
+  double log_sum;  ///< top-k: ln sum exp(score - top)
 };
 
-/// The support of row r and its largest score for who asked for them, else its statistics. The
-/// entropy takes a logarithm for each key: it is 0 where wanted_moments does not ask for it.
+/// Hands the support of row r and its largest score to the taker, if there is one, else reports its
+/// statistics. The entropy takes a logarithm for each key: it is 0 without wanted_moments.
 template <class T>
 inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) {
   const auto& [list, weight, top, nan, log_sum] = row;
@@ -74,7 +74,7 @@ inline void report_row(const attend_block& b, const weighed_row<T>& row, int r) 
   out.max_weight[r] = empty ? missing : largest;
 }
 
-/// The weighted values of one row. A long sum is blocked: recent is added to total now and then.
+/// Weighted values of one row. A long sum is blocked: recent is added to total now and then.
 template <class T>
 struct row_sum {
   T *recent, *total, *copy;

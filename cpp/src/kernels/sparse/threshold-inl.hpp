@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Weights of one row that are zero below a threshold, in double, from a list of the scores that
-// may be above it. With x = (alpha - 1)(score - largest score) <= 0 and beta = 1 / (alpha - 1),
-// entmax is p = max(x - tau, 0)^beta with tau in [-1, 0] such that sum p = 1 (Peters, Niculae &
-// Martins 2019, arXiv 1905.05702); alpha = 2 is sparsemax (Martins & Astudillo 2016).
+// Weights of one row that are zero below a threshold, in double, from a list of the scores that may
+// be above it. With x = (alpha - 1)(score - largest score) <= 0 and beta = 1 / (alpha - 1), entmax
+// is p = max(x - tau, 0)^beta with tau in [-1, 0] such that sum p = 1 (Peters, Niculae & Martins
+// 2019, arXiv 1905.05702); alpha = 2 is sparsemax (Martins & Astudillo 2016).
 #pragma once
 
 #include <stdint.h>
@@ -43,10 +43,10 @@ inline power_sums sums_above(const double* x, int64_t count, const Power& power,
   return {sum_of(mass), sum_of(slope)};
 }
 
-/// How far below a lower bound of a threshold its own place may be, by rounding.
+/// Maximum rounding error by which a threshold may be below its lower bound.
 constexpr double threshold_error = 1e-12;
 
-/// Newton's step on mass^(alpha - 1) = 1. That function is convex where alpha <= 2, so that steps
+/// Newton's step on mass^(alpha - 1) = 1. That function is convex for alpha <= 2, so that steps
 /// from the left never overshoot; for equal scores it is a straight line.
 inline double newton_step(const power_sums& s, double alpha) {
   const double power = alpha == 2     ? 1
@@ -55,8 +55,8 @@ inline double newton_step(const power_sums& s, double alpha) {
   return (s.mass - power) / s.slope;
 }
 
-/// The search for one row's threshold, from a start where mass >= 1. Cut short it has a lower bound
-/// of it where alpha <= 2. Steps that leave the bracket (alpha > 2) are halvings of it.
+/// The search for one row's threshold, from a start where mass >= 1. Stopped early, it has a lower
+/// bound if alpha <= 2. Steps that leave the bracket (alpha > 2) become bisections.
 struct threshold_search {
   double low, high = 0, tau;
   int steps = 0;
@@ -67,12 +67,12 @@ struct threshold_search {
   void advance(const power_sums& s, double alpha) {
     (s.mass >= 1 ? low : high) = tau;
     double next = tau + newton_step(s, alpha);
-    // Late steps may crawl where the slope is unbounded: then every second one halves.
+    // Late steps may be slow where the slope is unbounded: then every second one bisects.
     if (!(next >= low && next <= high) || (alpha > 2 && steps > 20 && steps % 2 == 0))
       next = low + (high - low) / 2;
     const double change = next > tau ? next - tau : tau - next;
     tau = next;
-    // Steps are squared from one to the next where the slope is bounded.
+    // Steps converge quadratically where the slope is bounded.
     const double enough = alpha < 2 && alpha != 1.5 ? 1e-13 : 2e-16;
     done = ++steps >= most_steps || change <= enough || high - low <= 2e-16;
   }
@@ -80,8 +80,8 @@ struct threshold_search {
   static constexpr int most_steps = 200;
 };
 
-/// The threshold of a list, or a lower bound of it after some steps, or where alpha > 2: there
-/// steps are small beside a key, where the slope has no bound, and may end above the threshold.
+/// Threshold of a list, or a lower bound of it after some steps. For alpha > 2 it may end above the
+/// threshold: next to a key, where the slope is unbounded, steps are small.
 inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
                                int steps) {
   threshold_search search(start);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Finished scores of a tile, for rows whose weights depend on all of their scores: entmax, top-k.
-// With them goes what makes a row NaN: a visible score or value that is not finite.
+// Also records what makes a row NaN: a visible score or value that is not finite.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +22,7 @@ using attnscale::detail::attend_block;
 using attnscale::detail::ln2;
 using attnscale::detail::wanted_least;
 
-/// How many nats one unit of a block's scores is.
+/// Nats per unit of a block's scores.
 inline double nats_of(const attend_block& b) { return b.unit == 1 ? 1 : ln2; }
 
 template <class T>
@@ -40,7 +40,7 @@ struct sparse_tile_workspace {
   }
 };
 
-/// The products of a tile, finished scores if it is biased; the largest score a lane.
+/// Products of a tile, finished scores if it is biased; the largest score per lane.
 template <class T>
 struct sparse_tile : tile_products<T> {
   vec<T> high[panel_vectors];
@@ -59,7 +59,7 @@ class sparse_tiles {
     }
   }
 
-  /// The queries of a panel, with the signs of their scales.
+  /// Packs the queries of a panel, with the signs of their scales.
   void pack(query_panel panel, T* out) {
     const int lane = panel.lane, lanes = panel.vectors * w;
     pack_queries(b_, panel, ws.tile.rows, out);
@@ -69,14 +69,14 @@ class sparse_tiles {
     }
   }
 
-  /// The keys of a tile, and which of its values are not finite. ahead: also asks for the values
-  /// of as many keys further on.
+  /// Keys of a tile; records which of its values are not finite. ahead: also prefetches the values
+  /// of as many later keys.
   row_view<T> view(const key_tile& tile, int ahead = 0) {
     if (look_at_values) find_nonfinite(tile.key, tile.keys, ahead);
     return ws.tile.keys(b_, tile);
   }
 
-  /// Scores of a tile; false if it masks all of its keys from the panel.
+  /// Scores of a tile; false if the panel sees none of its keys.
   bool score(query_panel panel, const key_tile& tile, row_view<T> k, const T* query,
              sparse_tile<T>& out) {
     T* const scores = ws.tile.scores;
@@ -95,13 +95,13 @@ class sparse_tiles {
       out.high[n] = out.most[n] * load(state.scale + n * w);
       if (b_.wanted & wanted_least)
         lower_least(lane + n * w, out.least[n] * load(state.scale + n * w));
-      // Scores that are all below the type: no row without keys.
+      // Scores below the type's range: not a row without keys.
       mark_infinite(out.high[n], lane + n * w);
     }
     return true;
   }
 
-  /// Of row r from its finished scores of a tile, a lane for each key of a vector.
+  /// Tracks the smallest of row r's finished scores in a tile, a lane for each key of a vector.
   void track_row_least(int r, const T* scores, int keys) {
     if (!(b_.wanted & wanted_least)) return;
     T lanes[w];
@@ -109,12 +109,13 @@ class sparse_tiles {
     for (const T each : lanes) ws.least[r] = each < ws.least[r] ? each : ws.least[r];
   }
 
-  /// The least score that row r sees, in nats.
+  /// Smallest visible score of row r, in nats.
   double least_of(int r, bool nan) const {
     return nan ? __builtin_nan("") : nats_of(b_) * static_cast<double>(ws.least[r]);
   }
 
-  /// What one row sees of the tile's values that are not finite. bias: masked keys, or null.
+  /// Propagates values of the tile that are not finite to one row, if it sees them. bias: masked
+  /// keys, or null.
   void propagate_row(int r, int keys, const T* bias) {
     if (!look_at_values || !nonfinite_) return;
     T* nonfinite = ws.nonfinite + r * b_.value_dim;
@@ -125,7 +126,7 @@ class sparse_tiles {
     }
   }
 
-  /// Row r is written from its unfinished sum of values, NaN where `nan`.
+  /// Writes row r from its unfinished sum of values; NaN if `nan`.
   void write(int r, bool nan, T* sum) {
     for (int64_t c = 0; nan && c < b_.value_dim; ++c) sum[c] = static_cast<T>(__builtin_nan(""));
     for (int64_t c = 0; has_nonfinite_values && c < b_.value_dim; ++c)
@@ -141,7 +142,7 @@ class sparse_tiles {
  private:
   static constexpr int w = width<T>;
 
-  /// A tile may be scored twice: where a row is left to all_score_rows.
+  /// A tile may be scored twice if a row is left to all_score_rows.
   void lower_least(int lane, vec<T> low) {
     store(ws.least + lane, min_or(low, load(ws.least + lane)));
   }
@@ -154,7 +155,7 @@ class sparse_tiles {
     }
   }
 
-  /// A visible score of -inf is below every threshold, but its row is NaN.
+  /// Marks rows with a visible score of -inf as NaN: it is below every threshold.
   void mark_infinite(vec<T> low, int lane) {
     if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
     T lanes[w];
@@ -162,7 +163,7 @@ class sparse_tiles {
     for (int r = 0; r < w; ++r) bad[lane + r] = bad[lane + r] || lanes[r] == -limits<T>::infinity;
   }
 
-  // ---- values that are not finite: rows that see them are NaN, also where their weight is 0 ----
+  // ---- values that are not finite: visible ones make a row NaN, even with weight 0 ----
 
   void find_nonfinite(int64_t key, int keys, int ahead) {
     value_ = view_rows(b_.value, key, keys, b_.value_dim, ws.value_copy);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two products of attention on pairs of bfloat16 numbers in the tile registers of AMX. What is
-// scores and out in vector_pairs-inl.hpp is the same here: 16 keys, or 16 channels, by 16 lanes are
-// a register. Keys are read as they lie in memory, 32 channels of 16 keys at a time; the values of
-// a tile are transposed.
+// The two products of attention on pairs of bfloat16 numbers in the tile registers of AMX, with the
+// scores and out of vector_pairs-inl.hpp: a register holds 16 keys, or 16 channels, by 16 lanes.
+// Keys are read from memory as they are, 32 channels of 16 keys at a time; the values of a tile are
+// transposed.
 #pragma once
 
 #include <stddef.h>
@@ -21,21 +21,21 @@
 namespace {
 
 struct amx_pairs {
-  /// Keys have a multiple of so many channels; values of so many.
+  /// The numbers of channels of keys and of values are multiples of these.
   static constexpr int key_channels = 2 * amx_rows, value_channels = amx_rows;
-  /// Keys beyond a tile that dot() may write scores of.
+  /// Number of keys beyond a tile for which dot() may write scores.
   static constexpr int spare_keys = amx_rows;
-  /// Rows of keys that are copied where a block of them goes beyond the tile.
+  /// Rows of keys that are copied if a block of them extends beyond the tile.
   static constexpr int edge_rows = amx_rows;
 
-  /// While it lives, the thread can multiply.
+  /// Object whose lifetime allows the thread to multiply.
   using session = amx_tiles;
 
-  /// Numbers of the values of a tile, as fill_values() lays them out.
+  /// Size of the values of a tile as fill_values() lays them out.
   static int64_t value_numbers(int64_t channels) { return channels * value_row; }
 
-  /// Scores of the keys of a strip with its vectors, and their extremes a lane. The tile has `keys`
-  /// keys, and `edge` has room for edge_rows rows.
+  /// Scores of the keys of a strip with its vectors, and their extremes per lane. The tile has
+  /// `keys` keys, and `edge` has room for edge_rows rows.
   static void dot(const strip& s, int keys, bfloat16_rows key, uint16_t* edge,
                   const uint32_t* query, ptrdiff_t lanes, int64_t pairs, float* scores,
                   vec<float>* high, vec<float>* low, prefetches* ahead) {
@@ -67,7 +67,7 @@ struct amx_pairs {
     }
   }
 
-  /// Lays out the values of a tile; row(j) is where those of key j are, or zeros.
+  /// Lays out the values of a tile; row(j) points to those of key j, or to zeros.
   template <class Row>
   static void fill_values(int keys, int64_t channels, Row&& row, uint16_t* values) {
     constexpr int w = width<float>;
@@ -87,7 +87,7 @@ struct amx_pairs {
     }
   }
 
-  /// out += values^T weights for the pairs of keys that the vectors of a panel see.
+  /// out += values^T weights for the visible pairs of keys of a panel's vectors.
   static void add(const vector_keys& seen, const uint16_t* values, int64_t channels, float* weights,
                   float* out) {
     constexpr int w = width<float>;
@@ -123,8 +123,8 @@ struct amx_pairs {
   }
 
   /// out(j, c) += sum over q of weights(j, q) rows(q, c) for the keys j of a tile. Rows of weights
-  /// are `width_of_weights` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
-  /// There are weights of spare_keys more keys than that, which may be anything.
+  /// have `width_of_weights` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
+  /// Weights of spare_keys more keys may hold anything.
   static void add_rows(int keys, const uint16_t* weights, int width_of_weights, int row_pairs,
                        const uint32_t* rows, int64_t channels, int64_t columns, float* out,
                        ptrdiff_t out_stride) {
@@ -158,12 +158,12 @@ struct amx_pairs {
   }
 
  private:
-  /// Numbers from one channel of a tile's values to the next: a cache line more than the keys take,
-  /// so that the rows of a register do not share the sets of the cache.
+  /// Distance between channels of a tile's values: one cache line more than the keys take, so that
+  /// the rows of a register do not share cache sets.
   static constexpr int value_row = 256 + 32;
   static_assert(max_tile_keys <= 256);
 
-  /// f(count_t<N>, n) for the vectors n ... n + N - 1, by twos.
+  /// Calls f(count_t<N>, n) for the vectors n ... n + N - 1, by twos.
   template <class F>
   static ATTNSCALE_INLINE void for_vector_pairs(int vectors, F&& f) {
     int n = 0;
@@ -171,7 +171,7 @@ struct amx_pairs {
     if (n < vectors) f(count_t<1>{}, n);
   }
 
-  /// The last rows of a tile, of which the memory behind belongs to nobody.
+  /// Copies the last rows of a tile, because memory beyond them may not be read.
   static const uint16_t* copy_edge(const uint16_t* rows, ptrdiff_t stride, int count,
                                    int64_t columns, uint16_t* edge) {
     for (int r = 0; r < edge_rows; ++r)

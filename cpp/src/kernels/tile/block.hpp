@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What one kernel call works on: a block of queries of one head against a range of keys.
+// Arguments of the kernels: a block of queries of one head against a range of keys.
 #pragma once
 
 #include <stddef.h>
@@ -13,70 +13,70 @@ namespace attnscale::detail {
 
 struct stop_signal;
 
-/// Queries of a block at most; see block_rows.
+/// Maximum number of queries per block; see block_rows.
 inline constexpr int max_block_rows = 128;
 
-/// Blocks with at most this many queries are read with the channels in the lanes (measured with
+/// Maximum number of queries of a block that are read with the channels in the lanes (measured with
 /// AVX-512 and keys in memory: 0.8 of the panels' time at 8 rows, 1.1 at 12).
 inline constexpr int decode_rows = 8;
 
-/// Where a matrix starts (row 0 of what the kernel may read) and how it is laid out.
+/// Start of a matrix (row 0 for the kernel) and its layout.
 struct matrix {
   const void* data = nullptr;
   matrix_layout layout{};
 };
 
-/// Sums over visible keys, of N rows or of N lanes of one row. Scores are in base 2,
-/// t = score * log2(e), and weights 2^(t - reference). for_each_sum() of softmax/online-inl.hpp
-/// lists them too.
+/// Sums over visible keys, of N rows or of N lanes of one row. Scores are in base 2, t = score *
+/// log2(e), with weights 2^(t - reference). for_each_sum() of softmax/online-inl.hpp lists them,
+/// too.
 template <int N>
 struct weight_sums {
   double weight[N];   ///< sum of weights
   double first[N];    ///< sum of weight * (t - reference)
   double second[N];   ///< sum of weight * (t - reference)^2
   double squares[N];  ///< sum of weight^2
-  double support[N];  ///< positive weights; not of exponentials
+  double support[N];  ///< number of positive weights; not for exponentials
 };
 
 /// Streaming sums of up to max_block_rows rows.
 struct row_sums : weight_sums<max_block_rows> {
-  double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
+  double reference[max_block_rows];   ///< within 8 of the largest t; lowest float without keys
   double top[max_block_rows];         ///< largest t
-  double least[max_block_rows];       ///< least t, infinity if no key, of wanted_least
-  double top_weight[max_block_rows];  ///< weight of the largest t; not of exponentials
-  int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
+  double least[max_block_rows];       ///< smallest t with wanted_least, infinity without keys
+  double top_weight[max_block_rows];  ///< weight of the largest t; not for exponentials
+  int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 without keys
 };
 
-/// What the blocks of all kernels share: the scores of some queries and a range of keys. Row 0 of
+/// Fields of the blocks of all kernels: the scores of some queries and a range of keys. Row 0 of
 /// query, mask and output is the block's first query, row 0 of key and value is key 0.
 struct score_block {
   matrix query{}, key{}, attn_mask{};
   score_tables<matrix> tables{};  ///< of the compute type
   score_form form{};
-  double unit = log2e;  ///< of scores, what a nat is: 1 where weights are no powers of 2
+  double unit = log2e;  ///< score units per nat: 1 where weights are not powers of 2
   mask_kind mask_type = mask_kind::none;
   int rows = 0;
   int64_t head_dim = 0;
-  int64_t key_begin = 0, key_end = 0;  ///< only these keys are looked at
-  int64_t leading_keys = 0;            ///< every row sees the keys below; they are in no interval
+  int64_t key_begin = 0, key_end = 0;      ///< range of keys to process
+  int64_t leading_keys = 0;                ///< all rows see the keys below; they are in no interval
   const int64_t* first_visible = nullptr;  ///< row r may see [first_visible[r], last_visible[r])
   const int64_t* last_visible = nullptr;
   void* scratch = nullptr;  ///< 64-byte aligned
   const stop_signal* stop = nullptr;
 };
 
-/// The scales of a block's rows.
+/// Scales of a block's rows.
 struct block_scales {
   const double* scale = nullptr;  ///< of row 0
   ptrdiff_t scale_row = 0;
 };
 
-/// Rows whose normalizer solves for a threshold: statistics of finished weights, in nats.
+/// Statistics of finished weights, in nats, for normalizers that solve for a threshold.
 struct row_report {
   double lse[max_block_rows];
   double entropy[max_block_rows];
-  double top[max_block_rows];    ///< largest score; -inf if no key is visible
-  double least[max_block_rows];  ///< least score, of wanted_least; infinity if no key is visible
+  double top[max_block_rows];    ///< largest score; -inf without visible keys
+  double least[max_block_rows];  ///< smallest score with wanted_least; infinity without keys
   double mean[max_block_rows];
   double variance[max_block_rows];
   double concentration[max_block_rows];
@@ -85,36 +85,36 @@ struct row_report {
   int64_t support[max_block_rows];
 };
 
-/// Who is handed the support of rows that solve for a threshold: keys from 0 on, ascending, and
-/// their positive weights; none for a row that is NaN. Rows come in any order.
+/// Receiver of the supports of rows that solve for a threshold: keys from 0 on, ascending, with
+/// their positive weights; empty for a NaN row. Rows come in any order.
 struct support_taker {
   void (*take)(void* state, int row, const uint32_t* keys, const double* weights,
                int64_t count) noexcept;
-  /// Where the weights of all keys go for `lanes` rows from `row` on, [key][lane] of elements of so
-  /// many bytes: zeros. Each of these rows is taken as well, as an empty list or, where its lane
-  /// is left as it is, as its own. Null: all are lists.
+  /// Memory for the weights of all keys for `lanes` rows from `row` on, [key][lane] of elements of
+  /// `bytes` bytes: zeros. Each of these rows is also passed to take: as an empty list or, if its
+  /// lane is left at zero, as a list of its own. Null: all rows are lists.
   void* (*panel)(void* state, int row, int lanes, size_t bytes) noexcept;
   void* state;
 };
 
-/// Bits of attend_block::wanted; weight and first of the sums are there in any case.
+/// Bits of attend_block::wanted; weight and first are always summed.
 enum wanted_sums : uint8_t {
-  wanted_moments = 1,     ///< second and squares; not of exponentials: first, squares and support
+  wanted_moments = 1,     ///< second and squares; not exponentials: first, squares and support
   wanted_argmax = 2,      ///< row_sums::argmax
   wanted_top_weight = 4,  ///< row_sums::top_weight
-  wanted_panels = 8,      ///< sums of the scores that panels of queries have, also of few queries
+  wanted_panels = 8,      ///< sums of scores as panels of queries have them, also for few queries
   wanted_least = 16       ///< row_sums::least, or row_report::least
 };
 
-/// How the scores of a block become weights.
+/// The normalizer of a block.
 struct block_rule {
   normalizer rule = normalizer::softmax;
   normalizer_numbers numbers{};
-  const double* number = nullptr;  ///< of row 0, see row_number; null: none
+  const double* number = nullptr;  ///< at row 0, see row_number; null: no number
   ptrdiff_t number_row = 0;        ///< stride of number
 };
 
-/// What the weights of a block multiply, and where that goes.
+/// Values of a block, and its output.
 struct block_values {
   matrix value{};
   int64_t value_dim = 0;
@@ -122,18 +122,18 @@ struct block_values {
   matrix_layout output_layout{};
 };
 
-/// What else is wanted of a block's rows.
+/// Requested sums of a block's rows.
 struct block_sums {
-  int wanted = 0;  ///< of wanted_sums
+  int wanted = 0;  ///< bits of wanted_sums
   row_sums* sums = nullptr;
-  row_report* report = nullptr;            ///< of entmax and top_k, whose sums are not set
-  const support_taker* support = nullptr;  ///< with report; null: nobody
+  row_report* report = nullptr;            ///< for entmax and top_k, which do not set sums
+  const support_taker* support = nullptr;  ///< with report; null: no receiver
 };
 
 struct attend_block : score_block, block_scales, block_rule, block_values, block_sums {};
 
-/// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which
-/// keeps their digits.
+/// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center` to keep
+/// their digits.
 struct curve_sums {
   double reference[max_block_rows];
   double weight[max_block_rows];
@@ -143,21 +143,21 @@ struct curve_sums {
   double raw_second[max_block_rows];  ///< sum of weight * (raw - center)^2
 };
 
-/// The scales of a curve, which all rows have.
+/// Scales of a curve, the same for all rows.
 struct curve_scales {
   const double* scales = nullptr;
   int64_t n_scales = 0;
-  curve_sums* sums = nullptr;  ///< one a scale
+  curve_sums* sums = nullptr;  ///< one per scale
 };
 
 struct curve_block : score_block, curve_scales {};
 
-/// What a search for scales knows of its rows before the first evaluation. raw = q . k of the
-/// visible keys; bad is NaN where one of them is not finite.
+/// Data of a search for scales before the first evaluation. raw = q . k of the visible keys; bad is
+/// NaN if one of them is not finite.
 struct solve_rows {
-  double top[max_block_rows];    ///< largest raw; -inf if no key is visible
-  double ties[max_block_rows];   ///< keys with that product
-  double count[max_block_rows];  ///< visible keys
+  double top[max_block_rows];    ///< largest raw; -inf without visible keys
+  double ties[max_block_rows];   ///< number of keys with that product
+  double count[max_block_rows];  ///< number of visible keys
   double center[max_block_rows];
   double first[max_block_rows];   ///< sum of raw - center
   double second[max_block_rows];  ///< sum of (raw - center)^2
@@ -172,17 +172,17 @@ struct solve_sums {
   double third[max_block_rows];   ///< sum of weight * u^3
 };
 
-/// Where a search for scales is.
+/// State of a search for scales.
 struct solve_step {
   bool keep = false;               ///< keep the products; else each evaluation computes them again
-  solve_rows* found = nullptr;     ///< by gather
-  const double* scale = nullptr;   ///< of each row, 0 for a row that is not evaluated
-  const double* center = nullptr;  ///< of u, of each row: near the mean of t
-  solve_sums* sums = nullptr;      ///< by evaluate
+  solve_rows* found = nullptr;     ///< written by gather
+  const double* scale = nullptr;   ///< per row, 0 for a row that is not evaluated
+  const double* center = nullptr;  ///< of u, per row: near the mean of t
+  solve_sums* sums = nullptr;      ///< written by evaluate
 };
 
-/// One panel of rows whose scales are searched for. The scratch memory lives from gather to the
-/// last evaluation: it holds the packed queries and, with `keep`, all products.
+/// One panel of rows whose scales are searched. The scratch memory lives from gather to the last
+/// evaluation: it holds the packed queries and, with `keep`, all products.
 struct solve_block : score_block, solve_step {};
 
 }  // namespace attnscale::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tables over (query, key), in practice over their distance: distance_scale multiplies the raw dot
+// Tables over (query, key), usually over their distance: distance_scale multiplies the raw dot
 // product, distance_bias is added to the score. They act on the raw products and on the bias panel
 // of a tile.
 #pragma once
@@ -18,7 +18,7 @@ namespace {
 using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
-/// Element (row, key) of a table, and its neighbours `column` apart.
+/// Element (row, key) of a table, whose neighbours are `column` apart.
 template <class T>
 inline const T* table_at(const matrix& table, int64_t row, int64_t key) {
   return static_cast<const T*>(table.data) + row * table.layout.row + key * table.layout.column;
@@ -46,8 +46,7 @@ inline void fill_distance_panel(const matrix& table, int rows, query_panel panel
   }
 }
 
-/// raw <- raw * distance_scale, and bias <- bias + distance_bias where the key is
-/// visible.
+/// raw <- raw * distance_scale, and bias <- bias + distance_bias for visible keys.
 template <class T>
 inline void apply_distance_tables(const score_block& block, query_panel panel, int64_t key,
                                   int keys, T* copy, T* table, T* raw, T* bias) {
@@ -65,7 +64,7 @@ inline void apply_distance_tables(const score_block& block, query_panel panel, i
   }
 }
 
-/// The same for one query with the keys in consecutive elements.
+/// Tables for one query with the keys in consecutive elements.
 template <class T>
 inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
                                          T* raw, T* bias) {

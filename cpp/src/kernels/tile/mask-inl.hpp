@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which keys a row may see. Causal, window and key_length are one interval [first, last) a row;
-// a tile that lies in every row's interval needs no mask at all. Elsewhere a tile gets a bias
-// panel [key][lane] in the unit of scores: 0 or the additive mask where the key is visible,
-// `masked_score` where it is not. `masked_score` is compared for equality, never added to a score.
+// Visible keys of a row. Causal, window and key_length give one interval [first, last) per row; a
+// tile inside every row's interval needs no mask. Other tiles get a bias panel [key][lane] in the
+// unit of scores: 0 or the additive mask for a visible key, `masked_score` for a hidden one.
+// `masked_score` is compared for equality, never added to a score.
 #pragma once
 
 #include <stddef.h>
@@ -26,8 +26,8 @@ using attnscale::detail::score_block;
 template <class T>
 constexpr T masked_score = limits<T>::lowest;
 
-/// The least of `keys` finished scores of a lane, `step` apart, without the masked ones; infinity
-/// if there is none.
+/// Smallest of `keys` finished scores of a lane, `step` apart, without masked ones; infinity
+/// without any.
 template <class T>
 inline vec<T> least_visible(const T* scores, ptrdiff_t step, int64_t keys) {
   const vec<T> masked = broadcast(masked_score<T>), infinity = broadcast(limits<T>::infinity);
@@ -39,22 +39,23 @@ inline vec<T> least_visible(const T* scores, ptrdiff_t step, int64_t keys) {
   return least;
 }
 
-/// The least bias of a visible key, which log2(e) and a score may not carry to -inf.
+/// Smallest bias of a visible key, so that log2(e) and a score cannot make it -inf.
 template <class T>
 constexpr T lowest_bias = limits<T>::lowest / 2;
 
-/// A run of keys that every tile in it treats alike.
+/// A range of keys whose tiles are treated alike.
 struct key_range {
   int64_t begin, end;
   bool masked;
 };
 
-/// Whether scores depend on the position of query and key by a table.
+/// Whether scores depend on the positions of query and key through a table.
 inline bool has_distance_tables(const score_block& block) {
   return block.tables.distance_scale.data || block.tables.distance_bias.data;
 }
 
-/// The keys that any row may see: the leading ones, which all do, then masked, unmasked, masked.
+/// Ranges of keys that any row may see: the leading ones, which all rows see, then masked,
+/// unmasked, masked.
 struct key_ranges {
   key_range range[4];
   int count = 0;
@@ -65,7 +66,7 @@ struct key_ranges {
     add_intervals(block);
   }
 
-  /// The first of them, and how many up to the last.
+  /// The first key, and the number of keys up to the last.
   int64_t first() const { return count == 0 ? 0 : range[0].begin; }
   int64_t keys() const { return count == 0 ? 0 : range[count - 1].end - range[0].begin; }
 
@@ -94,19 +95,19 @@ struct key_ranges {
   }
 };
 
-/// Booleans are read as bytes: any one but 0 lets the key be seen.
+/// Booleans are read as bytes: any value but 0 makes the key visible.
 template <class T>
 inline T bias_of(uint8_t seen, uint8_t, T) {
   return seen ? T(0) : masked_score<T>;
 }
-/// Numbers at or below `hiding`, half of the smallest of the type of the memory, hide the key.
+/// Numbers at or below `hiding`, half of the lowest number of the storage type, hide the key.
 template <class T, class M>
 inline T bias_of(M x, M hiding, T unit) {
   const T t = static_cast<T>(x) * unit;
   return x <= hiding ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
 }
 
-/// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
+/// Elements at a stride as bias; neighbours (`step` 1) in a separate loop, which vectorises.
 template <class T, class M>
 inline void read_bias(const M* mask, ptrdiff_t step, int keys, M hiding, T unit, T* out) {
   if (step == 1)
@@ -115,7 +116,7 @@ inline void read_bias(const M* mask, ptrdiff_t step, int keys, M hiding, T unit,
     for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step], hiding, unit);
 }
 
-/// One row of the array mask over `keys` keys as bias.
+/// Bias of one row of the array mask over `keys` keys.
 template <class T>
 inline void read_mask_row(const score_block& block, int row, int64_t key, int keys, T* out) {
   const matrix& m = block.attn_mask;
@@ -134,10 +135,10 @@ inline void read_mask_row(const score_block& block, int row, int64_t key, int ke
     out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step), narrow, unit);
 }
 
-/// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may
-/// see by interval: nothing outside them is computed or read.
+/// Keys of a tile, [begin[n], end[n]) counted from its first, that vector n of a panel may see by
+/// interval: nothing outside them is computed or read.
 struct vector_keys {
-  int vectors;  ///< of the panel
+  int vectors;  ///< number of vectors of the panel
   int begin[panel_vectors], end[panel_vectors];
 
   bool nothing() const {
@@ -176,7 +177,7 @@ inline void fill_mask_panel(const score_block& block, query_panel panel, int64_t
     const int first = panel.lane + n * w, valid = block.rows - first;
     for (int r = 0; r < w; ++r) {
       if (r > 0 && (shared || r >= valid)) {
-        // Lanes beyond the block repeat row 0; nothing reads what they compute.
+        // Lanes beyond the block repeat row 0; their results are not read.
         for (int j = 0; j < keys; ++j) rows[r * keys + j] = rows[j];
       } else {
         read_mask_row(block, first + r, key, keys, rows + r * keys);
@@ -203,9 +204,8 @@ inline void lane_intervals(const score_block& block, int lane, int64_t key, int 
   hi = load(last);
 }
 
-/// Fills the bias panel of a panel of queries, for the keys [key, key + keys), where `seen` says
-/// that there is something to see. False if the array mask masks all of it. `rows` is scratch of
-/// width * keys elements.
+/// Fills the bias panel of a panel of queries, for the keys [key, key + keys), where `seen` is not
+/// empty. False if the array mask hides all of it. `rows` is scratch of width * keys elements.
 template <class T>
 inline bool fill_bias(const score_block& block, query_panel panel, int64_t key, int keys,
                       const vector_keys& seen, T* rows, T* bias) {
@@ -234,9 +234,9 @@ struct strip {
   int begin, end, first, last;
 };
 
-/// A masked tile along the diagonal: its vectors come and go one by one, so it is cut into strips
-/// of keys, and each strip is multiplied with the vectors that see it. There is one strip less than
-/// the vectors have ends, at most.
+/// Cuts a masked tile along the diagonal, where vectors start and end one by one, into strips of
+/// keys, each multiplied with the vectors that see it. At most one strip less than the vectors have
+/// ends.
 inline int cut_strips(const vector_keys& seen, strip (&strips)[2 * panel_vectors]) {
   int cuts[2 * panel_vectors];
   const int ends = 2 * seen.vectors;

@@ -16,7 +16,7 @@ namespace {
 /// Rows of bfloat16 numbers, as integers; the stride counts numbers.
 using bfloat16_rows = row_view<uint16_t>;
 
-/// `given` columns of a row of m, then zeros up to `columns`.
+/// Reads `given` columns of a row of m, padded with zeros up to `columns`.
 inline void read_bfloat16_row(const matrix& m, int64_t row, int64_t given, int64_t columns,
                               uint16_t* out) {
   const uint16_t* const in = static_cast<const uint16_t*>(m.data) + row * m.layout.row;
@@ -27,8 +27,8 @@ inline void read_bfloat16_row(const matrix& m, int64_t row, int64_t given, int64
   for (int64_t i = given; i < columns; ++i) out[i] = 0;
 }
 
-/// Rows [row, row + rows) of m with zeros from `given` up to `columns` columns: in place where
-/// there is nothing to add and no gap, else copied.
+/// Rows [row, row + rows) of m, padded with zeros from `given` up to `columns` columns: in place
+/// without padding and gaps, else copied.
 inline bfloat16_rows view_bfloat16_rows(const matrix& m, int64_t row, int64_t rows, int64_t given,
                                         int64_t columns, uint16_t* copy) {
   if (m.layout.column == 1 && columns == given)
@@ -44,12 +44,12 @@ inline void pack_pairs(const matrix& m, int64_t row, int rows, int64_t given, in
                        uint16_t* copy, uint32_t* panel, ptrdiff_t lanes) {
   for (int r = 0; r < width<float>; ++r)
     read_bfloat16_row(m, row + r, r < rows ? given : 0, columns, copy + r * columns);
-  // As bits, of which a transposition changes none.
+  // As bits, which transposition does not change.
   rows_to_lanes<float>({reinterpret_cast<const float*>(copy), columns / 2}, columns / 2,
                        reinterpret_cast<float*>(panel), lanes);
 }
 
-/// What a vector of queries sees of a tile, in pairs of keys.
+/// Visible keys of a vector of queries in a tile, in pairs.
 inline vector_keys pairs_of(const vector_keys& keys) {
   vector_keys pairs = keys;
   for (int n = 0; n < keys.vectors; ++n) {
@@ -59,8 +59,8 @@ inline vector_keys pairs_of(const vector_keys& keys) {
   return pairs;
 }
 
-/// The weights of a vector's keys [begin, end), rows `lanes` apart, become pairs of keys in the
-/// same place: pair p is row p. The key beside the first or last one has no weight.
+/// Turns the weights of a vector's keys [begin, end), rows `lanes` apart, into pairs of keys in
+/// place: pair p is row p. The other key of an incomplete pair at either end gets weight 0.
 inline void pair_weights(int begin, int end, ptrdiff_t lanes, float* weights) {
   const vec<float> none = broadcast(0.0f);
   for (int pair = begin / 2; 2 * pair < end; ++pair) {

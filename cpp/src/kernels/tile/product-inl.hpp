@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two matrix products of attention, register-blocked with the queries in the lanes: no key
-// or value is packed, no reduction runs across lanes.
+// The two matrix products of attention, register-blocked with the queries in the lanes: no key or
+// value is packed, no reduction runs across lanes.
 //   scores[j][lane] = sum_c key[j][c] * query[c][lane]
 //   out[c][lane]   += sum_j value[j][c] * weight[j][lane]
 // Both are rows of A broadcast against panels of B. 6 rows by panel_vectors vectors give 24
@@ -36,13 +36,13 @@ ATTNSCALE_INLINE void with_vectors(int vectors, F&& f) {
 /// Rows of A in a register block.
 enum class block_height : int { one = 1, two = 2, four = 4, six = 6 };
 
-/// The next one when `left` rows are left: sixes, and 4 + 4 rather than 6 + 2.
+/// Height of the next block for `left` remaining rows: sixes, and 4 + 4 rather than 6 + 2.
 ATTNSCALE_INLINE block_height next_rows(int64_t left) {
   if (left >= 6 && left != 8) return block_height::six;
   return left >= 4 ? block_height::four : left >= 2 ? block_height::two : block_height::one;
 }
 
-/// What a product adds up: a * b, or (a - b)^2 for distances without cancellation.
+/// Terms of a product: a * b, or (a - b)^2 for distances without cancellation.
 struct plain_product {
   template <class V>
   static ATTNSCALE_INLINE V add(V a, V b, V sum) {
@@ -88,7 +88,7 @@ ATTNSCALE_INLINE void set_to_zero(vec<T> (&acc)[M][N]) {
     for (int n = 0; n < N; ++n) acc[m][n] = broadcast(T(0));
 }
 
-/// The same from zero: acc[m][n] = sum over k < depth of a(m, k) * b[k][n].
+/// Product from zero: acc[m][n] = sum over k < depth of a(m, k) * b[k][n].
 template <class T, int M, int N, bool Transposed, class Term = plain_product>
 ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
                                int64_t depth, vec<T> (&acc)[M][N]) {
@@ -96,8 +96,8 @@ ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff
   multiply_more<T, M, N, Transposed, Term>(a, stride, b, lanes, depth, acc);
 }
 
-/// Calls block(count_t<M>, i) for register blocks of M rows that cover `rows` rows. With one
-/// vector, 6 chains would wait for each other: blocks of 12.
+/// Calls block(count_t<M>, i) for register blocks of M rows that cover `rows` rows. One vector
+/// alone has only 6 chains, too few to hide latency: blocks of 12.
 template <int N, class F>
 ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
   int64_t i = 0;
@@ -122,7 +122,7 @@ ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
   }
 }
 
-/// The scores of a register block; high and low are running extremes a lane.
+/// Scores of a register block; high and low are running extremes per lane.
 template <class T, int M, int N>
 ATTNSCALE_INLINE void store_scores(const vec<T> (&acc)[M][N], ptrdiff_t lanes, T* scores, T* high,
                                    T* low) {
@@ -150,7 +150,7 @@ inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t 
   store_scores<T, M, N>(acc, lanes, scores, high, low);
 }
 
-/// Running extremes of the vectors of a panel, a lane each.
+/// Running extremes of the vectors of a panel, per lane.
 template <class T>
 struct panel_extremes {
   T most[panel_vectors * width<T>], least[panel_vectors * width<T>];
@@ -165,9 +165,9 @@ struct panel_extremes {
   }
 };
 
-/// Raw dot products of `keys` keys with the vectors of a panel, and their largest and smallest a
-/// lane. Where a product is NaN, high and low of that lane may miss others; NaN stays in the
-/// scores. `ahead`, if any, goes on once a register block.
+/// Raw dot products of `keys` keys with the vectors of a panel, and their largest and smallest per
+/// lane. After a NaN product, high and low of that lane may miss others; NaN stays in the scores.
+/// `ahead`, if any, advances once per register block.
 template <class T>
 inline void dot_products(row_view<T> key, int keys, int vectors, const T* query, ptrdiff_t lanes,
                          int64_t head_dim, T* scores, vec<T>* high, vec<T>* low,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Moving rows between the caller's memory (any element type, any strides) and the kernels'
+// Copies of rows between the caller's memory (any element type, any strides) and the kernels'
 // layouts: plain rows of T, and panels [channel][lane] with the queries in the lanes.
 #pragma once
 
@@ -18,7 +18,7 @@ using attnscale::element_type;
 using attnscale::matrix_layout;
 using attnscale::detail::matrix;
 
-/// Consecutive vectors of queries of a block, from the row `lane` on.
+/// Consecutive vectors of queries of a block, from row `lane` on.
 struct query_panel {
   int lane, vectors;  ///< vectors: 1 to panel_vectors
 };
@@ -37,7 +37,7 @@ struct row_view {
 template <class T>
 constexpr element_type native = sizeof(T) == 4 ? element_type::float32 : element_type::float64;
 
-/// Bytes of an element.
+/// Bytes per element.
 constexpr ptrdiff_t item_size(element_type type) {
   return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
 }
@@ -57,7 +57,8 @@ inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   __builtin_unreachable();
 }
 
-/// Leading elements of a contiguous 16-bit row, a vector at a time; returns how many.
+/// Converts the leading elements of a contiguous 16-bit row, a vector at a time; returns their
+/// number.
 inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
                              float* out) {
   const uint16_t* in = static_cast<const uint16_t*>(data) + start;
@@ -91,8 +92,8 @@ inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
     out[i] = read_element<T>(m.data, m.layout.type, start + i * m.layout.column);
 }
 
-/// out[i * step] = convert(in[i]). The step of nearly all arrays is a constant here, for the
-/// compiler's vectors.
+/// out[i * step] = convert(in[i]). The step of nearly all arrays is a constant here, so that the
+/// compiler vectorises.
 template <class Element, class T, class Convert>
 inline void write_elements(Element* out, ptrdiff_t step, int64_t count, const T* in,
                            Convert convert) {
@@ -123,13 +124,14 @@ inline void write_row(void* data, const matrix_layout& layout, int64_t row, int6
   }
 }
 
-/// Rows to be asked for one at a time while a product keeps the core busy. In a burst it would
-/// wait for them: it can have some twenty lines under way.
+/// Rows to prefetch one at a time during a product. A burst would stall: a core has about twenty
+/// lines in flight.
 class prefetcher {
  public:
   prefetcher() = default;
 
-  /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may lie past its end.
+  /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may extend past its
+  /// end.
   prefetcher(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
              int64_t columns) {
     const ptrdiff_t size = item_size(layout.type);
@@ -157,7 +159,7 @@ class prefetcher {
   int64_t rows_ = 0;
 };
 
-/// Several of them, each two rows further at a time.
+/// Several prefetchers, each two rows further at a time.
 struct prefetches {
   prefetcher rows[4];
 
@@ -166,7 +168,7 @@ struct prefetches {
   }
 };
 
-/// Rows [row, row + rows) of m as T: in place where the memory allows it, else copied.
+/// Rows [row, row + rows) of m as T: in place if the layout allows it, else copied.
 template <class T>
 inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* copy) {
   if (is_direct<T>(m.layout))
@@ -175,7 +177,7 @@ inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t
   return {copy, columns};
 }
 
-/// A square of width x width elements, transposed by log2(width) rounds of interleaving.
+/// Transposes a square of width x width elements by log2(width) rounds of interleaving.
 template <class T>
 ATTNSCALE_INLINE void transpose(vec<T> (&v)[width<T>]) {
   constexpr int w = width<T>;
@@ -192,7 +194,7 @@ ATTNSCALE_INLINE void transpose(vec<T> (&v)[width<T>]) {
   }
 }
 
-/// Rows of `in` become lanes: panel[c * lanes + r] = in(r, c) for one vector of rows.
+/// Transposes rows of `in` into lanes: panel[c * lanes + r] = in(r, c) for one vector of rows.
 template <class T>
 inline void rows_to_lanes(row_view<T> in, int64_t columns, T* panel, ptrdiff_t lanes) {
   constexpr int w = width<T>;
@@ -209,7 +211,7 @@ inline void rows_to_lanes(row_view<T> in, int64_t columns, T* panel, ptrdiff_t l
     for (int r = 0; r < w; ++r) panel[c * lanes + r] = in.data[r * in.stride + c];
 }
 
-/// The way back, times a factor per lane: out[r * stride + c] = panel[c * lanes + r] * factor[r].
+/// Transposes back, with a factor per lane: out[r * stride + c] = panel[c * lanes + r] * factor[r].
 template <class T>
 inline void lanes_to_rows(const T* panel, ptrdiff_t lanes, int64_t columns, vec<T> factor, int rows,
                           T* out, ptrdiff_t stride) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What every loop over q . k shares: the walk over the tiles of keys that a block of queries may
-// see, and the products of one tile with one panel of queries.
+// Code shared by every loop over q . k: the tiles of keys that a block of queries may see, and the
+// products of one tile with one panel of queries.
 #pragma once
 
 #include <stddef.h>
@@ -22,24 +22,24 @@ namespace {
 using attnscale::detail::score_block;
 using attnscale::detail::stop_signal;
 
-/// Consecutive keys that are worked on together.
+/// Consecutive keys that are processed together.
 struct key_tile {
   int64_t key;
   int keys;
-  bool masked;  ///< some row of the block does not see some of them, or not as they are
+  bool masked;  ///< some row does not see all of its keys, or scores need a bias
 };
 
-/// Goes over the keys that any row may see, tile by tile, until it is told to stop.
+/// Loop over the visible keys of a block, tile by tile, until stopped.
 class tile_walk {
  public:
   explicit tile_walk(const score_block& block) : visible(block), stop_(block.stop) {}
 
-  /// f(tile) for every tile, in the order of the keys. most: keys of a tile, 0 for those of the
-  /// panels.
+  /// Calls f(tile) for every tile, in the order of the keys. most: keys per tile, 0 for those of
+  /// the panels.
   template <class F>
   ATTNSCALE_INLINE void for_tiles(F&& f, int most = 0) {
     ended_ = false;
-    // To poll is to read the clock: 5 % of the time of a query alone, if done for each of its short
+    // Polling reads the clock: 5 % of the time of a single query, if done for each of its short
     // tiles.
     int unpolled = max_tile_keys;
     for (int i = 0; i < visible.count; ++i)
@@ -57,10 +57,10 @@ class tile_walk {
       }
   }
 
-  /// The tile at hand is the last one.
+  /// Makes the current tile the last one.
   void end() { ended_ = true; }
 
-  /// Whether the caller wants the call to stop; then nothing has to be finished.
+  /// Whether the caller wants to stop; then nothing has to be finished.
   bool poll() { return stopped = stopped || stop_->poll(stop_->state); }
 
   const key_ranges visible;
@@ -71,14 +71,14 @@ class tile_walk {
   bool ended_ = false;
 };
 
-/// Where tiles are multiplied: packed queries, one tile of scores and its bias and table panels,
-/// and copies of rows whose layout a product cannot read.
+/// Scratch memory for products of tiles: packed queries, one tile of scores with its bias and table
+/// panels, and copies of rows whose layout a product cannot read.
 template <class T>
 struct tile_workspace {
   T *query, *scores, *bias, *table = nullptr, *key_copy, *rows;
 
-  /// row_length: elements that a row of `rows` has room for beyond those of keys and queries;
-  /// queries: those of a full block; spare: keys beyond a tile that a product may write scores of.
+  /// row_length: additional elements of a row of `rows` beyond those of keys and queries; queries:
+  /// number in a full block; spare: keys beyond a tile for which a product may write scores.
   tile_workspace(const score_block& b, int64_t row_length, arena& a,
                  int64_t queries = block_rows<T>, int64_t spare = 0) {
     constexpr int64_t lanes = panel_vectors * width<T>, panel = max_tile_keys * lanes;
@@ -97,19 +97,19 @@ struct tile_workspace {
   }
 };
 
-/// What one panel of queries knows of a tile: raw products of the keys that each vector may see.
+/// Products of one panel of queries with a tile: raw products of the keys that each vector may see.
 /// Nothing else is computed, and nothing else may be read.
 template <class T>
 struct tile_products {
   vector_keys seen;
-  bool biased;  ///< a bias panel says which of them each row sees; else each row sees all
+  bool biased;  ///< a bias panel marks the visible keys of each row; else each row sees all
   int n_strips;
-  strip strips[2 * panel_vectors];  ///< of a biased tile
-  /// Extremes of a lane; of a biased tile: see find_extremes.
+  strip strips[2 * panel_vectors];  ///< for a biased tile
+  /// Extremes per lane; for a biased tile: see find_extremes.
   vec<T> most[panel_vectors], least[panel_vectors];
 };
 
-/// The keys of a tile that each vector of a panel may see by interval.
+/// Keys of a tile that each vector of a panel may see by interval.
 template <class T>
 inline vector_keys keys_in_tile(const score_block& b, const key_tile& tile, query_panel panel) {
   if (tile.masked) return keys_of_vectors<T>(b, panel, tile.key, tile.keys);
@@ -119,8 +119,8 @@ inline vector_keys keys_in_tile(const score_block& b, const key_tile& tile, quer
   return all;
 }
 
-/// Which keys of a tile a panel sees, with its bias and strips if it is biased. False if the panel
-/// sees none of them.
+/// Visible keys of a panel in a tile, with its bias and strips if it is biased. False if it sees
+/// none.
 template <class T>
 inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
                          query_panel panel, tile_products<T>& out) {
@@ -133,7 +133,7 @@ inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, cons
   return true;
 }
 
-/// Raw products of a strip's keys with its vectors, and their extremes a lane.
+/// Raw products of a strip's keys with its vectors, and their extremes per lane.
 template <class T>
 inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
                            int64_t head_dim, T* raw, vec<T>* most, vec<T>* least,
@@ -150,9 +150,9 @@ inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrd
   multiply_strip(s, key, query, lanes, head_dim, raw, most, least);
 }
 
-/// The products of a tile with a panel of queries into raw, and its bias into the workspace. False
-/// if the panel sees none of its keys: then nothing is computed. `product(strip, most, least)`
-/// writes the products of a strip's keys with its vectors, and their extremes a lane.
+/// Writes the products of a tile with a panel of queries to raw, and its bias to the workspace.
+/// False, without computing anything, if the panel sees none of its keys. `product(strip, most,
+/// least)` writes the products of a strip's keys with its vectors, and their extremes per lane.
 template <class T, class Product>
 ATTNSCALE_INLINE bool multiply_tile_by(const score_block& b, const tile_workspace<T>& ws,
                                        const key_tile& tile, query_panel panel, T* raw,
@@ -169,7 +169,7 @@ ATTNSCALE_INLINE bool multiply_tile_by(const score_block& b, const tile_workspac
   return true;
 }
 
-/// The same for queries that are packed in `query`. `ahead` asks for rows on the way.
+/// Products for queries that are packed in `query`. `ahead` prefetches rows on the way.
 template <class T>
 inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
                           row_view<T> key, query_panel panel, const T* query, T* raw,
@@ -182,7 +182,7 @@ inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, con
                           });
 }
 
-/// Extremes of the raw products that each lane of a biased tile sees.
+/// Extremes of the visible raw products of each lane of a biased tile.
 template <class T>
 inline void find_extremes(const T* bias, const T* raw, tile_products<T>& tile) {
   constexpr int w = width<T>;

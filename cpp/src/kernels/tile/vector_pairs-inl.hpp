@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two products of attention on pairs of bfloat16 numbers in vectors, blocked in registers as
-// those of product-inl.hpp. A row of keys is read as it lies in memory; the rows of values are
+// The two products of attention on pairs of bfloat16 numbers in vectors, register-blocked like
+// those of product-inl.hpp. A row of keys is read from memory as it is; rows of values are
 // interleaved by twos, once for all queries of the block.
 //   scores[j][lane] = sum over pairs c of key[j][c] . query[c][lane]
 //   out[c][lane]   += sum over pairs j of value[j][c] . weight[j][lane]
@@ -21,21 +21,21 @@
 namespace {
 
 struct vector_pairs {
-  /// Keys have a multiple of so many channels; values of so many.
+  /// The numbers of channels of keys and of values are multiples of these.
   static constexpr int key_channels = 2, value_channels = width<float>;
-  /// Keys beyond a tile that dot() may write scores of.
+  /// Number of keys beyond a tile for which dot() may write scores.
   static constexpr int spare_keys = 0;
 
-  /// While it lives, the thread can multiply.
+  /// Object whose lifetime allows the thread to multiply.
   struct session {};
 
-  /// Numbers of the values of a tile, as fill_values() lays them out.
+  /// Size of the values of a tile as fill_values() lays them out.
   static int64_t value_numbers(int64_t channels) { return (max_tile_keys + 1) * channels; }
 
-  /// Rows of keys that are copied where a block of them goes beyond the tile.
+  /// Rows of keys that are copied if a block of them extends beyond the tile.
   static constexpr int edge_rows = 0;
 
-  /// Scores of the keys of a strip with its vectors, and their extremes a lane.
+  /// Scores of the keys of a strip with its vectors, and their extremes per lane.
   static void dot(const strip& s, int /*keys*/, bfloat16_rows key, uint16_t* /*edge*/,
                   const uint32_t* query, ptrdiff_t lanes, int64_t pairs, float* scores,
                   vec<float>* high, vec<float>* low, prefetches* ahead) {
@@ -58,7 +58,7 @@ struct vector_pairs {
     seen.read(vectors, high, low);
   }
 
-  /// Lays out the values of a tile; row(j) is where those of key j are, or zeros.
+  /// Lays out the values of a tile; row(j) points to those of key j, or to zeros.
   template <class Row>
   static void fill_values(int keys, int64_t channels, Row&& row, uint16_t* values) {
     uint32_t* out = reinterpret_cast<uint32_t*>(values);
@@ -70,7 +70,7 @@ struct vector_pairs {
     }
   }
 
-  /// out += values^T weights for the pairs of keys that the vectors of a panel see.
+  /// out += values^T weights for the visible pairs of keys of a panel's vectors.
   static void add(const vector_keys& seen, const uint16_t* values, int64_t channels, float* weights,
                   float* out) {
     const uint32_t* const weight = reinterpret_cast<const uint32_t*>(weights);
@@ -96,7 +96,7 @@ struct vector_pairs {
   }
 
   /// out(j, c) += sum over q of weights(j, q) rows(q, c) for the keys j of a tile. Rows of weights
-  /// are `width` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
+  /// have `width` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
   static void add_rows(int keys, const uint16_t* weights, int width_of_weights, int row_pairs,
                        const uint32_t* rows, int64_t channels, int64_t columns, float* out,
                        ptrdiff_t out_stride) {
@@ -124,7 +124,7 @@ struct vector_pairs {
   }
 
  private:
-  /// acc[m][n] += sum over k < depth of pair(m, k) . b[k][n]; pair(m, k) is where it lies.
+  /// acc[m][n] += sum over k < depth of pair(m, k) . b[k][n]; pair(m, k) is its address.
   template <int M, int N, class Pair>
   static ATTNSCALE_INLINE void multiply(Pair&& pair, const uint32_t* b, ptrdiff_t lanes,
                                         int64_t depth, vec<float> (&acc)[M][N]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tile shapes, scratch memory and the walk over panels that attend and curve share.
+// Tile shapes, scratch memory and the loop over panels, for attend and curve.
 #pragma once
 
 #include <stddef.h>
@@ -17,14 +17,14 @@ namespace {
 using attnscale::detail::max_block_rows;
 using attnscale::detail::score_block;
 
-/// Keys of a tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB:
-/// they stream through L2, and the products are long enough to hide their ends. Where a panel has
-/// few lanes, each key is read again for many panels: 96 rows of 64 floats stay in L1, and do not
-/// depend on where the pages of K and V lie in L2 (measured on Zen 4 at level avx2, 8 x 3072 x 64,
-/// two threads: 128 to 165 GFLOP/s with 192 keys, 186 with 96).
+/// Keys per tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB: they
+/// stream through L2, and the products are long enough to hide their ends. If a panel has few
+/// lanes, each key is read again for many panels: 96 rows of 64 floats stay in L1, and do not
+/// depend on the position of K and V in L2 (measured on Zen 4 at level avx2, 8 x 3072 x 64, two
+/// threads: 128 to 165 GFLOP/s with 192 keys, 186 with 96).
 constexpr int tile_keys = panel_vectors >= 4 ? 192 : 96;
 
-/// What a last tile may hold: a few keys more in it cost less than a tile of their own.
+/// Maximum size of the last tile: a few more keys in it cost less than another tile.
 constexpr int max_tile_keys = tile_keys * 5 / 4;
 
 /// Keys of the next tile when `left` are left.
@@ -49,7 +49,7 @@ struct arena {
   }
 };
 
-/// Bytes of scratch that a workspace takes for a block.
+/// Bytes of scratch that a workspace needs for a block.
 template <class Workspace, class Block>
 size_t scratch_of(const Block& block) {
   arena a{nullptr};
@@ -67,7 +67,7 @@ ATTNSCALE_INLINE void for_panels(int rows, F&& f) {
   }
 }
 
-/// The queries of one panel into lanes.
+/// Packs the queries of one panel into lanes.
 template <class T>
 inline void pack_queries(const score_block& block, query_panel panel, T* copy, T* out) {
   constexpr int w = width<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "exact/turns.hpp"
+#include "exact/block_order.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace attnscale::detail {
 namespace {
 
-/// Heads that are joined, directly or through others; the first of them stands for all.
+/// Heads that share gradients, directly or through others; the first of them represents all.
 class joined_heads {
  public:
   explicit joined_heads(std::size_t heads) : first_(heads) {
@@ -45,7 +45,7 @@ void join_equal(const gradient_problem& problem, joined_heads& joined, Find find
   }
 }
 
-/// Who waits for longer waits for a thread that has no core: it leaves its own to that one.
+/// A long wait means that the other thread has no core: yield this one.
 void rest_for_a_moment([[maybe_unused]] std::int64_t round) {
 #if !defined(__wasm__)  // where one thread alone takes the blocks in order, and never waits
   if (round % 64 == 63 && round > 4096)
@@ -88,8 +88,8 @@ block_order::block_order(const gradient_problem& problem, std::int64_t blocks)
   }
 }
 
-std::vector<turn> block_order::in_order(std::int64_t side_by_side) const {
-  std::vector<turn> order;
+std::vector<block_turn> block_order::in_order(std::int64_t side_by_side) const {
+  std::vector<block_turn> order;
   const auto n = static_cast<std::int64_t>(chains_.size());
   for (std::int64_t first = 0; first < n; first += side_by_side) {
     const std::int64_t last = std::min(n, first + side_by_side);
@@ -103,7 +103,7 @@ std::vector<turn> block_order::in_order(std::int64_t side_by_side) const {
   return order;
 }
 
-bool block_order::wait(const turn& each, std::int64_t key_end, const stop_signal& stop) {
+bool block_order::wait(const block_turn& each, std::int64_t key_end, const stop_signal& stop) {
   chain& c = chains_[static_cast<std::size_t>(each.chain)];
   for (std::int64_t before = c.ended.load(std::memory_order_acquire); before < each.index; ++before)
     for (std::int64_t round = 0; c.passed[before].load(std::memory_order_acquire) < key_end;
@@ -114,11 +114,11 @@ bool block_order::wait(const turn& each, std::int64_t key_end, const stop_signal
   return true;
 }
 
-void block_order::pass(const turn& each, std::int64_t key_end) {
+void block_order::pass(const block_turn& each, std::int64_t key_end) {
   chain& c = chains_[static_cast<std::size_t>(each.chain)];
   c.passed[each.index].store(key_end, std::memory_order_release);
   if (key_end != INT64_MAX) return;
-  // Whoever comes first moves `ended` over all that have ended by now.
+  // The first thread to arrive moves `ended` over all that have ended by now.
   std::int64_t ended = c.ended.load(std::memory_order_acquire);
   while (ended < length(c) && c.passed[ended].load(std::memory_order_acquire) == INT64_MAX)
     if (c.ended.compare_exchange_weak(ended, ended + 1, std::memory_order_acq_rel)) ++ended;

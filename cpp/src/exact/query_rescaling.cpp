@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "exact/near_scales.hpp"
+#include "exact/query_rescaling.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,22 +7,24 @@
 #include <cstdint>
 #include <limits>
 
-#include "call/elements.hpp"
+#include "call/row_address.hpp"
 #include "exact/statistics.hpp"
 
 namespace attnscale::detail {
 namespace {
 
-/// Half exponents of up to this are left alone: scales from 2^-17 to 2^17.
-constexpr int near_power = 8;
+/// Half exponents that are not moved: scales from 2^-17 to 2^17.
+constexpr int unmoved_power = 8;
 
-/// Exponents of products up to this are left alone: their squares are far from the type's ends.
-int near_product(const score_problem& p) { return p.compute == element_type::float64 ? 300 : 30; }
+/// Exponents of products that are not moved: their squares are far from the type's limits.
+int unmoved_product(const score_problem& p) {
+  return p.compute == element_type::float64 ? 300 : 30;
+}
 
-/// Rows of an array that are looked at for the size of its products, and heads.
+/// Number of rows, and of heads, that are sampled for the size of products.
 constexpr std::int64_t looked_at = 16;
 
-/// The exponents of numbers, but of 0, infinity and NaN.
+/// Range of the binary exponents of numbers, without 0, infinity and NaN.
 struct exponents {
   int least = std::numeric_limits<int>::max(), most = std::numeric_limits<int>::min();
 
@@ -33,10 +35,10 @@ struct exponents {
   }
   bool any() const { return most >= least; }
 
-  /// Half of the one in the middle, unless that is near 0.
+  /// Half of the middle exponent, or 0 if that is near 0.
   int half() const {
     const int power = any() ? (least + most) / 4 : 0;
-    return std::abs(power) > near_power ? power : 0;
+    return std::abs(power) > unmoved_power ? power : 0;
   }
 };
 
@@ -58,7 +60,7 @@ void multiply(T* row, std::int64_t count, int power) {
   for (std::int64_t c = 0; c < count; ++c) row[c] = std::ldexp(row[c], power);
 }
 
-/// Numbers of the compute type.
+/// Multiplies numbers of the compute type by a power of two.
 void multiply(element_type type, void* row, std::int64_t count, int power) {
   if (!row) return;
   if (type == element_type::float64)
@@ -69,7 +71,7 @@ void multiply(element_type type, void* row, std::int64_t count, int power) {
 
 }  // namespace
 
-near_scales::near_scales(const attention_problem& p) {
+query_rescaling::query_rescaling(const attention_problem& p) {
   exponents found;
   for (const attention_head& head : p.heads)
     for (std::int64_t i = 0; head.scale && i < scales_of(p); ++i)
@@ -77,13 +79,13 @@ near_scales::near_scales(const attention_problem& p) {
   power_ = found.half();
 }
 
-near_scales::near_scales(const curve_problem& p) {
+query_rescaling::query_rescaling(const curve_problem& p) {
   exponents found;
   for (const double scale : p.scales) found.add(scale);
   power_ = found.half();
 }
 
-near_scales::near_scales(const solve_problem& p) {
+query_rescaling::query_rescaling(const solve_problem& p) {
   exponents products;
   const auto heads = static_cast<std::int64_t>(p.heads.size());
   for (std::int64_t h = 0; h < heads; h += std::max<std::int64_t>(1, heads / looked_at)) {
@@ -92,26 +94,26 @@ near_scales::near_scales(const solve_problem& p) {
     const exponents key = of_rows(head.key, p.key, p.n_keys, p.head_dim);
     if (query.any() && key.any()) products.add(std::ldexp(1.0, query.most + key.most));
   }
-  if (products.any() && std::abs(products.most) > near_product(p)) power_ = -products.most;
+  if (products.any() && std::abs(products.most) > unmoved_product(p)) power_ = -products.most;
 }
 
-void near_scales::apply(attention_problem& p) {
+void query_rescaling::apply(attention_problem& p) {
   move_queries(p);
   for (attention_head& head : p.heads) head.scale = moved_scale(p, head.scale);
   if (p.scale_row != 0) p.scale_row = 1;
 }
 
-void near_scales::apply(curve_problem& p) {
+void query_rescaling::apply(curve_problem& p) {
   move_queries(p);
   for (double& scale : p.scales) scale = std::ldexp(scale, -power_);
 }
 
-void near_scales::move_queries(score_problem& p) {
+void query_rescaling::move_queries(score_problem& p) {
   for (attention_head& head : p.heads) head.query = moved_query(p, head.query);
   p.query = {p.compute, static_cast<std::ptrdiff_t>(p.head_dim), 1};
 }
 
-const void* near_scales::moved_query(const score_problem& p, const void* query) {
+const void* query_rescaling::moved_query(const score_problem& p, const void* query) {
   const auto row_bytes = static_cast<std::size_t>(p.head_dim * item_size(p.compute));
   const auto rows = static_cast<std::size_t>(p.n_queries);
   char* const out = static_cast<char*>(queries_.emplace_back(rows * row_bytes).data());
@@ -124,14 +126,14 @@ const void* near_scales::moved_query(const score_problem& p, const void* query) 
   return out;
 }
 
-const double* near_scales::moved_scale(const score_problem& p, const double* scale) {
+const double* query_rescaling::moved_scale(const score_problem& p, const double* scale) {
   std::vector<double>& own = scales_.emplace_back();
   for (std::int64_t i = 0; i < scales_of(p); ++i)
     own.push_back(std::ldexp(scale[i * p.scale_row], -power_));
   return own.data();
 }
 
-void near_scales::give_back(const gradient_problem& p) const {
+void query_rescaling::undo(const gradient_problem& p) const {
   std::vector<void*> done;  // heads may share an array
   for (const gradient_head& head : p.gradients) {
     if (!head.query || std::ranges::find(done, head.query) != done.end()) continue;
@@ -143,13 +145,13 @@ void near_scales::give_back(const gradient_problem& p) const {
   if (p.d_scale) multiply(p.d_scale, rows, -power_);
 }
 
-void near_scales::give_back(const curve_problem& p) const {
+void query_rescaling::undo(const curve_problem& p) const {
   const auto points = static_cast<std::int64_t>(p.heads.size() * p.scales.size()) * p.n_queries;
   multiply(p.compute, p.mean, points, -power_);
   multiply(p.compute, p.variance, points, -2 * power_);
 }
 
-void near_scales::give_back(const solve_problem& p) const {
+void query_rescaling::undo(const solve_problem& p) const {
   multiply(p.scale, static_cast<std::int64_t>(p.heads.size()) * p.n_queries, power_);
 }
 

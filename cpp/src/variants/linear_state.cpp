@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The sums that a state of linear attention keeps: how keys come in, how queries read them, how two
-// states merge, and what of it is refused.
+// Sums kept by a state of linear attention: adding keys, reading by queries, merging states, and
+// checks.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -19,7 +19,7 @@ using detail::feature_map;
 using detail::refuse;
 using detail::text_of;
 
-/// "key (2, n, 4) and value (2, n, 3)": how many keys there are is no part of it.
+/// Shapes for messages, without the number of keys: "key (2, n, 4) and value (2, n, 3)".
 std::string text_of_shapes(const extents& key, const extents& value) {
   const auto shown = [](const extents& shape) {
     std::string text;
@@ -51,7 +51,7 @@ head_sums no_sums(const extents& leading, std::int64_t features, std::int64_t va
           filled({features, value_dim}, 0)};
 }
 
-/// (cosines, sines) of each head, halves of its numbers, turned on by an angle.
+/// Rotates the (cosines, sines) of each head, halves of its numbers, by an angle.
 void turn_on(std::vector<double>& numbers, std::size_t of_head, double cos, double sin) {
   const std::size_t half = of_head / 2;
   for (double* head = numbers.data(); half && head < numbers.data() + numbers.size();
@@ -63,7 +63,7 @@ void turn_on(std::vector<double>& numbers, std::size_t of_head, double cos, doub
     }
 }
 
-/// Adds sums over other keys, in features' larger references.
+/// Adds sums over other keys, with the larger reference of each feature.
 void add_sums(head_sums& into, const head_sums& more) {
   const std::size_t rows = into.total.numbers.size();
   const std::size_t columns = rows ? into.products.numbers.size() / rows : 0;
@@ -79,7 +79,7 @@ void add_sums(head_sums& into, const head_sums& more) {
   }
 }
 
-/// Sums of features that other options made are of another kind: they do not add up.
+/// Refuses states with different options, whose sums do not add up.
 void check_same(const char* name, bool same, const std::string& seen = "") {
   if (!same) refuse("the states must have the same " + std::string(name) + ", got " + seen);
 }
@@ -93,7 +93,7 @@ new_keys::new_keys(strided_array k, strided_array v) : key(std::move(k)), value(
   check_matrices(key, key, value);
 }
 
-void kept_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
+void state_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
   const extents of_key = without_n(keys.key), of_value = without_n(keys.value);
   if (any() && (of_key != key_shape || of_value != value_shape))
     refuse("key and value must have the heads and dimensions of the first update, " +
@@ -104,7 +104,7 @@ void kept_sums::check_shapes(const new_keys& keys, bool enable_gqa) const {
            detail::text_of(others));
 }
 
-void kept_sums::check_state_shape(const new_keys& keys) const {
+void state_sums::check_state_shape(const new_keys& keys) const {
   if (!any()) return;
   const extents wanted(sums.products.extents.begin(), sums.products.extents.end());
   const extents seen = joined(keys.leading, {keys.key.extent(1), keys.value.extent(1)});
@@ -115,7 +115,7 @@ void kept_sums::check_state_shape(const new_keys& keys) const {
         text_of(wanted) + ", got " + text_of(seen));
 }
 
-extents kept_sums::leading_of(const strided_array& query, bool enable_gqa) const {
+extents state_sums::leading_of(const strided_array& query, bool enable_gqa) const {
   if (!any()) refuse("the state holds no keys yet; update(key, value) comes before read(query)");
   const strided_array key = shape_alone(key_shape), value = shape_alone(value_shape);
   extents leading =
@@ -124,7 +124,7 @@ extents kept_sums::leading_of(const strided_array& query, bool enable_gqa) const
   return leading;
 }
 
-extents kept_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) const {
+extents state_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) const {
   if (!any())
     refuse("the state holds no keys yet; update(key, value, log_decay) comes before read(query)");
   const strided_array key(sums.products, 2);
@@ -135,9 +135,9 @@ extents kept_sums::leading_of_ssd(const strided_array& query, bool enable_gqa) c
   return leading;
 }
 
-kept_sums kept_sums::with(const new_keys& keys, const linear_family& family,
-                          const strided_array& decay, const execution& how) const {
-  kept_sums after = *this;
+state_sums state_sums::with(const new_keys& keys, const linear_family& family,
+                            const strided_array& decay, const execution& how) const {
+  state_sums after = *this;
   if (!after.any()) {
     after.key_shape = without_n(keys.key);
     after.value_shape = without_n(keys.value);
@@ -154,9 +154,9 @@ kept_sums kept_sums::with(const new_keys& keys, const linear_family& family,
   return after;
 }
 
-void kept_sums::read(const linear_family& family, const strided_array& query,
-                     const extents& leading, const strided_array& output,
-                     const execution& how) const {
+void state_sums::read(const linear_family& family, const strided_array& query,
+                      const extents& leading, const strided_array& output,
+                      const execution& how) const {
   run_linear(family,
              {.query = query,
               .output = output,
@@ -166,8 +166,8 @@ void kept_sums::read(const linear_family& family, const strided_array& query,
              leading, std::nullopt, how);
 }
 
-kept_sums kept_sums::merged(const kept_sums& two, const linear_family& family) const {
-  const kept_sums& one = *this;
+state_sums state_sums::merged(const state_sums& two, const linear_family& family) const {
+  const state_sums& one = *this;
   if (one.any() && two.any() &&
       (one.key_shape != two.key_shape || one.value_shape != two.value_shape))
     refuse("the states must have the same shapes, got " +
@@ -175,7 +175,7 @@ kept_sums kept_sums::merged(const kept_sums& two, const linear_family& family) c
            text_of_shapes(two.key_shape, two.value_shape));
   family.check_positions(one.n_keys + two.n_keys);
   if (!two.any()) return one;
-  kept_sums after = two;
+  state_sums after = two;
   after.n_keys += one.n_keys;
   if (const std::vector<double> turn = family.turn(one.n_keys, 1); !turn.empty()) {
     const auto features = static_cast<std::size_t>(family.features(two.key_shape.back()));
@@ -195,8 +195,8 @@ linear_family state_family(linear_family family) {
 void refuse_causal(bool is_causal, causal_alignment causal) {
   if (is_causal || causal != causal_alignment::none)
     refuse(
-        "a state has no causal form: its queries see all keys so far, and extend() those of a "
-        "chunk one after the other; got " +
+        "a state has no causal form: its queries see all keys so far, and those of extend() "
+        "up to their own; got " +
         std::string(is_causal ? "is_causal = true" : "causal"));
 }
 

@@ -6,7 +6,7 @@
 
 namespace attnscale::detail {
 
-/// The constants of a distribution for elements of that type.
-variate_block prepare(const variate& what, element_type type);
+/// Constants of a distribution for elements of that type.
+variate_block variate_block_of(const variate& what, element_type type);
 
 }  // namespace attnscale::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From arrays and options to the core's problem: every check of shapes and numbers. Messages name
-// the argument, the rule and what was seen.
+// From arrays and options to the core's problem, with every check of shapes and numbers. Messages
+// name the argument, the rule and what was seen.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,36 @@
 
 namespace attnscale {
 
-/// An argument of a call: its name for messages, and its array.
+/// An argument of a call: its name in messages, and its array.
 struct named_array {
   const char* name;
   const strided_array* array;
 };
 
-/// (..., heads) of the result. Under enable_gqa the first array has the heads, and the numbers of
-/// the others divide theirs.
+/// Leading axes (..., heads) of the result. Under enable_gqa the first array has the heads, and the
+/// head counts of the others divide its own.
 ATTNSCALE_EXPORT extents leading_shape(std::initializer_list<named_array> arrays, bool enable_gqa);
 
-/// What the leading axes of two arrays broadcast to.
+/// Broadcast of the leading axes of two arrays.
 ATTNSCALE_EXPORT extents broadcast_leading(named_array a, named_array b);
 
-/// Refuses matrices that do not go with each other; the value may be absent.
+/// Refuses matrices that do not fit each other; the value may be absent.
 ATTNSCALE_EXPORT void check_matrices(const strided_array& query, const strided_array& key,
                                      const strided_array& value);
 
-/// Calls whose results are about a plain softmax.
+/// Refuses any normalizer but a plain softmax.
 ATTNSCALE_EXPORT void require_softmax(const attention_options& options, const char* call);
 
-/// For calls that know the distances of a part of the sequence alone, or whose answer needs scores
-/// that are proportional to the scale.
+/// Refuses tables of the distance, for calls that know only the distances of a part of the
+/// sequence, or whose answer needs scores proportional to the scale.
 ATTNSCALE_EXPORT void refuse_tables(const attention_options& options, const char* call,
                                     const char* reason);
 
-/// A state knows only its part of the keys.
+/// Refuses options that need the whole sequence: a state knows only its part of the keys.
 ATTNSCALE_EXPORT void require_whole_sequence(const attention_options& options);
 
-/// The arrays and options of one call in the core's form, and what they own. Options outlive it.
+/// The arrays and options of one call in the core's form, and the memory they need. Options outlive
+/// it.
 class ATTNSCALE_EXPORT call_description {
  public:
   call_description(strided_array query, strided_array key, strided_array value,
@@ -58,24 +59,25 @@ class ATTNSCALE_EXPORT call_description {
   double standard_scale() const;
   execution how() const;
 
-  /// Rows that take the place of query and key, of the type of the arithmetic. Scales stay those of
-  /// the ones that were given.
+  /// Replaces query and key by rows of the compute type. Scales stay those of the given query and
+  /// key.
   void take_rows(row_array<float> query, row_array<float> key);
   void take_rows(row_array<double> query, row_array<double> key);
-  /// An output (..., heads, n_queries, value_dim), whose elements may be written.
+  /// A writable output (..., heads, n_queries, value_dim).
   void set_output(strided_array output);
 
-  /// Everything of a problem but its results.
+  /// Fills a problem, except its results.
   void fill(score_problem& problem) const { arrays().fill(problem); }
   void fill(attention_problem& problem) const { arrays().fill(problem); }
-  /// Refuses statistics that the rows of the normalizer do not have.
+  /// Refuses statistics that the normalizer does not have.
   void check_statistics(const statistic_set& wanted) const;
 
-  /// One pass: the output, if one is set, and the statistics that are wanted, into `rows`.
+  /// One pass: the output, if one is set, and the wanted statistics, into `rows`.
   void attend(const row_outputs& rows, const statistic_set& wanted) const;
 
-  /// Zeros in place of the tables of the distance, for their gradients to be added to, and from the
-  /// gradient at each distance to that of the table as it was given; 0 where there are no pairs.
+  /// Zeros in place of the distance tables, for their gradients to be added to; then, from the
+  /// gradient at each distance, the gradient of the table as it was given. 0 where there are no
+  /// pairs.
   score_tables<strided_array> zero_tables(const score_tables<bool>& wanted);
   score_tables<row_array<double>> table_gradients() const;
 
@@ -86,7 +88,7 @@ class ATTNSCALE_EXPORT call_description {
 
 namespace detail {
 
-/// How a call with these options runs; they have to outlive it.
+/// How to run a call with these options, which have to outlive the result.
 template <class Options>
 execution execution_of(const Options& options) {
   execution how{options.num_threads, nullptr, nullptr};

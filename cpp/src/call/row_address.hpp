@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where the elements of a matrix of any type and strides lie.
+// Addresses of the elements of a matrix of any type and strides.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace attnscale::detail {
 
-/// Bytes of an element. The kernels have one of their own (rows-inl.hpp): what they call may not be
-/// linked into other code.
+/// Bytes per element. The kernels have their own (rows-inl.hpp), since code that they call may not
+/// be shared.
 inline std::ptrdiff_t item_size(element_type type) {
   return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
 }
 
-/// Start of a row; null of a matrix that is not there.
+/// Start of a row; null for an absent matrix.
 template <class Pointer>
 Pointer row_at(Pointer data, const matrix_layout& layout, std::int64_t row) {
   using byte =

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The order in which blocks of queries add to the gradients that they share. Heads with a common
-// array are one chain; its blocks have turns 0, 1, ..., and each goes through the keys from the
-// first to the last. A block adds to a key once all blocks before it have passed that key, so each
-// row is summed in one order, whoever computes what: a block follows the one before it at the
-// distance of a tile.
+// Order in which blocks of queries add to shared gradients. Heads with a common array form one
+// chain; its blocks have turns 0, 1, ..., and each processes the keys from first to last. A block
+// adds to a key after all earlier blocks have passed that key, so each row is summed in a fixed
+// order for any assignment to threads: a block follows the previous one at the distance of a tile.
 #pragma once
 
 #include <atomic>
@@ -19,7 +18,7 @@
 namespace attnscale::detail {
 
 /// One block of a chain.
-struct turn {
+struct block_turn {
   std::int64_t chain, index;
 };
 
@@ -27,25 +26,26 @@ class block_order {
  public:
   block_order(const gradient_problem& problem, std::int64_t blocks);
 
-  /// All blocks. Those of a chain ascend, so that who takes them in this order waits for blocks
-  /// that somebody else has begun; `side_by_side` chains take turns, which lets as many threads
-  /// work without waiting for each other.
-  std::vector<turn> in_order(std::int64_t side_by_side) const;
+  /// All blocks. Those of a chain ascend, so that threads that take them in this order only wait
+  /// for blocks that have begun; `side_by_side` chains take turns, which lets as many threads work
+  /// without waiting for each other.
+  std::vector<block_turn> in_order(std::int64_t side_by_side) const;
 
-  std::int64_t head(const turn& each) const {
+  std::int64_t head(const block_turn& each) const {
     return chains_[each.chain].heads[each.index / blocks_];
   }
   /// Whether another head adds to the same gradient of the query.
   bool shares_query(std::int64_t head) const { return shares_query_[head]; }
 
-  /// Until all blocks before have passed the keys below key_end; false if the call is to stop.
-  bool wait(const turn& each, std::int64_t key_end, const stop_signal& stop);
-  void pass(const turn& each, std::int64_t key_end);
+  /// Waits until all earlier blocks have passed the keys below key_end; false if the call is to
+  /// stop.
+  bool wait(const block_turn& each, std::int64_t key_end, const stop_signal& stop);
+  void pass(const block_turn& each, std::int64_t key_end);
 
  private:
   struct chain {
     std::vector<std::int64_t> heads;
-    std::unique_ptr<std::atomic<std::int64_t>[]> passed;  // of each block
+    std::unique_ptr<std::atomic<std::int64_t>[]> passed;  // per block
     std::atomic<std::int64_t> ended{0};                   // blocks that have passed all keys
   };
 
@@ -53,18 +53,18 @@ class block_order {
     return static_cast<std::int64_t>(c.heads.size()) * blocks_;
   }
 
-  std::int64_t blocks_;  // of a head
+  std::int64_t blocks_;  // per head
   std::vector<chain> chains_;
   std::vector<bool> shares_query_;
 };
 
-/// The turn of a running block, as kernels ask for it.
+/// Turn of a running block, in the form that kernels use.
 struct waiting_turn {
   block_order& order;
-  turn mine;
+  block_turn mine;
   const stop_signal& stop;
 
-  block_turns hooks() {
+  turn_hooks hooks() {
     return {[](void* state, std::int64_t key_end) noexcept {
               auto& self = *static_cast<waiting_turn*>(state);
               return self.order.wait(self.mine, key_end, self.stop);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "attnscale/detail/describe.hpp"
+#include "attnscale/detail/call_description.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ using detail::text_of;
 
 namespace {
 
-/// `extent` joins the broadcast extent of an axis; false if they do not fit.
+/// Broadcasts one extent into another; false if they do not fit.
 bool broadcast_extent(std::int64_t& broadcast, std::int64_t extent) {
   if (broadcast == 1) broadcast = extent;
   return extent == broadcast || extent == 1;
@@ -50,7 +50,7 @@ extents broadcast_batch(std::initializer_list<named_array> arrays) {
   return batch;
 }
 
-/// Number of heads of the result: that of the query under enable_gqa, else equal or 1.
+/// Number of heads of the result: the query's under enable_gqa, else all equal or 1.
 std::int64_t broadcast_heads(std::initializer_list<named_array> arrays, bool enable_gqa) {
   const strided_array& query = *arrays.begin()->array;
   std::int64_t heads = enable_gqa ? query.leading_extent(1) : 1;
@@ -84,7 +84,7 @@ score_form read_form(const attention_options& options) {
   return {.softcap = *options.softcap};
 }
 
-/// The batch axes of (..., heads).
+/// Batch axes of (..., heads).
 extents batch_of(const extents& leading) {
   return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
 }
@@ -132,7 +132,7 @@ void check_matrices(const strided_array& query, const strided_array& key,
 
 void require_softmax(const attention_options& options, const char* call) {
   if (options.normalizer.rule != normalizer::softmax || options.normalizer.number)
-    refuse(std::string(call) + " is of a plain softmax, got another normalizer");
+    refuse(std::string(call) + " needs a plain softmax, got another normalizer");
 }
 
 void refuse_tables(const attention_options& options, const char* call, const char* reason) {
@@ -157,7 +157,7 @@ struct call_description::state {
   double standard_scale = 1;
   key_intervals intervals{};
   row_array<double> law_scales{};
-  std::pair<row_array<double>, row_array<double>> wide{};  // in the place of query and key
+  std::pair<row_array<double>, row_array<double>> wide{};  // replace query and key
   std::pair<row_array<float>, row_array<float>> narrow{};
   detail::distance_form form{};
 
@@ -189,7 +189,7 @@ void call_description::state::read_arrays() {
                     "(..., heads, n_queries, n_keys)");
 }
 
-/// The type of the arithmetic; in it, rows of another length take the place of query and key.
+/// Sets the compute type; under qk_norm replaces query and key by normalized rows of that type.
 void call_description::state::read_types() {
   for (const strided_array* array : {&arrays.query, &arrays.key, &arrays.value})
     if (*array && array->layout().type == element_type::float64)

@@ -12,11 +12,11 @@
 
 namespace attnscale::detail {
 
-/// The supports of consecutive rows, as kernels hand them out, as far as there is room: as lists,
-/// or as panels where they have many keys.
+/// Supports of consecutive rows, received from kernels as far as there is room: as lists, or as
+/// panels if they have many keys.
 class row_supports {
  public:
-  /// For rows of at most `keys` keys.
+  /// Starts with rows of at most `keys` keys.
   void start(std::int64_t keys) {
     keys_ = keys;
     room_ = std::max(usual_room, keys);
@@ -25,11 +25,11 @@ class row_supports {
     clear();
   }
 
-  /// How many rows there are.
+  /// Number of rows.
   int rows() const { return rows_; }
-  /// How many more to ask for, of so many: as many as panels have room for, where the last rows
-  /// since start() had panels. Where rows are cut depends on nothing else, so that sums over them
-  /// have the same bits in every run.
+  /// Number of rows to request next, at most `count`: as many as panels have room for, if the last
+  /// rows since start() had panels. Batches depend on nothing else, so that sums over them have the
+  /// same bits in every run.
   std::int64_t most(std::int64_t count) const {
     return lanes_ > 0 ? std::min(count, panel_rows() - rows_) : count;
   }
@@ -39,15 +39,15 @@ class row_supports {
     key_.clear();
     weight_.clear();
   }
-  /// Of the memory, what is more than usual.
+  /// Releases memory beyond the usual size.
   void shrink() {
     clear();
     if (room_ > usual_room) key_.shrink_to_fit(), weight_.shrink_to_fit();
     if (panels_.size() * sizeof(line) > 2 * sizeof(double) * usual_room) panels_ = {};
   }
 
-  /// Before a kernel hands out `count` more rows, and after that: false if some had no room. Those
-  /// before the first of them are kept.
+  /// begin() is called before a kernel hands out `count` rows, end() after; end() is false if some
+  /// had no room, and keeps the rows before the first of them.
   void begin(int count) { std::fill_n(begin_ + rows_, count, std::int64_t{-1}); }
   bool end(int count) {
     if (no_memory_) throw std::bad_alloc();
@@ -73,7 +73,7 @@ class row_supports {
     std::byte bytes[64];
   };
 
-  /// Rows that panels have room for: whole vectors, and one at least.
+  /// Number of rows that panels have room for: whole vectors, at least one.
   std::int64_t panel_rows() const {
     return std::max<std::int64_t>(1, room_ / std::max<std::int64_t>(1, keys_) / lanes_) * lanes_;
   }
@@ -89,7 +89,7 @@ class row_supports {
            static_cast<std::size_t>(first / lanes) * size;
   }
 
-  /// Panels of so many bytes, of zeros; false if there is no memory.
+  /// Allocates panels of `size` bytes, zeroed; false without enough memory.
   bool clear_panels(std::size_t size) {
     const std::int64_t rows = std::min<std::int64_t>(panel_rows(), max_gradient_rows);
     const std::size_t bytes = static_cast<std::size_t>(rows / lanes_) * size;
@@ -120,7 +120,7 @@ class row_supports {
   static constexpr std::int64_t usual_room = std::int64_t{1} << 18;
 
   std::int64_t keys_ = 0, room_ = usual_room;
-  int rows_ = 0, lanes_ = 0;  ///< lanes_: of a panel, 0 where none was asked for
+  int rows_ = 0, lanes_ = 0;  ///< lanes_: per panel, 0 without panels
   bool no_memory_ = false, has_panels_ = false;
   std::int64_t begin_[max_gradient_rows], count_[max_gradient_rows];
   std::vector<std::uint32_t> key_;

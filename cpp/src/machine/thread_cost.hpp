@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whether a call is long enough for more than one thread.
+// Estimate of whether a call is long enough for more than one thread.
 #pragma once
 
 #include <limits>
@@ -10,11 +10,12 @@
 
 namespace attnscale::detail {
 
-/// About how long one thread takes for a forward pass, if no key is hidden, at level avx2: half of
-/// it at level avx512. Infinity but for exponentials: the time of the others depends on the scores.
+/// Approximate time of a forward pass on one thread without hidden keys, at level avx2: half of it
+/// at level avx512. Infinity for normalizers other than exponentials, whose time depends on the
+/// scores.
 inline double forward_nanoseconds(const attention_problem& p) {
-  constexpr double multiply_adds = 32;  // in a nanosecond
-  constexpr double of_a_weight = 32;    // its exponential and sums, in multiply-adds
+  constexpr double multiply_adds = 32;  // per nanosecond
+  constexpr double of_a_weight = 32;    // exponential and sums, in multiply-adds
   if (!traits_of(p.rule).is_exponential) return std::numeric_limits<double>::infinity();
   const double weights = static_cast<double>(p.heads.size()) * static_cast<double>(p.n_queries) *
                          static_cast<double>(p.n_keys);
@@ -23,8 +24,8 @@ inline double forward_nanoseconds(const attention_problem& p) {
   return p.compute == element_type::float64 ? 2 * time : time;
 }
 
-/// The execution of a call that takes one thread so long: on that thread alone where others would
-/// cost more than they save.
-execution worth_sharing(const execution& how, double nanoseconds);
+/// Execution of a call that takes one thread this long: on that thread alone if others would cost
+/// more than they save.
+execution one_thread_if_short(const execution& how, double nanoseconds);
 
 }  // namespace attnscale::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// _core.Call: one attention call, checked by Python, in the core's form. It is made once, and then
+// _core.CoreCall: one attention call, checked by Python, in the core's form. It is made once, and then
 // computes outputs, statistics, curves and scales.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Registration of _core.Call. Docstrings and messages are in Python; _core.pyi lists the
+// Registration of _core.CoreCall. Docstrings and messages are in Python; _core.pyi lists the
 // signatures.
 #include <algorithm>
 #include <string>
@@ -251,7 +251,7 @@ void register_traits(py::module_& module) {
 
 void register_call(py::module_& module) {
   register_traits(module);
-  py::class_<call>(module, "Call")
+  py::class_<call>(module, "CoreCall")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())
       .def("attend", &call::attend, py::arg(), py::arg(), py::arg(), py::arg(), py::arg(),

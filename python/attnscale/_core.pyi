@@ -79,7 +79,7 @@ class Intervals:
     def reach(self) -> int:
         """The largest distance that counts, of all pairs or of those within a document; -1: there is none."""
 
-class Call:
+class CoreCall:
     """One attention call: made once, asked for outputs, statistics, curves and scales."""
 
     def __init__(

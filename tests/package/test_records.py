@@ -62,7 +62,7 @@ def test_a_field_that_is_missing_is_named() -> None:
 
 def test_score_forms_and_rules() -> None:
     form = Watched(ScoreForm())
-    call = _core.Call(ROWS, ROWS, None, None, None, form, True, 1)
+    call = _core.CoreCall(ROWS, ROWS, None, None, None, form, True, 1)
     assert form.read == set(ScoreForm._fields)
     read = set()
     for kind in ("softmax", "sigmoid", "relu"):  # whose rows have each a number of another kind

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from .._base.checks import number, shown, thread_count
-from .._core import Call as CoreCall
-from .._core import Intervals
+from .._core import CoreCall, Intervals
 from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import PRODUCTS, ScoreForm, read_tables

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._call.distance import PRODUCTS
 from .._call.measures import cut_rows, keys_of_heads
-from .._core import Call as CoreCall
+from .._core import CoreCall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from .._call.measures import blocks_of_rows, rows_of_block
 from .._call.options import AttentionDivergenceOptions, takes
 from .._call.rows import shows
 from .._call.scale import check_one_scale_a_row
-from .._core import Call as CoreCall
+from .._core import CoreCall
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

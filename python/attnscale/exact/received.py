@@ -12,7 +12,7 @@ from .._base.hints import hinted
 from .._call.call import Call
 from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import normalizer_of
-from .._core import Call as CoreCall
+from .._core import CoreCall
 from .backward import receive
 from .results import AttentionStatistics
 

@@ -17,7 +17,7 @@ from .._call.weights import normalizer_of
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._core import Call as CoreCall
+    from .._core import CoreCall
 
 __all__ = ["attention_weights"]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// _core.CoreCall: one attention call, checked by Python, in the core's form. It is made once, and then
-// computes outputs, statistics, curves and scales.
+// _core.CoreCall: one attention call, checked by Python, in the core's form. It is made once, and
+// then computes outputs, statistics, curves and scales.
 #pragma once
 
 #include <cstdint>

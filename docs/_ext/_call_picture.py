@@ -34,7 +34,7 @@ BOXES = (
     Box(1, 0, 2, "a plain call is read in C++", ("cpp/bindings/plain_call.hpp",)),
     Box(2, 0, 2, "else it is read in Python", (f"{_PYTHON}/_call/call.py", "cpp/bindings/call.hpp")),
     Box(1, 2, 1, "a call of XLA", ("cpp/bindings/xla_call.cpp",)),
-    Box(1, 3, 1, "checks and messages", (f"{_CORE}/call/describe.cpp",)),
+    Box(1, 3, 1, "checks and messages", (f"{_CORE}/call/call_description.cpp",)),
     Box(3, 0, 4, "keys that a row may see; n of a law", (f"{_CORE}/call/intervals.cpp", f"{_CORE}/scale")),
     Box(4, 0, 4, "tasks: a head, a block of queries, a range of keys", (f"{_CORE}/exact/attention.cpp",)),
     Box(5, 0, 2, "threads", (f"{_CORE}/machine/thread_pool.cpp",)),

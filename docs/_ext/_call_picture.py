@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -101,7 +102,7 @@ def _arrow(start: Box, stop: Box) -> str:
 def _drawn(box: Box) -> list[str]:
     left, top, size = _left(box), _top(box), _size(box)
     fill = "#e8f0fa" if any(name.startswith("python") for name in box.files) else "#eef5e6"
-    files = [name.removeprefix("python/attnscale/").removeprefix("cpp/include/") for name in box.files]
+    files = [re.sub("^(python/attnscale|cpp/include|cpp/src)/", "", name) for name in box.files]
     middle = left + size // 2
     return [
         f'<rect x="{left}" y="{top}" width="{size}" height="{HEIGHT}" rx="6" fill="{fill}" stroke="#999"/>',

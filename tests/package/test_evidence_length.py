@@ -93,13 +93,11 @@ def test_accuracies_and_what_clipping_gives_back(title):
     results = page("docs/explanation/results.md")
     trained = 100 * there(of_masked(RUNS[title], "accuracy", "standard"))
     clipped = 100 * there(of_masked(RUNS[title], "accuracy", "standard", reading="clipped"))
-    assert all(f"{each.mean(0)[3]:.2f}" in results for each in (trained, clipped))
-    for reading in ("as trained", "clipped"):
-        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
-        assert cells(gain, "+.2f")[3] in results
-    if title == "6 layers":
-        gain = 100 * of_masked("large", "accuracy_gain", "log_n", reading="clipped")[:, 3]
-        assert f"cannot be told from none (p = {p_value(gain):.2f})" in results
+    if title == "3 layers":
+        assert all(f"{each.mean(0)[3]:.2f}" in results for each in (trained, clipped))
+    assert (clipped.mean(0) > trained.mean(0))[3]
+    gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n")
+    assert cells(gain, "+.2f")[3] in results
 
 
 def test_causal_models_of_prose():

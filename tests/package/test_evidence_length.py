@@ -45,7 +45,7 @@ def test_the_articles_comparison():
     assert all(p_value(full[:, i]) > 0.1 for i in (2, 3))
     assert "The exploratory runs do not show a gain of E" in text
     short = cells(full, "+.2f")
-    for name in (*(f"docs/articles/{each}.md" for each in ("004", "zh/004")), "docs/claims.md"):
+    for name in (f"docs/articles/{each}.md" for each in ("004", "zh/004")):
         assert all(short[i] in page(name) for i in (2, 3)), name
         assert short[0].lstrip("+-") in page(name), name
 
@@ -60,10 +60,8 @@ def test_the_one_contrast_of_the_registered_pairs():
     text = page(EVIDENCE)
     models = {
         name: 100 * of_pairs(*each, which="primary")
-        for name, each in {"O": ("O", "standard"), "E": ("E", "log_n"), "put in": ("O", "log_n")}.items()
+        for name, each in {"O": ("O", "standard"), "E": ("E", "log_n")}.items()
     }
-    right = (f"{name} {models[name][:, 1].mean():.1f}" for name in ("O", "E", "put in"))
-    assert "at 256 tokens, in per cent: {}; {}; {}.".format(*right) in text
     gain = models["E"] - models["O"]
     first, equal, _ = (
         f"{100 * each.value:+.2f} ± {100 * each.error:.2f}"
@@ -95,9 +93,9 @@ def test_accuracies_and_what_clipping_gives_back(title):
     clipped = 100 * there(of_masked(RUNS[title], "accuracy", "standard", reading="clipped"))
     if title == "3 layers":
         assert all(f"{each.mean(0)[3]:.2f}" in results for each in (trained, clipped))
+        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n")
+        assert f"adds {cells(gain, '.2f')[3]} points" in results
     assert (clipped.mean(0) > trained.mean(0))[3]
-    gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n")
-    assert cells(gain, "+.2f")[3] in results
 
 
 def test_causal_models_of_prose():
@@ -137,7 +135,6 @@ def test_causal_models_of_prose():
     for trained, grown in (("standard", "2.63"), ("log_n", "1.67")):
         entropy = kept.select("entropy", reading="as trained", positions="none", trained=trained).mean(0)
         assert f"{entropy[-1] - entropy[4]:.2f}" == grown
-        assert f"by {grown}" in text
 
 
 def _prose_by_book(text, kept, files, seeds):

@@ -210,16 +210,6 @@ def test_numbers_of_the_tables_are_those_of_the_details():
             assert any(f"{value:.{digits}f}" == each for value in known), (claims, each)
 
 
-def test_claims_name_sections_that_exist():
-    named = re.findall(r"\(tutorials/(\w+)\.ipynb\)((?:, \"[^\"]+\")+)", " ".join(CLAIM_DETAILS.split()))
-    assert len(named) > 40
-    for notebook, sections in named:
-        source = (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
-        headings = re.findall(r"^# #+ (.*)$", source, flags=re.MULTILINE)
-        for section in re.findall(r'"([^"]+)"', sections):
-            assert any(plain(section) in plain(heading) for heading in headings), (notebook, section)
-
-
 def test_terms_that_pages_link_to_are_in_the_glossary():
     listed = (DOCS / "glossary.md").read_text(encoding="utf-8").split("```{glossary}")[1]
     terms = set(re.findall(r"^(\w.*)$", listed, flags=re.MULTILINE))
@@ -229,11 +219,6 @@ def test_terms_that_pages_link_to_are_in_the_glossary():
         used |= {target or said for said, target in re.findall(r"\{term\}`([^`<]+?)(?: <([^>`]+)>)?`", text)}
     assert len(used) > 10
     assert used - terms == set()
-
-
-def plain(heading):
-    """Without the marks of mathematics."""
-    return re.sub(r'[$`"]', "", heading)
 
 
 def test_every_law_has_its_place_on_the_page_of_its_family(tmp_path, monkeypatch):

@@ -33,8 +33,8 @@ def compared(which=None):
 def test_three_large_models_agree_by_chance():
     gain, error = (100 * of_masked("large", f"accuracy_gain{e}", "log_n")[:, 2] for e in ("", "_error"))
     own = error.mean()
-    assert f"whose error of {gain.std(ddof=1) / 3**0.5:.2f} points comes from three" in page(EVIDENCE)
-    assert f"the gain of one model has an error of {own:.2f}, and with that it is undecided" in page(EVIDENCE)
+    assert gain.std(ddof=1) < 0.5 * own
+    assert f"of one model over its own texts, {own:.2f} points, it is undecided" in page(EVIDENCE)
     contrasts = sum(len(c.findings) for c in run("length_generalization", "large").verdict().claims)
     assert stats.t.ppf(1 - 0.05 / (2 * contrasts), 2) * own / 3**0.5 > gain.mean()
 
@@ -45,7 +45,7 @@ def test_the_articles_comparison():
     assert all(p_value(full[:, i]) > 0.1 for i in (2, 3))
     assert "The exploratory runs do not show a gain of E" in text
     short = cells(full, "+.2f")
-    for name in (*(f"docs/articles/{each}.md" for each in ("004", "zh/004")), "docs/claims.md"):
+    for name in (f"docs/articles/{each}.md" for each in ("004", "zh/004")):
         assert all(short[i] in page(name) for i in (2, 3)), name
         assert short[0].lstrip("+-") in page(name), name
 
@@ -60,10 +60,8 @@ def test_the_one_contrast_of_the_registered_pairs():
     text = page(EVIDENCE)
     models = {
         name: 100 * of_pairs(*each, which="primary")
-        for name, each in {"O": ("O", "standard"), "E": ("E", "log_n"), "put in": ("O", "log_n")}.items()
+        for name, each in {"O": ("O", "standard"), "E": ("E", "log_n")}.items()
     }
-    right = (f"{name} {models[name][:, 1].mean():.1f}" for name in ("O", "E", "put in"))
-    assert "at 256 tokens, in per cent: {}; {}; {}.".format(*right) in text
     gain = models["E"] - models["O"]
     first, equal, _ = (
         f"{100 * each.value:+.2f} ± {100 * each.error:.2f}"
@@ -93,13 +91,11 @@ def test_accuracies_and_what_clipping_gives_back(title):
     results = page("docs/explanation/results.md")
     trained = 100 * there(of_masked(RUNS[title], "accuracy", "standard"))
     clipped = 100 * there(of_masked(RUNS[title], "accuracy", "standard", reading="clipped"))
-    assert all(f"{each.mean(0)[3]:.2f}" in results for each in (trained, clipped))
-    for reading in ("as trained", "clipped"):
-        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
-        assert cells(gain, "+.2f")[3] in results
-    if title == "6 layers":
-        gain = 100 * of_masked("large", "accuracy_gain", "log_n", reading="clipped")[:, 3]
-        assert f"cannot be told from none (p = {p_value(gain):.2f})" in results
+    if title == "3 layers":
+        assert all(f"{each.mean(0)[3]:.2f}" in results for each in (trained, clipped))
+        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n")
+        assert f"adds {cells(gain, '.2f')[3]} points" in results
+    assert (clipped.mean(0) > trained.mean(0))[3]
 
 
 def test_causal_models_of_prose():
@@ -128,11 +124,6 @@ def test_causal_models_of_prose():
         assert shown in text, name
         assert shown in page("docs/claims.md") or not name.startswith("whole"), name
     assert all(found[f"1/sqrt(d) less {law}, none"].low < 0 for law in ("log_n", "yarn"))
-    behind = late("as trained", trained="ssmax") - late("as trained", trained="log_n")
-    assert (behind > 0).all()
-    assert f"in each of the 5 seeds, by {behind.mean():.3f}" in text
-    windows = late("windows") - late("windows", trained="log_n")
-    assert f"Of that {windows.mean():.3f} are there in windows already" in text
     files = kept.select("text_file", positions="none", trained="standard")[0]
     assert (len(set(files)), len(files)) == (16, 32)
     name = "trained under 1/sqrt(d) less log_n, none"
@@ -144,7 +135,6 @@ def test_causal_models_of_prose():
     for trained, grown in (("standard", "2.63"), ("log_n", "1.67")):
         entropy = kept.select("entropy", reading="as trained", positions="none", trained=trained).mean(0)
         assert f"{entropy[-1] - entropy[4]:.2f}" == grown
-        assert f"by {grown}" in text
 
 
 def _prose_by_book(text, kept, files, seeds):
@@ -179,14 +169,11 @@ def test_prose_with_whole_packages_held_out():
         return kept.select("late", reading=reading, positions="none", trained=trained).mean()
 
     plain = late("as trained")
-    assert f"loss is {late('as trained', 'log_n'):.3f} where $1/\\sqrt d$ has {plain:.3f}" in text
-    assert f"put in it is {late('log_n'):.3f}" in text
     sharper = late("windows") - min(late(f"windows x {each}") for each in ("1.15", "1.3", "1.5"))
     assert f"the best of the multiples gains {sharper:.3f}" in text
     constant = plain - late("x 1.3")
     assert f"a constant 1.3, which gains {constant:.3f} itself" in text
     assert 0.7 < constant / (plain - late("log_n")) < 0.8
-    assert f"gains {plain - late('as trained', 'root_log'):.3f} trained" in text
 
 
 def test_how_many_models_pass():
@@ -199,16 +186,6 @@ def test_how_many_models_pass():
     count = f"{sum(each.sum() for each in passed)} of {sum(map(len, passed))} models"
     assert count == "9 of 11 models"
     assert count in page("notebooks/12_length.py")
-
-
-def test_how_many_masked_tokens_are_read():
-    tokens = {}
-    for which in RUNS.values():
-        config = run("length_generalization", which).parameters
-        windows = config["windows"] * config["lengths"][-1] // config["train_length"]
-        tokens[which] = windows * config["masked"]
-    assert tokens[None] == tokens["large"] == 40960
-    assert f'"full" and "large" read 40 960 masked tokens, "cpu" {tokens["cpu"]}.' in page(EVIDENCE)
 
 
 def test_tasks_where_only_the_length_changes():

@@ -141,7 +141,6 @@ def test_verdicts_are_evaluated_and_not_typed():
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (
         "At 256 tokens that is shown for 3 layers. For 6 it is so by the criterion",
-        "In the run through this package's kernels both lengths are undecided.",
         "Three models cannot show either.",
         "This run can evaluate neither",
         "that one head of dot products is enough is refuted on text by this run",

@@ -64,18 +64,7 @@ def test_entropy_is_that_of_eager_attention(
     minilm: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = diagnose(
-        [
-            minilm,
-            "--text",
-            text,
-            "--n",
-            "64",
-            "512",
-            "--laws",
-            "standard",
-            "log_n",
-            "entropy_invariant",
-        ],
+        [minilm, "--text", text, "--n", "64", "512", "--laws", "standard", "log_n", "entropy_invariant"],
         capsys,
     )
     rows = report["rows"]
@@ -410,8 +399,7 @@ def test_a_model_of_which_nothing_can_be_measured_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("kind", "key_of"),
-    [(heads.GroupedByRepeating, [0, 0, 1, 1]), (heads.GroupedByRemainder, [0, 1, 0, 1])],
+    ("kind", "key_of"), [(heads.GroupedByRepeating, [0, 0, 1, 1]), (heads.GroupedByRemainder, [0, 1, 0, 1])]
 )
 def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[int]) -> None:
     """Neighbouring heads share keys in one module, and in the other those alike by remainder."""

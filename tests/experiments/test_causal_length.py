@@ -32,14 +32,7 @@ from torch.nn import functional  # noqa: E402
 pytestmark = pytest.mark.torch
 
 SMALL = replace(
-    CausalLength.reduced(),
-    vocabulary=300,
-    width=16,
-    steps=3,
-    batch=2,
-    length=128,
-    windows=2,
-    clip=20,
+    CausalLength.reduced(), vocabulary=300, width=16, steps=3, batch=2, length=128, windows=2, clip=20
 )
 WORDS = ("in", "reader", "writes", "about", "many", "small", "things", "near", "rivers", "houses", "trees")
 

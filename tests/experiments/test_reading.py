@@ -166,10 +166,7 @@ def test_answers_of_the_tasks(name, n):
         (lambda: Recall(variants=("2 dots",)), "dots"),
         (lambda: Recall(variants=("x dot",)), r"written as in 'dot \+ 3 efficient', got 'x dot'"),
         (lambda: Recall(pairs=(65,)), r"pairs must be between 2 and symbols=64, got \(65,\)"),
-        (
-            lambda: Recall(variants=("3 dot",)),
-            "width must be a multiple of the heads, got 64 and '3 dot'",
-        ),
+        (lambda: Recall(variants=("3 dot",)), "width must be a multiple of the heads, got 64 and '3 dot'"),
     ],
 )
 def test_bad_fields(study, message):

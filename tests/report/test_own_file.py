@@ -53,30 +53,15 @@ FILES: dict[str, tuple[bytes, list[tuple[int, int]] | str]] = {
     "integers": (npz(query=np.ones((2, 8, 4), int), key=x(2, 8, 4)), "query must be floating point"),
     "NaN": (npz(query=x(2, 8, 4) * np.nan, key=x(2, 8, 4)), "query holds 64 NaN or infinite values"),
     "one axis": (both(8), "query must have 2 axes (n, head_dim) or more, got shape (8"),
-    "five axes": (
-        both(1, 1, 2, 8, 4),
-        "query must have the axes (layers, heads, n, head_dim), got shape",
-    ),
+    "five axes": (both(1, 1, 2, 8, 4), "query must have the axes (layers, heads, n, head_dim), got shape"),
     "nothing": (both(2, 0, 4), "query and key must not be empty, got query (2, 0, 4) and key (2, 0, 4)"),
     "other axes": (npz(query=x(1, 2, 8, 4), key=x(2, 8, 4)), "must have the same batch axes"),
-    "other layers": (
-        npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)),
-        "must have the same batch axes",
-    ),
-    "other channels": (
-        npz(query=x(2, 8, 4), key=x(2, 8, 3)),
-        "must have the same last dimension",
-    ),
-    "other heads": (
-        npz(query=x(3, 8, 4), key=x(2, 8, 4)),
-        "must be a multiple of that of key heads",
-    ),
+    "other layers": (npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)), "must have the same batch axes"),
+    "other channels": (npz(query=x(2, 8, 4), key=x(2, 8, 3)), "must have the same last dimension"),
+    "other heads": (npz(query=x(3, 8, 4), key=x(2, 8, 4)), "must be a multiple of that of key heads"),
     "fewer keys": (npz(query=x(2, 8, 4), key=x(2, 4, 4)), "as many queries as keys, got 8 and 4"),
     "one row": (both(1, 1, 4), "key must have at least 2 keys, got 1"),
-    "places of others": (
-        both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)),
-        "for each of the 2 heads",
-    ),
+    "places of others": (both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)), "for each of the 2 heads"),
     "layers alone": (both(2, 8, 4, layers=np.arange(2)), "for each of the 2 heads"),
 }
 

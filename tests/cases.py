@@ -95,6 +95,16 @@ def remembering() -> Iterator[None]:
         _sizes.pop()
 
 
+def closed_schema(schema: Any) -> Any:
+    """Copy of a JSON Schema that allows no further fields, so that a new field needs one."""
+    if isinstance(schema, list):
+        return [closed_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed_schema(value) for key, value in schema.items()}
+    return {**found, "additionalProperties": False} if "properties" in schema else found
+
+
 def entered(call: Callable[[], Any]) -> list[str]:
     """Names of the functions in C, among them the passes of the core, that a call enters."""
     names: list[str] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of other packages computes what ours does; `make peers` installs all of them, and runs this."""
+"""Attention of other packages gives our results; `make peers` installs them and runs this file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnscale_bench import _peer_cases
 from attnscale_bench._engines import ENGINES, Engine, Prepared
 from attnscale_bench._session import Session, random_heads
 
-#: What PyTorch compiles for a third of a minute is asked where the other packages are.
+#: Peers that PyTorch compiles for a third of a minute run only beside the other packages.
 COMPILED = () if find_spec("onnxruntime") else ("flex",)
 EACH = [(work, name) for work, of in ENGINES.items() for name in of.engines if name not in COMPILED]
 

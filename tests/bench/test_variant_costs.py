@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of the variants against n: what is counted, slopes, crossovers, and the command."""
+"""Costs of the variants against n: counts, slopes, crossovers, and the command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_crossover_is_where_the_lines_meet():
 
 
 def test_a_process_counts_what_a_variant_takes():
-    """Efficient attention holds its result; exact attention with the matrix of weights would hold n^2."""
+    """Efficient attention holds only its result; the matrix of weights would be n^2."""
     n = 65536
     found = bench.run_variants([n], ["efficient"], head_dim=64)[0]
     result = n * 64 * 4
@@ -42,7 +42,7 @@ def test_a_process_counts_what_a_variant_takes():
 
 
 def test_local_and_global_attention_merges_in_place():
-    """Two outputs at once, or an output in float64, would be more."""
+    """Memory is below that of two outputs, or of one in float64."""
     n = 16384
     found = bench.run_variants([n], ["local + global"], heads=4, head_dim=64)[0]
     assert found.bytes < 1.8 * 4 * n * 64 * 4

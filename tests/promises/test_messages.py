@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A message is one line, whatever was given: arrays and long values are described, not printed."""
+"""Messages have one line for any value: arrays and long values are described, not printed."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_tensors_get_advice_for_tensors() -> None:
 
 
 def calls_that_lose_a_gradient(q: Any) -> dict[str, Callable[[], object]]:
-    """Functions of arrays on a tensor that requires grad, by the path of each."""
+    """Calls of functions of arrays on a tensor that requires grad, by their paths."""
     part = [q.shape[-2] - 1, 1]
     return {
         "attention": lambda: at.attention(q, q, q),

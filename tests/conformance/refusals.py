@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that every front end refuses, as data: what is put into a right call, by the name of its argument.
+"""Calls that every front end refuses, as data: a bad value for one argument of a right call.
 
 refusals.json has the error that each front end gives, as "type: message", and null where one takes the call:
 under "torch" for both of its ways, under "all" for every front end that is not named. Messages are promises.
@@ -21,7 +21,7 @@ Q, K, V = (np.ones((2, 4, n, 8), np.float32) for n in (5, 7, 7))
 
 
 def _options(name: str, /, **given: Any) -> dict[str, dict[str, Any]]:
-    """Bad values of one option, by a word for each."""
+    """Bad values of one option, by a name for each."""
     return {f"{name}: {word.replace('_', ' ')}": {name: x} for word, x in given.items()}
 
 
@@ -111,7 +111,7 @@ _TABLE = Path(__file__).with_name("refusals.json")
 
 
 def refusal(front_end: str, name: str) -> str | None:
-    """The error that a front end gives, or None if it takes the call."""
+    """Error of a front end, or None if it takes the call."""
     try:
         FRONT_ENDS[front_end](**{"query": Q, "key": K, "value": V, **BAD[name]})
     except Exception as error:
@@ -120,14 +120,14 @@ def refusal(front_end: str, name: str) -> str | None:
 
 
 def wanted(front_end: str, name: str) -> str | None:
-    """What the table says of it."""
+    """Error of the call in the table."""
     told = json.loads(_TABLE.read_text(encoding="utf-8"))[name]
     found: str | None = told[next(x for x in (front_end, front_end.partition(",")[0], "all") if x in told)]
     return found
 
 
 def write() -> None:
-    """Write the table by what the front ends say."""
+    """Write the table from the errors of the front ends."""
     table = {}
     for name in BAD:
         said = {each: refusal(each, name) for each in FRONT_ENDS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files for HeadVis have the form that it reads, and their numbers are those of the whole matrix."""
+"""Files for HeadVis have its format, with the numbers of the whole matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRICS = {
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
-    """Config, numbers of heads and files of heads of a folder, whose form is checked."""
+    """Check the format of a folder: its config, numbers of heads and files of heads."""
     config, scatter = (
         json.loads((folder / name).read_text()) for name in ("config.json", "scatter_data.json")
     )

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from attnscale._report import make, measure
 from attnscale.calibration.fit import Length
-from browser import chromium, opened, violations
+from browser import chromium, opened, slide, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
 
@@ -61,13 +61,6 @@ def folder(minilm: at.Report, causal: at.Report, tmp_path_factory: pytest.TempPa
     sharper = at.report(q, data.key, lengths=[64, 256], labels=places, laws=["log_n"])
     minilm.beside(sharper, ("as it is", "sharper")).save(folder / "pair.html")
     return folder
-
-
-def slide(page: Any, name: str, value: float) -> None:
-    """Move a slider: set its value and send the browser's event."""
-    page.locator(f"#{name}").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
-    )
 
 
 def entropies(page: Any) -> list[float]:

@@ -24,9 +24,8 @@ METRICS = {
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
     """Check the format of a folder: its config, numbers of heads and files of heads."""
-    config, scatter = (
-        json.loads((folder / name).read_text()) for name in ("config.json", "scatter_data.json")
-    )
+    names = ("config.json", "scatter_data.json")
+    config, scatter = (json.loads((folder / name).read_text()) for name in names)
     assert json.loads((folder / "server_config.json").read_text()) == {}
     assert json.loads((folder / "attributions" / "manifest.json").read_text()) == {}
     assert type(config["model_name"]) is str

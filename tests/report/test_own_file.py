@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from attnscale._report import page as pages
 from attnscale.cli import main
-from browser import chromium, opened, violations
+from browser import chromium, opened, slide, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
 
@@ -208,12 +208,6 @@ def saved_csv(page: Any) -> str:
     with page.expect_download() as saved:
         page.locator("#export-csv").click()
     return Path(saved.value.path()).read_text(encoding="utf-8")
-
-
-def slide(page: Any, name: str, value: int) -> None:
-    page.locator(f"#{name}").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
-    )
 
 
 def test_the_page_is_that_of_python(browser: Any, path: Path, own: bytes, tmp_path: Path) -> None:

@@ -72,9 +72,8 @@ def test_masks() -> None:
 def test_grouped_queries_and_layout() -> None:
     q, k, _ = random_inputs(3, batch=(2,), heads=4, kv_heads=2)
     curve = check_curve(q, k, enable_gqa=True, causal="bottom_right")
-    swapped = at.entropy_curve(
-        q.swapaxes(1, 2), k.swapaxes(1, 2), SCALES, enable_gqa=True, causal="bottom_right", layout="bshd"
-    )
+    turned = (x.swapaxes(1, 2) for x in (q, k))
+    swapped = at.entropy_curve(*turned, SCALES, enable_gqa=True, causal="bottom_right", layout="bshd")
     np.testing.assert_array_equal(swapped.entropy, curve.entropy)
 
 

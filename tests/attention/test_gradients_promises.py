@@ -20,9 +20,7 @@ ARRAYS = ("query", "key", "value")
 def gradients(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> at.AttentionGradients:
     """Gradients for random cotangents of output, lse and entropy."""
     rng = np.random.default_rng(seed)
-    rows = at.attention_statistics(
-        q, k, v, **{name: x for name, x in options.items() if name != "num_threads"}
-    )
+    rows = at.attention_statistics(q, k, v, **options)
     assert rows.output is not None
     g, g_lse, g_h = (rng.standard_normal(x.shape) for x in (rows.output, rows.lse, rows.entropy))
     return at.attention_gradients(q, k, v, g, grad_lse=g_lse, grad_entropy=g_h, **options)

@@ -26,19 +26,8 @@ from cases import (
 
 pytestmark = pytest.mark.levels
 
-EMPTY_ROW = {
-    "lse": -np.inf,
-    "entropy": 0,
-    "max_score": -np.inf,
-    "mean_score": 0,
-    "score_variance": 0,
-    "concentration": 0,
-    "n_visible": 0,
-    "argmax": -1,
-    "max_weight": 0,
-    "renyi2": 0,
-    "min_score": np.inf,
-}
+EMPTY_ROW = dict.fromkeys(STATISTICS, 0.0)
+EMPTY_ROW |= {"lse": -np.inf, "max_score": -np.inf, "min_score": np.inf, "argmax": -1}
 
 # Places of a bad number: in the first, a middle and the last lane, block and tile.
 PLACES = (0, 1, 15, 16, 63, 64, 127, 128, 199)

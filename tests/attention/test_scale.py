@@ -44,9 +44,8 @@ def test_row_size_and_visible_keys_differ_under_a_window() -> None:
     n = np.arange(1, 41)
     visible = np.log(np.minimum(n, 4)) / np.log(512) / 4
     for law, scale in (("natural_log_n", np.log(n) / 4), ("log_n", visible)):
-        named, written = (
-            at.attention(q, k, v, scale=x, is_causal=True, window=(3, None)) for x in (law, scale)
-        )
+        options = {"is_causal": True, "window": (3, None)}
+        named, written = (at.attention(q, k, v, scale=x, **options) for x in (law, scale))
         np.testing.assert_allclose(named, written)
 
 

@@ -135,18 +135,11 @@ def test_padding_is_counted() -> None:
 
 def test_versions() -> None:
     plan = resolve(GEMMA2)
-    for name, count in (
-        ("onnxruntime-genai", 1),
-        ("onnxruntime-genai-0.4.9", 1),
-        ("onnxruntime-genai-0.5", 0),
-        ("onnxruntime-genai-0.5.0", 0),
-        ("onnxruntime-genai-0.6", 0),
-        ("flashinfer", 1),
-        ("flashinfer-0.1.6", 0),
-        ("flashinfer-0.2", 1),
-        ("flashinfer-v0.2.3", 1),
-    ):
-        assert len(at.audit.as_framework(plan, name)[1]) == count, name
+    counts = {"onnxruntime-genai": ("", "-0.4.9"), "flashinfer": ("", "-0.2", "-v0.2.3")}
+    others = {"onnxruntime-genai": ("-0.5", "-0.5.0", "-0.6"), "flashinfer": ("-0.1.6",)}
+    for count, versions in ((1, counts), (0, others)):
+        for name in (f"{framework}{each}" for framework, some in versions.items() for each in some):
+            assert len(at.audit.as_framework(plan, name)[1]) == count, name
     for name in ("vllm", "vllm-0.9", "vllm-0.25"):
         assert len(at.audit.as_framework(resolve(tempered(16384)), name)[1]) == 1, name
 

@@ -24,7 +24,7 @@ from tools.audit import derivative, oracle  # noqa: E402
 from tools.audit.cases import CASES, LATENT, LISTS_OF_8, LONG, OLD_YARN, PHI, TEMPERED, YARN  # noqa: E402
 from tools.audit.kinds import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 
-# transformers and torch warn about their own affairs while they load and run.
+# transformers and torch give warnings of their own.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 

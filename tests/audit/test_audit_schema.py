@@ -13,23 +13,14 @@ import jsonschema
 import pytest
 from attnscale.cli import main
 from audit_configs import BROKEN, GEMMA2, GPT_OSS, MAMBA, MINISTRAL, NOVEL, PHI4_MINI
+from cases import closed_schema
 
 from tools.audit import quietly
 
 SHOWN = [defect.config for each in at.audit.FRAMEWORKS.values() for defect in each.defects]
 
 
-def closed(schema: Any) -> Any:
-    """Copy of the schema that allows no further fields, so that a new field needs one."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: closed(value) for key, value in schema.items()}
-    return {**found, "additionalProperties": False} if "properties" in schema else found
-
-
-CHECK = jsonschema.Draft202012Validator(closed(at.audit.json_schema()))
+CHECK = jsonschema.Draft202012Validator(closed_schema(at.audit.json_schema()))
 
 
 @pytest.fixture

@@ -140,9 +140,10 @@ def test_share_of_peak():
 
 
 def test_report_marks_misses():
-    good = measured().row(
-        "good", "one", Unit.SHARE, lambda m: m.share_of_peak(200.0), at_least(0.4), flops=200.0
-    )
+    def share(found):
+        return found.share_of_peak(200.0)
+
+    good = measured().row("good", "one", Unit.SHARE, share, at_least(0.4), flops=200.0)
     bad = Row("bad", "two", Unit.RATIO, Estimate(1.1, 0.2), at_least(1.2))
     absent = skipped("absent", "three", Unit.RATIO, "torch is not installed", at_least(1))
     yardsticks = {"float32": Estimate(1e9, 0.0), "read": Estimate(2e9, 0.0)}
@@ -154,9 +155,6 @@ def test_report_marks_misses():
     assert lines["three"].endswith("torch is not installed")
     assert "1 of 2 targets met in 3 rounds." in text
     assert "Disturbed" not in text
-
-
-# ---- yardsticks --------------------------------------------------------------------------------
 
 
 # ---- the peers compute the same ----------------------------------------------------------------
@@ -233,10 +231,8 @@ def short_heads(heads, n, head_dim, dtype=np.float32):
 @pytest.mark.slow
 def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
     """Tiled rows have an eighth of the length."""
-    for cases in (
-        *(_attention_cases, _gradient_cases, _normalizer_cases),
-        *(_solve_cases, _tensor_cases, _variant_cases),
-    ):
+    attention = (_attention_cases, _gradient_cases, _normalizer_cases)
+    for cases in (*attention, _solve_cases, _tensor_cases, _variant_cases):
         monkeypatch.setattr(cases, "random_heads", short_heads)
     assert main(["--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

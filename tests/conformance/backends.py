@@ -102,10 +102,9 @@ class OnTensors(Backend):
 
     def call(self, tensors: list[Any], options: dict[str, Any], statistics: tuple[str, ...]) -> Arrays:
         """Output and statistics as tensors."""
+        options = {"statistics": statistics, "backend": self.backend, **options}
         with self.around():
-            rows = at.torch.attention_statistics(
-                *tensors, statistics=statistics, backend=self.backend, **options
-            )
+            rows = at.torch.attention_statistics(*tensors, **options)
         return {name: x for name, x in rows._asdict().items() if x is not None}
 
     def options(self, case: Case, dtype: Any) -> dict[str, Any]:
@@ -126,10 +125,8 @@ class OnTensors(Backend):
         dtype = arrays[0].dtype
         names = [name for name, x in zip(("query", "key", "value"), arrays, strict=True) if x is not None]
         learns = {name: self.tensor(x, learns=True) for name, x in zip(names, arrays, strict=False)}
-        parameters = {
-            name: self.tensor(in_type(x, dtype), learns=True)
-            for name, x in truth.parameters(case.options).items()
-        }
+        learnt = truth.parameters(case.options).items()
+        parameters = {name: self.tensor(in_type(x, dtype), learns=True) for name, x in learnt}
         options = self.options(case, dtype) | learned_options(case, parameters)
         tensors = [learns.get(name) for name in ("query", "key", "value")]
         found = self.call(tensors, options, tuple(name for name in cotangents if name != "output"))

@@ -58,9 +58,8 @@ def test_what_is_there_is_not_computed_again() -> None:
 def test_a_failure_stops_no_other_case_and_carries_what_is_there() -> None:
     with pytest.raises(SweepError) as raised:
         require(run(outcome_of(n2="fails", n4="fails")))
-    assert str(raised.value) == (
-        "2 of 4 cases failed, the first at n=2: ValueError: no (2 are finished; a shelf keeps them)"
-    )
+    told = "2 of 4 cases failed, the first at n=2: ValueError: no (2 are finished; a shelf keeps them)"
+    assert str(raised.value) == told
     assert raised.value.failures == {"n=2": "ValueError: no", "n=4": "ValueError: no"}
     assert raised.value.partial == [1, 3]
     assert "the traceback" in raised.value.__notes__[0]

@@ -128,20 +128,8 @@ def test_the_time_that_is_announced_is_of_the_part(tmp_path: Path, monkeypatch: 
 
 
 def test_commands_say_that_other_parts_are_missing(tmp_path: Path, capsys: Any) -> None:
-    command = [
-        "mc",
-        "max_cosine",
-        "--n",
-        "8",
-        "16",
-        "32",
-        "--head-dim",
-        "16",
-        "--samples",
-        "64",
-        "--seed",
-        "1",
-    ]
+    options = ["--n", "8", "16", "32", "--head-dim", "16", "--samples", "64", "--seed", "1"]
+    command = ["mc", "max_cosine", *options]
     parts = [*command, "--store", str(tmp_path), "--part"]
     assert main([*parts, "1/2"]) == 0
     said = capsys.readouterr()

@@ -71,17 +71,8 @@ def test_values_meaning_and_spelling(spelling: str) -> None:
 @pytest.mark.parametrize("law", BY_HEAD, ids=repr)
 def test_one_number_a_head(law: at.laws.Law) -> None:
     n = np.random.default_rng(5).integers(2, 5000, (2, 3, 4)).astype(float)
-    for counts in (
-        n,
-        n[:, :1],
-        n[0],
-        n[0, :1],
-        n[0, 0],
-        n[0, 0, 0],
-        n[:, :, :0],
-        np.asfortranarray(n),
-        n[:, ::-1],
-    ):
+    views = (n, n[:, :1], n[0], n[0, :1], n[0, 0], n[0, 0, 0], n[:, :, :0], n[:, ::-1])
+    for counts in (*views, np.asfortranarray(n)):
         expected = multiplier(law, counts, 64)
         found = law.multiplier(counts, 64)
         assert found.shape == expected.shape
@@ -91,9 +82,8 @@ def test_one_number_a_head(law: at.laws.Law) -> None:
 
 
 def test_heads_that_do_not_fit_each_other() -> None:
-    with pytest.raises(
-        ValueError, match=r"^parameters with one number a head must have as many, got 2 and 3$"
-    ):
+    said = r"^parameters with one number a head must have as many, got 2 and 3$"
+    with pytest.raises(ValueError, match=said):
         at.laws.SSMax(s=[1, 2], b=[1, 2, 3]).multiplier(5, 64)
 
 

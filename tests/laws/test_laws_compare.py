@@ -71,10 +71,8 @@ def test_known_numbers(run):
 def test_every_law_that_a_length_determines(run):
     rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
     named = {law.partition("(")[0] for law, _ in rows}
-    learned = (
-        "constant per_head layer_index disentangled_scale latent_scale kappa asentmax mla_yarn retrieval"
-    )
-    learned += " qk_norm_scale selective_temperature nope_temperature"
+    learned = "constant per_head layer_index disentangled_scale latent_scale kappa asentmax mla_yarn"
+    learned += " retrieval qk_norm_scale selective_temperature nope_temperature"
     assert set(laws.names()) - named == {*learned.split()}
     assert not named & {*learned.split()}
     assert rows["log_n(base=64)", 128]["definition"] == "LogN(base=64.0, floor=1.0)"

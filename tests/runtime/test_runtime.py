@@ -32,9 +32,8 @@ def run_python(code: str, *options: str, timeout: float = 240, **environment: st
 
 def error_of(code: str, **environment: str) -> str:
     """Last line of error output of code that fails in a new interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    command, env = [sys.executable, "-c", code], {**os.environ, **environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
 

@@ -48,6 +48,12 @@ class Violation(NamedTuple):
     failure: str
 
 
+def slide(page: Any, name: str, value: float) -> None:
+    """Move a slider of a page: set its value and send the browser's event."""
+    move = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+    page.locator(f"#{name}").evaluate(move, value)
+
+
 def violations(page: Any, *, exclude: Sequence[str] = (), **options: Any) -> list[Violation]:
     """What axe-core has to complain of, outside of the elements that the selectors `exclude` name."""
     from axe_playwright_python.sync_playwright import Axe

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +95,16 @@ def remembering() -> Iterator[None]:
         _sizes.pop()
 
 
+def closed_schema(schema: Any) -> Any:
+    """Copy of a JSON Schema that allows no further fields, so that a new field needs one."""
+    if isinstance(schema, list):
+        return [closed_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed_schema(value) for key, value in schema.items()}
+    return {**found, "additionalProperties": False} if "properties" in schema else found
+
+
 def entered(call: Callable[[], Any]) -> list[str]:
     """Names of the functions in C, among them the passes of the core, that a call enters."""
     names: list[str] = []
@@ -108,6 +118,20 @@ def entered(call: Callable[[], Any]) -> list[str]:
     finally:
         sys.setprofile(None)
     return names
+
+
+def same(found: Any, wanted: Any, names: Iterable[str], **tolerance: float) -> None:
+    """Compare attributes of these names: to the last bit, or within a tolerance (rtol, atol)."""
+    compare: Any = np.testing.assert_allclose if tolerance else np.testing.assert_array_equal
+    for name in names:
+        compare(getattr(found, name), getattr(wanted, name), **tolerance, err_msg=name)
+
+
+def same_bits(one: Any, two: Any, names: Iterable[str] = ("query", "key", "value", "scale")) -> None:
+    """Gradients of these names are the same to the last bit, signs of zeros included, or None in both."""
+    for name in names:
+        a, b = getattr(one, name), getattr(two, name)
+        assert (a is None and b is None) or a.tobytes() == b.tobytes(), name
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

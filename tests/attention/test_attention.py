@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._base.statistics import NAMES
-from cases import EDGES, check, random_inputs
+from cases import EDGES, STATISTICS, case, check, random_inputs, same
 
 pytestmark = pytest.mark.levels
 
@@ -36,8 +37,9 @@ def test_value_dims(value_dim: int) -> None:
 
 @pytest.mark.parametrize("n", [1000, 2049])
 def test_many_tiles(n: int) -> None:
-    check(*random_inputs(n, heads=1, n_queries=70, n_keys=n, head_dim=16, value_dim=8))
-    check(*random_inputs(n, heads=1, n_queries=70, n_keys=n, head_dim=16, value_dim=8), causal="bottom_right")
+    inputs = random_inputs(n, heads=1, n_queries=70, n_keys=n, head_dim=16, value_dim=8)
+    check(*inputs)
+    check(*inputs, causal="bottom_right")
 
 
 @pytest.mark.parametrize("n_queries", [1, 2, 4, 15, 16, 17])
@@ -50,14 +52,15 @@ def test_decoding_splits_keys(n_queries: int) -> None:
 @pytest.mark.parametrize("group", [2, 8, 12])
 @pytest.mark.parametrize("n_keys", [1, 70, 9000])
 def test_decoding_reads_shared_keys_once_and_changes_no_bit(group: int, n_keys: int) -> None:
-    """Heads of one query that share keys are rows of one block, but where each has keys of its own."""
+    """Heads of one query that share keys are rows of one block; the bits are those of unshared keys."""
     q, k, v = random_inputs(group, batch=(2,), heads=3, n_queries=1, n_keys=n_keys, head_dim=64)
     rng = np.random.default_rng(group)
     q = rng.standard_normal((2, 3 * group, 1, 64), np.float32)
     own = [np.repeat(x, group, -3) for x in (k, v)]
     lengths = np.array([n_keys, n_keys // 2])
+    results = [each.name for each in fields(at.AttentionStatistics)]
     for options in (
-        {"statistics": NAMES},
+        {"statistics": results[1:]},
         {"scale": rng.random((3 * group, 1)), "key_lengths": lengths},
         {
             "normalizer": at.normalizers.Sink(rng.random(3 * group)),
@@ -75,8 +78,8 @@ def test_decoding_reads_shared_keys_once_and_changes_no_bit(group: int, n_keys: 
                 query, key, value, enable_gqa=True, num_threads=threads, **options
             )
             wanted = at.attention_statistics(query, *others, num_threads=threads, **options)
-            for name, x in vars(wanted).items():
-                np.testing.assert_array_equal(getattr(found, name), x, err_msg=f"{name} {list(options)}")
+            with case(list(options)):
+                same(found, wanted, vars(wanted))
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -98,21 +101,18 @@ def test_out_is_filled_and_returned(layout: str) -> None:
 
 def test_inputs_are_not_written() -> None:
     q, k, v = random_inputs(13)
-    copies = [x.copy() for x in (q, k, v)]
-    mask = np.random.default_rng(0).standard_normal((17, 33))
-    mask_copy = mask.copy()
-    for array in (q, k, v, mask):
+    arrays = [q, k, v, np.random.default_rng(0).standard_normal((17, 33))]
+    copies = [x.copy() for x in arrays]
+    for array in arrays:
         array.flags.writeable = False
-    at.attention_statistics(q, k, v, attn_mask=mask, softcap=3.0)
-    for array, copy in zip((q, k, v, mask), (*copies, mask_copy), strict=True):
+    at.attention_statistics(q, k, v, attn_mask=arrays[3], softcap=3.0)
+    for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 7])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_do_not_depend_on_threads(threads: int, dtype: str) -> None:
-    from cases import STATISTICS
-
     for shape in ({"n_queries": 200, "n_keys": 300}, {"n_queries": 3, "n_keys": 20000, "heads": 1}):
         q, k, v = random_inputs(14, head_dim=32, dtype=dtype, **shape)
         for options in ({}, {"causal": "bottom_right"}, {"attn_mask": np.arange(k.shape[-2]) % 3 > 0}):
@@ -120,5 +120,4 @@ def test_results_do_not_depend_on_threads(threads: int, dtype: str) -> None:
                 at.attention_statistics(q, k, v, statistics=STATISTICS, num_threads=n, **options)
                 for n in (1, threads)
             )
-            for name in ("output", *STATISTICS):
-                np.testing.assert_array_equal(getattr(one, name), getattr(many, name), err_msg=name)
+            same(one, many, ("output", *STATISTICS))

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import bounds, case, close, mask_cases, random_inputs, remembering, rows_are_lost
+from cases import bounds, case, close, mask_cases, random_inputs, remembering, rows_are_lost, same
 
 pytestmark = pytest.mark.levels
 
@@ -32,7 +32,7 @@ def check_curve(q: Any, k: Any, scales: Any = SCALES, **options: Any) -> at.Entr
     for index, (scale, limits) in enumerate(zip(scales, every, strict=True)):
         close(curve.entropy[..., index], truth.entropy[..., index], limits.entropy, f"entropy at {scale}")
         close(curve.lse[..., index], truth.lse[..., index], limits.lse, f"lse at {scale}")
-        # mean and variance of q . k: its own rounding, and that of the weights.
+        # Products and weights are both rounded.
         sd = np.sqrt(truth.variance[..., index])
         d = 2 * eps * (1 + max(abs(scale), 1) * size) * (1 + sd)
         close(curve.mean[..., index], truth.mean[..., index], 4 * d + 8 * eps * sd, f"mean at {scale}")
@@ -72,9 +72,8 @@ def test_masks() -> None:
 def test_grouped_queries_and_layout() -> None:
     q, k, _ = random_inputs(3, batch=(2,), heads=4, kv_heads=2)
     curve = check_curve(q, k, enable_gqa=True, causal="bottom_right")
-    swapped = at.entropy_curve(
-        q.swapaxes(1, 2), k.swapaxes(1, 2), SCALES, enable_gqa=True, causal="bottom_right", layout="bshd"
-    )
+    turned = (x.swapaxes(1, 2) for x in (q, k))
+    swapped = at.entropy_curve(*turned, SCALES, enable_gqa=True, causal="bottom_right", layout="bshd")
     np.testing.assert_array_equal(swapped.entropy, curve.entropy)
 
 
@@ -124,27 +123,27 @@ def test_nan_reaches_the_rows_that_see_it(bad: float) -> None:
 def test_results_do_not_depend_on_threads(threads: int) -> None:
     q, k, _ = random_inputs(8, n_queries=150, n_keys=500)
     one, many = (at.entropy_curve(q, k, SCALES, num_threads=n) for n in (1, threads))
-    for name in FIELDS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
+    same(one, many, FIELDS)
 
 
 def test_mistakes_are_explained() -> None:
     q, k, _ = random_inputs(9)
-    with pytest.raises(ValueError, match=r"scales must have one axis, got shape \(1, 2\)"):
-        at.entropy_curve(q, k, [[1, 2]])
-    with pytest.raises(ValueError, match="scales must be finite"):
-        at.entropy_curve(q, k, [1, np.nan])
-    with pytest.raises(TypeError, match="scales must be numbers, got <U1"):
-        at.entropy_curve(q, k, ["a"])
-    with pytest.raises(TypeError, match="scales must be numbers, got bool"):
-        at.entropy_curve(q, k, [True])
+    mistakes: tuple[tuple[Any, type[Exception], str], ...] = (
+        ([[1, 2]], ValueError, r"scales must have one axis, got shape \(1, 2\)"),
+        ([1, np.nan], ValueError, "scales must be finite"),
+        (["a"], TypeError, "scales must be numbers, got <U1"),
+        ([True], TypeError, "scales must be numbers, got bool"),
+    )
+    for scales, error, message in mistakes:
+        with pytest.raises(error, match=message):
+            at.entropy_curve(q, k, scales)
     assert repr(at.entropy_curve(q, k, [1.0])).startswith("EntropyCurve: rows (2, 17), 1 scales\n")
 
 
 @pytest.mark.parametrize("size", [1e14, 1e18, 1e-15])
 @pytest.mark.parametrize("masked", [False, True])
 def test_variance_whose_sum_does_not_fit_the_type(size: float, masked: bool) -> None:
-    # At scale 0 it is the variance of all products: 300 squares of 1e36 overflow, their mean does not.
+    # At scale 0, 300 squares of 1e36 overflow where they are added up; their mean does not.
     q, k, _ = random_inputs(21, n_queries=70, n_keys=700, head_dim=4)
     q = (q * np.float32(size)).astype(np.float32)
     seen = np.random.default_rng(22).random((70, 700)) < (0.5 if masked else 2)
@@ -160,12 +159,12 @@ def test_variance_whose_sum_does_not_fit_the_type(size: float, masked: bool) -> 
 
 
 @rows_are_lost
-def test_scores_below_the_type_are_no_plausible_numbers() -> None:
-    """One key whose score float32 does not hold in base 2: no row of mean 0. The scale before it is right."""
+def test_scores_below_the_type_give_nan() -> None:
+    """A score that overflows float32 in base 2 makes its row NaN; the smaller scale stays right."""
     q, k = np.full((1, 2, 1), 1e19, np.float32), np.full((1, 1, 1), -1e19, np.float32)
     seen = np.array([[[True], [False]]])
     curve = at.entropy_curve(q, k, [1.0, 3.0], attn_mask=seen)
-    for name in ("entropy", "lse", "mean", "variance"):
+    for name in FIELDS:
         found = getattr(curve, name)
         assert np.isfinite(found[0, 0, 0])
         assert np.isnan(found[0, 0, 1])
@@ -177,7 +176,7 @@ def test_scores_below_the_type_are_no_plausible_numbers() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_products_near_the_end_of_the_type(masked: bool) -> None:
-    """Their mean fits float32, sums of them do not; the variance does not, and is no 0."""
+    """Their mean fits float32, their sum does not; the variance does not fit either and is infinite."""
     q, k, _ = random_inputs(23, n_queries=70, n_keys=300, head_dim=4)
     k = np.where(np.random.default_rng(24).random(k.shape) < 0.2, k * np.float32(1e37), k)
     seen = np.random.default_rng(25).random((70, 300)) < (0.5 if masked else 2)
@@ -195,7 +194,7 @@ def test_products_near_the_end_of_the_type(masked: bool) -> None:
 
 
 def test_a_far_key_without_weight_costs_no_variance() -> None:
-    """The square of its distance is beyond float64; it has no weight, and the others are near each other."""
+    """The square of its distance overflows float64, but its weight is 0."""
     q, k = np.ones((1, 70, 1)), np.array([[[-1e300], [0.0], [1.0], [2.0]]])
     curve = at.entropy_curve(q, k, [1.0])
     alone = at.entropy_curve(q, k[:, 1:], [1.0])
@@ -205,7 +204,7 @@ def test_a_far_key_without_weight_costs_no_variance() -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, -1e-100])
 def test_one_key_has_no_variance(scale: float) -> None:
-    """However large its product, the square of which the first center moves by."""
+    """Even if the square of its product overflows."""
     curve = at.entropy_curve(np.full((1, 70, 1), 1e100), np.full((1, 1, 1), 1e100), [scale])
     np.testing.assert_allclose(curve.mean, 1e200)
     np.testing.assert_array_equal(curve.variance, 0)

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import random_inputs
+from cases import random_inputs, same
 
 SHAPES = [(1, 1), (1, 33), (3, 70), (8, 100), (9, 40), (70, 70), (130, 333), (200, 20)]
 
@@ -17,9 +17,7 @@ SHAPES = [(1, 1), (1, 33), (3, 70), (8, 100), (9, 40), (70, 70), (130, 333), (20
 def compare(q: Any, k: Any, v: Any, **options: Any) -> None:
     rows = at.attention_statistics(q, k, v, statistics=("lse", "entropy", "argmax"), **options)
     wanted = reference.attention_statistics(q, k, v, **options)
-    tolerance = 1e-12 if q.dtype == np.float64 else 2e-5
-    for name in ("output", "lse", "entropy"):
-        np.testing.assert_allclose(getattr(rows, name), getattr(wanted, name), atol=tolerance, err_msg=name)
+    same(rows, wanted, ("output", "lse", "entropy"), atol=1e-12 if q.dtype == np.float64 else 2e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -43,12 +41,9 @@ def test_decoding_splits_the_keys() -> None:
 def test_curves_take_the_tables() -> None:
     q, k, _ = random_inputs(7, n_queries=50, n_keys=60, dtype="float64")
     table = np.linspace(1, 2, 110)
-    curve = at.entropy_curve(q, k, [0.1, 0.4], distance_scale=table, distance_bias=-table, is_causal=True)
-    for i, scale in enumerate((0.1, 0.4)):
-        rows = reference.attention_statistics(
-            q, k, None, scale=scale, distance_scale=table, distance_bias=-table, is_causal=True
-        )
-        np.testing.assert_allclose(curve.entropy[..., i], rows.entropy, atol=1e-12)
+    options = {"distance_scale": table, "distance_bias": -table, "is_causal": True}
+    curve, twin = (each.entropy_curve(q, k, [0.1, 0.4], **options) for each in (at, reference))
+    np.testing.assert_allclose(curve.entropy, twin.entropy, atol=1e-12)
 
 
 def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:

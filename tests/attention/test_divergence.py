@@ -14,18 +14,16 @@ from cases import case, close, mask_cases, random_inputs
 
 
 def pairs(seed: int, **options: Any) -> tuple[np.ndarray, ...]:
-    """Query and key of two attentions; head_dim 16, and 24 of the other."""
+    """Queries and keys of two attentions, with head_dim 16 and 24."""
     q, k, _ = random_inputs(seed, **options)
     other_q, other_k, _ = random_inputs(seed + 100, **{"head_dim": 24, **options})
     return q, k, other_q, other_k
 
 
 def check(arrays: tuple[np.ndarray, ...], **options: Any) -> np.ndarray:
-    """Within 4e-6 in float32 and 1e-13 in float64, beside 4 eps of the scores."""
-    found, wanted = (
-        at.attention_divergence(*arrays, **options),
-        reference.attention_divergence(*arrays, **options),
-    )
+    """Compare with the twin, within 4e-6 (float32) or 1e-13 (float64) of 1 + the divergence."""
+    found = at.attention_divergence(*arrays, **options)
+    wanted = reference.attention_divergence(*arrays, **options)
     wide = any(x.dtype == np.float64 for x in arrays)
     assert found.dtype == (np.float64 if wide else np.float32)
     close(found, wanted, (1e-13 if wide else 4e-6) * (1 + np.abs(wanted)), "divergence")
@@ -160,11 +158,7 @@ def test_memory_does_not_grow_with_pairs() -> None:
             {},
             "of other_query and other_key: query and key must have the same last dimension (head_dim), got 3",
         ),
-        (
-            None,
-            {"other_softcap": -1.0},
-            "of other_scale and other_softcap: softcap must be greater than 0",
-        ),
+        (None, {"other_softcap": -1.0}, "of other_scale and other_softcap: softcap must be greater than 0"),
         (
             None,
             {"other_attn_mask": np.ones((4, 6), np.bool_)},

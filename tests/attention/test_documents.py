@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""document_ids=: packed documents are as if each had its own call."""
+"""document_ids=: each packed document has the results of its own call."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import STATISTICS, random_inputs
+from cases import STATISTICS, random_inputs, same
 
 IDS = np.repeat([3, 1, 7, 2], [9, 1, 17, 6])  # 33 keys
 
 
 def test_each_document_is_a_call_of_its_own() -> None:
     q, k, v = random_inputs(2, batch=(2,), n_queries=33, heads=3, dtype="float64")
-    whole = at.attention_statistics(
-        q, k, v, statistics=STATISTICS, document_ids=IDS, is_causal=True, scale="ssmax"
-    )
+    options = {"statistics": STATISTICS, "is_causal": True, "scale": "ssmax"}
+    whole = at.attention_statistics(q, k, v, document_ids=IDS, **options)
     for document in (3, 1, 7, 2):
         cut = np.flatnonzero(document == IDS)
-        alone = at.attention_statistics(
-            *(x[:, :, cut] for x in (q, k, v)), statistics=STATISTICS, is_causal=True, scale="ssmax"
-        )
+        alone = at.attention_statistics(*(x[:, :, cut] for x in (q, k, v)), **options)
         for name in (*STATISTICS, "output"):
             first = cut[0] if name == "argmax" else 0
+            found, wanted = getattr(whole, name)[:, :, cut], getattr(alone, name) + first
             # Tiles of keys begin elsewhere: sums are rounded in another order.
-            np.testing.assert_allclose(
-                getattr(whole, name)[:, :, cut], getattr(alone, name) + first, rtol=1e-13, atol=1e-14
-            )
+            np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-14)
 
 
 def test_decoding_goes_on_with_the_last_document() -> None:
@@ -43,13 +39,11 @@ def test_states_and_curves() -> None:
     q, k, v = random_inputs(11, n_queries=33, dtype="float64")
     options = {"document_ids": IDS, "is_causal": True}
     state = at.attention_state(q, k, v, scale="log_n", **options)
-    np.testing.assert_allclose(
-        state.entropy, reference.attention_entropy(q, k, scale="log_n", **options), atol=1e-12
-    )
+    entropy = reference.attention_entropy(q, k, scale="log_n", **options)
+    np.testing.assert_allclose(state.entropy, entropy, atol=1e-12)
     curve = at.entropy_curve(q, k, [0.0, 0.1, 0.3], **options)
     twin = reference.entropy_curve(q, k, [0.0, 0.1, 0.3], **options)
-    for name in ("entropy", "lse", "mean", "variance"):
-        np.testing.assert_allclose(getattr(curve, name), getattr(twin, name), atol=1e-11)
+    same(curve, twin, ("entropy", "lse", "mean", "variance"), atol=1e-11)
 
 
 def test_a_table_need_not_reach_beyond_the_longest_document() -> None:

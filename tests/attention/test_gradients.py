@@ -20,6 +20,7 @@ from cases import (
     mask_cases,
     random_inputs,
     remembering,
+    same,
     weight_rounding,
 )
 
@@ -29,7 +30,7 @@ ARRAYS = ("query", "key", "value")
 
 
 def cotangents(q: Any, k: Any, v: Any, statistics: tuple[str, ...], **options: Any) -> dict[str, Any]:
-    """grad_output of the inputs' type, and the gradients of some statistics."""
+    """Random grad_output, of the inputs' type, and gradients of these statistics."""
     rng = np.random.default_rng(99)
     rows = at.attention_statistics(q, k, v, statistics="n_visible", **options)
     assert rows.output is not None
@@ -38,44 +39,36 @@ def cotangents(q: Any, k: Any, v: Any, statistics: tuple[str, ...], **options: A
 
 
 def terms(q: Any, k: Any, v: Any, given: dict[str, Any], **options: Any) -> SimpleNamespace:
-    """The sums of absolute terms of each gradient: the twin on absolute values, term by term."""
+    """Sums of the absolute terms of each gradient, by the twin."""
     options = {name: x for name, x in options.items() if name != "normalizer"}
-    layout, softcap = options.get("layout", "bhsd"), options.get("softcap")
-    wide = SimpleNamespace(
-        **{name: reference._attention._heads_first(x, layout) for name, x in (("q", q), ("k", k), ("v", v))}
+    layout = options.get("layout", "bhsd")
+    twin = reference._gradients
+    wide_q, wide_k, wide_v, grad = (
+        reference._attention._heads_first(x, layout) for x in (q, k, v, np.abs(given["grad_output"]))
     )
     rows = reference.attention_statistics(q, k, **options)
     parts = reference.score_parts(q, k, **options)
     shared = {"enable_gqa": options.get("enable_gqa", False)}
-    size = np.abs(reference._gradients._shared(wide.v, wide.q, shared))
-    grad = np.abs(reference._attention._heads_first(given["grad_output"], layout))
+    q_size = np.abs(wide_q)
+    k_size, size = (np.abs(twin._shared(x, wide_q, shared)) for x in (wide_k, wide_v))
     dp = grad @ size.swapaxes(-1, -2)
     each = rows.p * (dp + (rows.p * dp).sum(-1, keepdims=True))
     for name in SMOOTH:
         if f"grad_{name}" in given:
-            each = (
-                each + np.abs(_statistic_terms(name, rows, parts)) * np.abs(given[f"grad_{name}"])[..., None]
-            )
+            each = each + np.abs(_statistic_terms(name, rows) * given[f"grad_{name}"][..., None])
     each = np.where(parts.seen, each, 0)
-    scaled = each * np.abs(parts.factor * parts.scale) * _slope(parts, softcap)
-    fold = reference._gradients._fold
-    q_size, k_size = np.abs(wide.q), np.abs(reference._gradients._shared(wide.k, wide.q, shared))
-    products = np.abs(parts.factor) * (q_size @ k_size.swapaxes(-1, -2))
+    scaled = each * np.abs(parts.factor * parts.scale) * twin._slope(parts, options.get("softcap"))
     return SimpleNamespace(
-        query=fold(scaled @ k_size, wide.q, layout),
-        key=fold(scaled.swapaxes(-1, -2) @ q_size, wide.k, layout),
-        value=fold(rows.p.swapaxes(-1, -2) @ grad, wide.v, layout),
+        query=twin._fold(scaled @ k_size, wide_q, layout),
+        key=twin._fold(scaled.swapaxes(-1, -2) @ q_size, wide_k, layout),
+        value=twin._fold(rows.p.swapaxes(-1, -2) @ grad, wide_v, layout),
         # Rounding a score by eps * size changes each weight, and the gradient, by that much.
-        size=np.abs(parts.scale) * products,
+        size=np.abs(parts.scale * parts.factor) * (q_size @ k_size.swapaxes(-1, -2)),
     )
 
 
-def _slope(parts: Any, softcap: float | None) -> Any:
-    return reference._gradients._slope(parts, softcap)
-
-
-def _statistic_terms(name: str, rows: Any, parts: Any) -> Any:
-    """|d statistic / d score|, without cancellation among its parts."""
+def _statistic_terms(name: str, rows: Any) -> Any:
+    """|d statistic / d score|, with the parts of the derivative taken absolute."""
     p, h = rows.p, rows.entropy[..., None]
     log_p = np.abs(np.where(p > 0, np.log(np.where(p > 0, p, 1)), 0))
     centred = log_p + h
@@ -92,7 +85,7 @@ def _statistic_terms(name: str, rows: Any, parts: Any) -> Any:
 
 
 def check(q: Any, k: Any, v: Any, statistics: tuple[str, ...] = (), **options: Any) -> at.AttentionGradients:
-    """Against the twin, within the promise of docs/explanation/numerics.md."""
+    """Compare with the twin, within the promise of docs/explanation/numerics.md."""
     given = cotangents(q, k, v, statistics, **options)
     found = at.attention_gradients(q, k, v, **given, **options)
     with remembering():
@@ -104,15 +97,12 @@ def check(q: Any, k: Any, v: Any, statistics: tuple[str, ...] = (), **options: A
         mine, wanted = getattr(found, name), getattr(truth, name)
         if mine is None:
             continue
-        bound, own = getattr(size, name), {"query": q, "key": k, "value": v}[name]
-        assert mine.shape == own.shape
-        assert mine.dtype == own.dtype
+        own = {"query": q, "key": k, "value": v}[name]
+        assert (mine.shape, mine.dtype) == (own.shape, own.dtype)
+        limit = (8 * eps + of_scores) * getattr(size, name)
+        excess = np.abs(mine.astype(np.float64) - wanted) - limit
         storage = _storage_eps(mine.dtype) * np.abs(wanted)
-        error = np.abs(mine.astype(np.float64) - wanted)
-        assert (error <= (8 * eps + of_scores) * bound + storage + 1e-300).all(), (
-            name,
-            float(np.max(error - (8 * eps + of_scores) * bound, initial=0)),
-        )
+        assert (excess <= storage + 1e-300).all(), (name, float(np.max(excess, initial=0)))
     return found
 
 
@@ -177,9 +167,8 @@ def test_what_the_forward_pass_has_is_used() -> None:
     rows = at.attention_statistics(q, k, v, statistics=(*SMOOTH, "argmax"), is_causal=True)
     plain = at.attention_gradients(q, k, v, **given, is_causal=True)
     saved = at.attention_gradients(q, k, v, **given, forward=rows, is_causal=True)
-    for name in ("query", "key", "value"):
-        np.testing.assert_array_equal(getattr(plain, name), getattr(saved, name))
-    # And not computed again: a wrong output shows.
+    same(plain, saved, ARRAYS)
+    # A wrong output shows in the gradients: it is not computed again.
     assert rows.output is not None
     wrong = at.AttentionStatistics(rows.output + 1, lse=rows.lse)
     other = at.attention_gradients(q, k, v, **given, forward=wrong, is_causal=True)
@@ -189,24 +178,23 @@ def test_what_the_forward_pass_has_is_used() -> None:
 def test_bad_arguments() -> None:
     q, k, v = random_inputs(17)
     rows = at.attention_statistics(q, k, v)
-    with pytest.raises(ValueError, match="grad_output or the gradient of a statistic must be given"):
-        at.attention_gradients(q, k, v)
-    with pytest.raises(ValueError, match="grad_output needs a value"):
-        at.attention_gradients(q, k, None, rows.output)
-    with pytest.raises(ValueError, match=r"grad_output must have the shape of the output, \(2, 17, 16\)"):
-        at.attention_gradients(q, k, v, rows.output[:1])
-    with pytest.raises(TypeError, match="grad_output must be float64"):
-        at.attention_gradients(q, k, v, np.ones(rows.output.shape, int))
-    with pytest.raises(ValueError, match=r"grad_lse must broadcast to \(..., heads, n_queries\)"):
-        at.attention_gradients(q, k, v, grad_lse=np.ones(3))
-    with pytest.raises(ValueError, match="forward must be of the same call"):
-        at.attention_gradients(q[:, :3], k, v, rows.output[:, :3], forward=rows)
-    with pytest.raises(TypeError, match="forward must be an AttentionStatistics, got 3"):
-        at.attention_gradients(q, k, v, rows.output, forward=3)
+    g = rows.output
+    mistakes: tuple[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str], ...] = (
+        ((q, k, v), {}, ValueError, "grad_output or the gradient of a statistic must be given"),
+        ((q, k, None, g), {}, ValueError, "grad_output needs a value"),
+        ((q, k, v, g[:1]), {}, ValueError, r"grad_output must have the shape of the output, \(2, 17, 16\)"),
+        ((q, k, v, np.ones(g.shape, int)), {}, TypeError, "grad_output must be float64"),
+        ((q, k, v), {"grad_lse": np.ones(3)}, ValueError, r"grad_lse must broadcast to \(..., heads, n_quer"),
+        ((q[:, :3], k, v, g[:, :3]), {"forward": rows}, ValueError, "forward must be of the same call"),
+        ((q, k, v, g), {"forward": 3}, TypeError, "forward must be an AttentionStatistics, got 3"),
+    )
+    for given, options, error, message in mistakes:
+        with pytest.raises(error, match=message):
+            at.attention_gradients(*given, **options)
 
 
 def test_one_number_for_all_heads_in_a_sequence() -> None:
-    """It is summed over the heads that share it, and keeps the shape of the parameter."""
+    """Its gradient is summed over the heads that share it and keeps the shape of the parameter."""
     rng = np.random.default_rng(0)
     q, k, v, g = (rng.standard_normal((2, 4, 20, 8)) for _ in range(4))
     shared, one = (

@@ -10,36 +10,32 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from attnscale._base.checks import sum_over_repeats
-from cases import case, random_inputs, remembering
+from cases import case, random_inputs, remembering, same_bits
 
 pytestmark = pytest.mark.levels
 
-ROWS = [
-    N.Sigmoid(),
-    N.Sigmoid(0.3),
-    N.ReLU(),
-    N.ReLU("sum"),
-    N.SquaredReLU(),
-    N.SquaredReLU("sum"),
-    N.Softpick(),
-    N.Softpick(0.5),
-    N.Sparsemax(),
-    N.Entmax(1.5),
-    N.Entmax(1.3),
-    N.TopK(1),
-    N.TopK(7),
-    N.TopK(150),
-]
+ARRAYS = ("query", "key", "value")
+ROWS = [N.Sigmoid(), N.Sigmoid(0.3), N.ReLU(), N.ReLU("sum"), N.SquaredReLU(), N.SquaredReLU("sum")]
+ROWS += [N.Softpick(), N.Softpick(0.5), N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.3)]
+ROWS += [N.TopK(k) for k in (1, 7, 150)]
 SPARSE = [N.Sparsemax(), N.Entmax(1.5), N.Entmax(2.5), N.TopK(4), N.TopK(90)]
 
 
 def near(mine: Any, wanted: Any, dtype: str, size: float = 1e-300) -> None:
-    """To the largest entry, or to `size` where entries are sums that cancel."""
+    """Compare to within rounding of the largest entry, or of `size` where entries are sums that cancel."""
     assert mine is not None
     assert mine.shape == np.shape(wanted)
     atol = (1e-12 if dtype == "float64" else 5e-6) * np.abs(wanted).max(initial=size)
     np.testing.assert_allclose(mine, wanted, rtol=0, atol=atol)
+
+
+def of_the_twin_and_of_threads(arrays: tuple[Any, ...], dtype: str, options: dict[str, Any]) -> None:
+    """Gradients are those of the twin, with the same bits for one thread and three."""
+    one, three = (at.attention_gradients(*arrays, num_threads=n, **options) for n in (1, 3))
+    truth = reference.attention_gradients(*(x.astype(np.float64) for x in arrays), **options)
+    for name in ARRAYS:
+        near(getattr(one, name), getattr(truth, name), dtype)
+    same_bits(one, three)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -58,7 +54,7 @@ def near(mine: Any, wanted: Any, dtype: str, size: float = 1e-300) -> None:
     ],
 )
 def test_float_masks(shape: tuple[int, ...], dtype: str) -> None:
-    """Summed over what the mask was broadcast along; 0 where it hides the key."""
+    """Gradients are summed over the axes that the mask broadcasts along, and 0 where it hides the key."""
     q, k, v = random_inputs(1, batch=(2,), heads=3, n_queries=70, n_keys=200, head_dim=8, dtype=dtype)
     rng = np.random.default_rng(2)
     mask = rng.standard_normal(shape)
@@ -68,14 +64,10 @@ def test_float_masks(shape: tuple[int, ...], dtype: str) -> None:
     options = {"attn_mask": mask, "is_causal": True, "softcap": 2.0}
     with remembering():
         truth = reference.attention_gradients(q, k, v, g, grad_lse=g_h, **options)
-    wanted = sum_over_repeats(truth.attn_mask, shape)
-    runs = [
-        at.attention_gradients(
-            q, k, v, g, grad_lse=g_h, wanted=("attn_mask", "query"), num_threads=threads, **options
-        )
-        for threads in (1, 2, 5)
-    ]
-    near(runs[0].attn_mask, wanted, dtype)
+    repeated = tuple(i for i, n in enumerate((1,) * (4 - mask.ndim) + shape) if n == 1)
+    options |= {"grad_lse": g_h, "wanted": ("attn_mask", "query")}
+    runs = [at.attention_gradients(q, k, v, g, num_threads=threads, **options) for threads in (1, 2, 5)]
+    near(runs[0].attn_mask, truth.attn_mask.sum(repeated).reshape(shape), dtype)
     near(runs[0].query, truth.query, dtype)
     assert runs[0].key is None
     for run in runs[1:]:
@@ -100,39 +92,27 @@ def test_functions_and_laws_of_the_distance() -> None:
     inputs = random_inputs(6, heads=2, n_queries=9, n_keys=12, head_dim=5, dtype="float64")
     g = np.random.default_rng(0).standard_normal(inputs[0].shape)
     numbers = np.random.default_rng(1).uniform(0.5, 1.5, 20)
-
-    def values(t: Any) -> Any:
-        return numbers[: len(t)]
-
-    found = at.attention_gradients(
-        *inputs, g, wanted="distance_scale", distance_scale=values, scale="scale_invariant"
-    )
+    options: dict[str, Any] = {"distance_scale": lambda t: numbers[: len(t)], "scale": "scale_invariant"}
+    found = at.attention_gradients(*inputs, g, wanted="distance_scale", **options)
     assert found.distance_scale is not None
     assert found.scale is None
     for i in (0, 7, 19):
         moved = []
         for sign in (1, -1):
             numbers[i] += sign * 1e-5
-            output = at.attention(*inputs, distance_scale=values, scale="scale_invariant")
-            moved.append((g * output).sum())
+            moved.append((g * at.attention(*inputs, **options)).sum())
             numbers[i] -= sign * 1e-5
-        np.testing.assert_allclose(
-            found.distance_scale[i], (moved[0] - moved[1]) / 2e-5, rtol=1e-6, atol=1e-8
-        )
+        slope = (moved[0] - moved[1]) / 2e-5
+        np.testing.assert_allclose(found.distance_scale[i], slope, rtol=1e-6, atol=1e-8)
 
 
 def test_tables_have_the_same_bits_for_any_number_of_threads() -> None:
     q, k, v = random_inputs(7, heads=3, n_queries=300, n_keys=400, head_dim=8)
-    table, g = np.linspace(0, 1, 400), np.ones_like(q)
-    runs = [
-        at.attention_gradients(
-            q, k, v, g, wanted=("distance_bias", "key"), distance_bias=table, num_threads=threads
-        )
-        for threads in (1, 2, 7)
-    ]
-    for run in runs[1:]:
-        assert run.distance_bias.tobytes() == runs[0].distance_bias.tobytes()
-        assert run.key.tobytes() == runs[0].key.tobytes()
+    options: dict[str, Any] = {"wanted": ("distance_bias", "key"), "distance_bias": np.linspace(0, 1, 400)}
+    g = np.ones_like(q)
+    one, *others = (at.attention_gradients(q, k, v, g, num_threads=n, **options) for n in (1, 2, 7))
+    for other in others:
+        same_bits(one, other, options["wanted"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -146,7 +126,7 @@ def test_other_normalizers(rule: N.Normalizer, dtype: str) -> None:
             found = at.attention_gradients(q, k, v, g, **options)
             with remembering():
                 truth = reference.attention_gradients(q, k, v, g, **options)
-            for name in ("query", "key", "value"):
+            for name in ARRAYS:
                 near(getattr(found, name), getattr(truth, name), dtype)
             near(found.scale, truth.scale.sum(), dtype, np.abs(truth.query * q).sum())
             rows = at.attention_statistics(q, k, v, statistics=(), **options)
@@ -168,10 +148,9 @@ def test_thresholds(rule: N.Normalizer, spread: float) -> None:
         found = at.attention_gradients(q, k, v, g, normalizer=rule, **options)
         with remembering():
             truth = reference.attention_gradients(q, k, v, g, normalizer=rule, **options)
-        for name in ("query", "key", "value"):
+        for name in ARRAYS:
             wanted = getattr(truth, name)
-            mine = getattr(found, name)
-            np.testing.assert_allclose(mine, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+            np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -194,7 +173,7 @@ def test_masks_and_tables_of_sparse_rows(rule: N.Normalizer, dtype: str) -> None
 
 
 def test_few_equal_keys_of_top_k() -> None:
-    """Of equal scores the first keys get the gradient, as they get the weight."""
+    """Among equal scores, the first keys get the gradient, as they get the weight."""
     q, k, v = random_inputs(13, n_queries=90, n_keys=400, head_dim=16)
     k[:] = k[:, :1]
     found = at.attention_gradients(q, k, v, np.ones_like(q), normalizer=N.TopK(5))
@@ -205,18 +184,11 @@ def test_few_equal_keys_of_top_k() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_supports_without_room_come_in_parts(dtype: str) -> None:
-    """Equal scores: every row has every key, more than a block of rows has room for."""
+    """With equal scores every row keeps every key, more than a block of rows has room for."""
     q, k, v = random_inputs(14, n_queries=130, n_keys=5000, head_dim=4, dtype=dtype, spread=0.01)
-    q[0, 3] = 90.0  # and one that has few
+    q[0, 3] = 90.0  # and one row that keeps few
     g = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
-    runs = [
-        at.attention_gradients(q, k, v, g, normalizer="entmax15", num_threads=threads) for threads in (1, 3)
-    ]
-    truth = reference.attention_gradients(q, k, v, g, normalizer="entmax15")
-    for name in ("query", "key", "value"):
-        mine, other = (getattr(run, name) for run in runs)
-        near(mine, getattr(truth, name), dtype)
-        assert mine.tobytes() == other.tobytes()
+    of_the_twin_and_of_threads((q, k, v, g), dtype, {"normalizer": "entmax15"})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -227,20 +199,14 @@ def test_supports_without_room_come_in_parts(dtype: str) -> None:
 def test_rows_of_many_keys_beside_rows_of_few(
     rule: N.Normalizer, options: dict[str, Any], dtype: str
 ) -> None:
-    """Scales from flat to sharp: rows of panels and rows of lists, in one vector and apart."""
+    """Scales from flat to sharp: dense and sparse rows in one vector, and apart."""
     q, k, v = random_inputs(16, n_queries=150, n_keys=420, head_dim=9, dtype=dtype)
     rng = np.random.default_rng(2)
     scale = np.exp(rng.uniform(-8, 1, q.shape[:-1]))
     scale[:, :48] = 1e-3
     scale[:, 100:] = 2.0
     g = rng.standard_normal(q.shape).astype(dtype)
-    call = {"normalizer": rule, "scale": scale, **options}
-    runs = [at.attention_gradients(q, k, v, g, num_threads=threads, **call) for threads in (1, 3)]
-    truth = reference.attention_gradients(*(x.astype(np.float64) for x in (q, k, v, g)), **call)
-    for name in ("query", "key", "value"):
-        mine, other = (getattr(run, name) for run in runs)
-        near(mine, getattr(truth, name), dtype)
-        assert mine.tobytes() == other.tobytes()
+    of_the_twin_and_of_threads((q, k, v, g), dtype, {"normalizer": rule, "scale": scale, **options})
 
 
 @pytest.mark.parametrize("rule", SPARSE, ids=repr)
@@ -260,9 +226,7 @@ def test_sparse_rows_have_the_same_bits_for_any_number_of_threads(
     g = np.random.default_rng(1).standard_normal(q.shape).astype(np.float32)
     one = at.attention_gradients(q, k, v, g, num_threads=1, **options)
     for threads in (2, 5):
-        more = at.attention_gradients(q, k, v, g, num_threads=threads, **options)
-        for name in ("query", "key", "value"):
-            assert getattr(one, name).tobytes() == getattr(more, name).tobytes(), name
+        same_bits(one, at.attention_gradients(q, k, v, g, num_threads=threads, **options))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -276,15 +240,14 @@ def test_alpha_of_entmax(alpha: float, spread: float, dtype: str) -> None:
     truth = reference.attention_gradients(q, k, v, g, **options)
     size = np.abs(truth.alpha).sum()
     assert found.alpha is not None
-    np.testing.assert_allclose(
-        found.alpha, truth.alpha.sum(), rtol=0, atol=size * (1e-9 if dtype == "float64" else 1e-4)
-    )
+    atol = size * (1e-9 if dtype == "float64" else 1e-4)
+    np.testing.assert_allclose(found.alpha, truth.alpha.sum(), rtol=0, atol=atol)
 
     def loss(at_alpha: float) -> float:
         rows = reference.attention(q, k, v, **{**options, "normalizer": N.Entmax(at_alpha)})
         return float((g * rows).sum())
 
-    if dtype == "float64":  # the twin's own arithmetic, whatever the type
+    if dtype == "float64":  # the twin computes in float64 for every type
         step = 1e-6
         measured = (loss(alpha + step) - loss(alpha - step)) / (2 * step)
         np.testing.assert_allclose(truth.alpha.sum(), measured, rtol=0, atol=1e-4 * size)
@@ -309,7 +272,7 @@ def test_nan_in_rows_of_other_normalizers(
         found = at.attention_gradients(**arrays, normalizer=rule, **options)
         with remembering():
             truth = reference.attention_gradients(**arrays, normalizer=rule, **options)
-        for each in ("query", "key", "value"):
+        for each in ARRAYS:
             with case(rule, each):
                 np.testing.assert_array_equal(np.isnan(getattr(found, each)), np.isnan(getattr(truth, each)))
 

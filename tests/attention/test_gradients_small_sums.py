@@ -43,17 +43,16 @@ def check(found: Any, want: Any, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", SMALL)
 @pytest.mark.parametrize("name", RULES)
 def test_scores_below_the_normal_numbers(name: str, dtype: str, form: str) -> None:
-    """The gradients of query and key times the scale do not depend on the size of the scale."""
+    """Gradients of query and key, times the scale, do not depend on the size of the scale."""
     q, k, v, grad = draw(dtype, 2 if form == "grouped" else 4)
     options = {**FORMS[form], "normalizer": RULES[name]}
     wide = [x.astype(np.float64) for x in (q, k, v, grad)]
     # In float64 at 2^-60 nothing is small, and e^s - 1 is s.
     usual = 2.0**-60
-    want = at.attention_gradients(*wide, scale=usual, wanted=("query", "key", "value", "scale"), **options)
+    options["wanted"] = ("query", "key", "value", "scale")
+    want = at.attention_gradients(*wide, scale=usual, **options)
     scale = SMALL[dtype]
-    found = at.attention_gradients(
-        q, k, v, grad, scale=scale, wanted=("query", "key", "value", "scale"), **options
-    )
+    found = at.attention_gradients(q, k, v, grad, scale=scale, **options)
     tolerance = {"float32": 2e-6, "float64": 1e-11, "float16": 2e-3}[dtype]
     check(found, want, tolerance)
     # A factor on the scale changes no weight.
@@ -62,7 +61,7 @@ def test_scores_below_the_normal_numbers(name: str, dtype: str, form: str) -> No
 
 @pytest.mark.parametrize("name", RULES)
 def test_beside_ordinary_rows(name: str) -> None:
-    """Of one call: rows of any size, rows without a positive score, and one whose scores are all 0."""
+    """One call with rows of any size, rows without a positive score, and one whose scores are all 0."""
     q, k, v, grad = draw("float32")
     k, v, grad = k[0, :1], v[0, :1], grad[0, :1]
     q = q[0, :1] * np.float32(0.3)
@@ -81,7 +80,7 @@ def test_beside_ordinary_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_small_queries_and_keys(name: str) -> None:
-    """Gradients are of the size of the inverse: finite in float32."""
+    """Gradients have the size of the inverse of the data, which is finite in float32."""
     q, k, v, grad = draw("float32")
     factor = np.float32(2.0**-64)
     options = {"scale": 1.0, "normalizer": RULES[name]}
@@ -91,7 +90,7 @@ def test_small_queries_and_keys(name: str) -> None:
 
 
 def test_large_squares() -> None:
-    """Their sum is beyond the type, and the weights are shares of it."""
+    """Weights are shares of a sum that overflows the type."""
     q, k, v, grad = draw("float32")
     options = {"normalizer": RULES["squared_relu"]}
     found = at.attention_gradients(q, k, v, grad, scale=1e25, **options)
@@ -119,7 +118,7 @@ def test_against_the_formula_under_autograd(name: str) -> None:
 
 
 def passes_of(call: Callable[[], Any]) -> int:
-    """How often a call enters the backward pass of the core."""
+    """Number of times that a call enters the backward pass of the core."""
     return entered(call).count("gradients")
 
 
@@ -128,7 +127,7 @@ def test_ordinary_calls_are_not_run_twice() -> None:
     options: dict[str, Any] = {"normalizer": RULES["softpick"]}
     for scale, runs in ((1.0, 1), (1e-30, 1), (1e-40, 2)):
         assert passes_of(lambda s=scale: at.attention_gradients(q, k, v, grad, scale=s, **options)) == runs
-    q[0, 0, 0, 0] = np.nan  # not such a row: no second run
+    q[0, 0, 0, 0] = np.nan  # a NaN is no small sum: no second run
     assert passes_of(lambda: at.attention_gradients(q, k, v, grad, scale=1.0, **options)) == 1
 
 

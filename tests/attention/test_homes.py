@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results are arrays of the library, and on the device, that the query came from."""
+"""Results are arrays of the query's library, on the query's device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cases import random_inputs
 
-#: Modules whose arrays come back, and what makes one from an array of NumPy.
+#: Modules of libraries, and their functions that make an array from one of NumPy.
 LIBRARIES = {"torch": "from_numpy", "jax.numpy": "asarray", "array_api_strict": "asarray"}
 
 pytestmark = [pytest.mark.torch, pytest.mark.jax, pytest.mark.filterwarnings("default")]
@@ -89,7 +89,7 @@ def test_results_that_compute_keep_arrays_of_numpy(make: Callable[[Any], Any]) -
 
 
 class OnADevice:
-    """An array of a library whose memory is, by DLPack, that of Metal; the library is this module's."""
+    """An array of a library of this module, which DLPack places on a Metal device."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -123,18 +123,14 @@ def test_arrays_on_a_device_are_attended_by_pytorch_and_stay_there() -> None:
     assert isinstance(at.attention_entropy(q, k), OnADevice)
     rows = at.attention_statistics(q, k, v, statistics=("lse", "argmax"))
     assert isinstance(rows, at.AttentionStatistics)
-    np.testing.assert_array_equal(
-        rows.argmax.data, at.attention_statistics(*arrays, statistics="argmax").argmax
-    )
+    argmax = at.attention_statistics(*arrays, statistics="argmax").argmax
+    np.testing.assert_array_equal(rows.argmax.data, argmax)
     with pytest.raises(ValueError, match="out must be None for arrays on a device"):
         at.attention(q, k, v, out=np.empty(3))
-    with pytest.raises(
-        TypeError, match="query cannot be read as an array on the CPU, got OnADevice: it is on a"
-    ):
+    unread = "cannot be read as an array on the CPU, got OnADevice: it is on a"
+    with pytest.raises(TypeError, match=f"query {unread}"):
         at.attention_weights(q, k)
-    with pytest.raises(
-        TypeError, match="key cannot be read as an array on the CPU, got OnADevice: it is on a"
-    ):
+    with pytest.raises(TypeError, match=f"key {unread}"):
         at.attention(arrays[0], k, v)
 
 
@@ -149,7 +145,6 @@ def test_tensors_on_a_device_stay_there() -> None:
     np.testing.assert_allclose(output.cpu(), at.attention(*arrays, is_causal=True), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match=r"must be on the device of query, elsewhere:0, got one on cpu"):
         at.attention(q, k.cpu(), v)
-    with pytest.raises(
-        TypeError, match=r"query requires grad, .*; attnscale\.torch\.attention keeps the grad"
-    ):
+    said = r"query requires grad, .*; attnscale\.torch\.attention keeps the grad"
+    with pytest.raises(TypeError, match=said):
         at.attention(q.requires_grad_(), k, v)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scores whose rounding alone is a large number: the row is one-hot, and its neighbours see nothing of it."""
+"""Scores whose rounding alone is a large number: such rows are one-hot, other rows are unaffected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAR = [(1e20, 1e20, 1e-40), (1e-30, 1e-30, 1e60), (1e25, 1e12, 1e-37), (1e20, 1e
 def test_products_beyond_the_type(
     normalizer: str, of_query: float, of_key: float, scale: float, n_queries: int
 ) -> None:
-    # The products of query and key overflow or vanish, the scores are those of float64.
+    # Products of query and key overflow or vanish; the scores agree with those of float64.
     q, k, v = random_inputs(15, n_queries=n_queries, n_keys=50, head_dim=4, value_dim=3)
     q, k = q * np.float32(of_query), k * np.float32(of_key)
     wide = [x.astype(np.float64) for x in (q, k, v)]
@@ -114,7 +114,7 @@ def test_neighbours_keep_their_bits(dtype: str, size: float) -> None:
     ("dtype", "size"), [("float32", 1e4), ("float32", 1e6), ("float64", 1e12), ("float64", 1e13)]
 )
 def test_no_weight_is_above_one(dtype: str, size: float) -> None:
-    # The largest score is rounded where it is taken from the row, not where its weight is made.
+    # The largest score is rounded when it is subtracted, not when its weight is computed.
     for n_queries, n_keys in itertools.product((3, 70), (1, 5, 60)):
         q, k, _ = random_inputs(
             n_keys, n_queries=n_queries, n_keys=n_keys, head_dim=16, dtype=dtype, spread=size
@@ -144,7 +144,7 @@ POWERS = [N.ReLU("sum"), N.SquaredReLU("sum"), N.ReLU(), N.SquaredReLU()]
     ],
 )
 def test_relu_of_scores_of_any_size(dtype: str, size: float, normalizer: N.ReLU, n_queries: int) -> None:
-    # The sum of the weights, and of the weighted values, may not fit the type where the output does.
+    # Sums of the weights and of the weighted values may overflow the type though the output fits.
     q, k, v = random_inputs(14, n_queries=n_queries, n_keys=700, head_dim=16, value_dim=5, dtype="float64")
     power = 2 if isinstance(normalizer, N.SquaredReLU) else 1
     divided = normalizer.divide == "sum"
@@ -170,23 +170,20 @@ def test_relu_of_scores_of_any_size(dtype: str, size: float, normalizer: N.ReLU,
             np.testing.assert_allclose(rows.output, wanted, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(rows.max_weight, shares.max(-1), rtol=1e-5)
             np.testing.assert_allclose(rows.concentration, (shares**2).sum(-1), rtol=1e-5)
-            np.testing.assert_allclose(
-                rows.entropy, -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1), rtol=1e-5
-            )
+            entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1)
+            np.testing.assert_allclose(rows.entropy, entropy, rtol=1e-5)
         else:
             n = 700 if mask is None else mask.sum(-1)[:, None]
             factor = np.longdouble(size) ** power
             wanted = (weights / n).astype(np.longdouble) @ values.astype(dtype).astype(np.longdouble) * factor
-            largest = np.abs(wanted).max()
             assert np.isfinite(np.asarray(wanted, dtype)).all()
-            np.testing.assert_allclose(
-                (rows.output / largest).astype("f8"), (wanted / largest).astype("f8"), atol=1e-5
-            )
+            shrunk = [(x / np.abs(wanted).max()).astype("f8") for x in (rows.output, wanted)]
+            np.testing.assert_allclose(*shrunk, atol=1e-5)
 
 
 @pytest.mark.parametrize("normalizer", POWERS[:2], ids=repr)
 def test_relu_rows_whose_tiles_differ_in_size(normalizer: N.ReLU) -> None:
-    # The reference of a row follows its largest score from nothing to 1e30, and neighbours differ.
+    # The unit of a row follows its largest score from nothing to 1e30, and neighbouring rows differ.
     power = 2 if isinstance(normalizer, N.SquaredReLU) else 1
     rng = np.random.default_rng(16)
     sizes = np.repeat(10.0 ** np.array([-30, -3, 2, 12, 30.0]), 200)
@@ -214,7 +211,7 @@ def test_relu_rows_whose_tiles_differ_in_size(normalizer: N.ReLU) -> None:
     ("dtype", "size"), [("float32", 1.0), ("float64", 1.0), ("float32", 1e9), ("float64", 1e30)]
 )
 def test_equal_keys_share_the_row(dtype: str, size: float) -> None:
-    """Wherever they stand: a sum in another order would be another score, and of large scores one wins."""
+    """Equal keys have equal scores at any place: each is summed in the same order."""
     for n_queries, head_dim in itertools.product((1, 4, 8, 9, 70), (1, 12, 33, 64)):
         q, k, v = random_inputs(13, n_queries=n_queries, n_keys=31, head_dim=head_dim, dtype=dtype)
         k = np.repeat(k[:, :1], 31, axis=1)
@@ -222,9 +219,8 @@ def test_equal_keys_share_the_row(dtype: str, size: float) -> None:
         with case(n_queries, head_dim):
             assert (rows.argmax == 0).all()
             np.testing.assert_allclose(rows.entropy, np.log(31), rtol=1e-6)
-            np.testing.assert_allclose(
-                rows.output, np.broadcast_to(v.mean(1, keepdims=True), rows.output.shape), atol=1e-6
-            )
+            mean = np.broadcast_to(v.mean(1, keepdims=True), rows.output.shape)
+            np.testing.assert_allclose(rows.output, mean, atol=1e-6)
 
 
 @rows_are_lost
@@ -232,7 +228,7 @@ def test_equal_keys_share_the_row(dtype: str, size: float) -> None:
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e300)])
 @pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", N.Entmax(1.5), N.TopK(1)], ids=repr)
 def test_a_row_below_the_type_is_nan(normalizer: object, dtype: str, size: float, n_queries: int) -> None:
-    """Products fit the type, scores do not: the row is none that sees no key. Its neighbours are right."""
+    """Products fit the type, scores do not: the row is NaN, not that of no keys; other rows are right."""
     q, k, v = random_inputs(16, n_queries=n_queries, n_keys=30, head_dim=8, dtype=dtype)
     k = np.abs(k) + 1
     q[:, 1] = -size
@@ -265,7 +261,7 @@ def test_scores_beyond_the_type_are_told_once(verb: str, options: dict[str, obje
     with pytest.warns(UserWarning, match=r"exceed the largest number of float32, 3\.4e\+38") as told:
         assert np.isnan(_VERBS[verb](q * np.float32(1e30), k * np.float32(1e30), v, **options)).any()
     assert [each.filename for each in told] == [__file__]
-    q[0, 0, 0] = np.nan  # what the caller gave is no news
+    q[0, 0, 0] = np.nan  # a NaN that the caller gave: no warning
     assert np.isnan(_VERBS[verb](q, k, v, **options)).any()
 
 
@@ -282,7 +278,7 @@ def test_a_mask_that_loses_rows_is_told(verb: str, bad: float) -> None:
 
 @pytest.mark.parametrize("size", [8192.0, -8192.0, -110200.0])
 def test_a_constant_in_all_scores_costs_a_weight_what_rounding_them_does(size: float) -> None:
-    """The scores are exact, and their multiples by log2(e) are not; the weights sum up to 1 all the same."""
+    """Scores are exact, their multiples by log2(e) are rounded; the weights still sum to 1."""
     steps = np.round(np.random.default_rng(0).standard_normal(64) * 8) / 8
     q, k = np.ones((1, 2)), np.stack([np.full(64, size), steps], axis=-1)
     want = np.exp(steps - steps.max()) / np.exp(steps - steps.max()).sum()

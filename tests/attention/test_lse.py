@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which convention an engine's log-sum-exp follows, and how it reads in another."""
+"""Conventions of the log-sum-exp of engines: identified, and converted into each other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import attnscale as at
 import ml_dtypes
 import numpy as np
 import pytest
-from attnscale.exact.lse import _ENGINES, LSE_CONVENTIONS, LseConvention
-from cases import random_inputs
+from attnscale import LSE_CONVENTIONS, LseConvention
+from attnscale.exact import lse as module
+from cases import random_inputs, same
 
 LOGITS = np.array([0.0, 1.0, -2.0])
 MASK = np.tri(24, 24, dtype=bool)
@@ -27,7 +28,7 @@ def heads() -> tuple[Any, Any]:
 
 
 def written(convention: LseConvention, normalizer: Any = "softmax") -> np.ndarray[Any, Any]:
-    """What an engine of this convention returns for the heads, from their matrix of scores."""
+    """Log-sum-exp that an engine of this convention returns for the heads, from their matrix of scores."""
     query, key = (x.astype(np.float64) for x in heads())
     scale = 1 / math.sqrt(query.shape[-1]) if convention.scaled else 1.0
     scores = np.where(MASK, scale * query @ key.swapaxes(-1, -2), -np.inf)
@@ -35,9 +36,7 @@ def written(convention: LseConvention, normalizer: Any = "softmax") -> np.ndarra
     if normalizer != "softmax" and convention.sink:
         scores = np.concatenate([scores, np.broadcast_to(LOGITS[:, None, None], (3, 24, 1))], axis=-1)
     with np.errstate(all="ignore"):
-        natural = np.log(np.exp(scores).sum(axis=-1))
-        if convention.less_max:
-            natural = natural - top
+        natural = np.log(np.exp(scores).sum(axis=-1)) - (top if convention.less_max else 0)
     found = natural / (math.log(2) if convention.base == "2" else 1) * (-1 if convention.negated else 1)
     holds_sink = normalizer != "softmax" and convention.sink
     if not holds_sink:
@@ -60,14 +59,14 @@ SCALED = [each for each in EVERY if each.scaled]
 def test_every_convention_is_told_from_its_numbers(convention: LseConvention) -> None:
     query, key = heads()
     found = at.identify_lse(query, key, written(convention, SINK), attn_mask=MASK, normalizer=SINK)
-    # Rows without keys hold the logit of the sink, where it is counted, and say nothing of `empty`.
+    # Rows without keys hold the logit of a sink that is counted, which leaves `empty` open.
     assert found.convention == replace(convention, empty=None if convention.sink else convention.empty)
     assert not found.also
     assert found.error.max() < 1e-5
 
 
 @pytest.mark.parametrize("empty", [-math.inf, math.inf, 0.0, math.nan, -5e4])
-def test_what_rows_without_keys_hold_is_read(empty: float) -> None:
+def test_the_value_of_rows_without_keys_is_read(empty: float) -> None:
     query, key = heads()
     found = at.identify_lse(query, key, written(LseConvention(empty=empty)), attn_mask=MASK)
     assert found.convention is not None
@@ -99,7 +98,7 @@ def test_an_lse_of_32_bits_may_be_no_further_than_the_tolerance() -> None:
     assert at.identify_lse(query, key, rows, attn_mask=MASK).convention is None
 
 
-#: What engines write for rows without keys, by type.
+#: Values that engines write for rows without keys, by type.
 LOWEST = {
     "jax": {"float64": -2.381976325057654e38, "float32": -2.381976325057654e38, "bfloat16": -2.3793181e38},
     "flashinfer": {"float64": -5e4, "float32": -5e4, "bfloat16": -49920.0, "float16": -49984.0},
@@ -137,11 +136,8 @@ def test_the_lowest_number_of_jax_is_that_of_jax() -> None:
 def test_axes_may_be_swapped_and_one_may_follow() -> None:
     query, key = heads()
     rows = written(LseConvention())
-    for given, axes in (
-        (rows, "heads, queries"),
-        (rows[..., None], "heads, queries"),
-        (rows.T, "queries, heads"),
-    ):
+    usual, swapped = "heads, queries", "queries, heads"
+    for given, axes in ((rows, usual), (rows[..., None], usual), (rows.T, swapped)):
         found = at.identify_lse(query, key, given, attn_mask=MASK)
         assert (found.axes, found.convention) == (axes, LseConvention())
     square = at.identify_lse(query[:, :3], key, rows[:, :3].T, attn_mask=MASK[:3])
@@ -159,7 +155,7 @@ def test_heads_that_differ_are_named() -> None:
     assert "head 1: natural log, scale inside, sinks left out" in str(found)
 
 
-def test_what_no_convention_gives_has_the_nearest() -> None:
+def test_rows_of_no_convention_have_a_nearest_one() -> None:
     query, key = heads()
     rows = written(LseConvention(base="2", empty=-5e4))
     rows[2, 20] += 0.5
@@ -171,7 +167,7 @@ def test_what_no_convention_gives_has_the_nearest() -> None:
     assert at.identify_lse(query, key, rows, attn_mask=MASK, tolerance=0.5).convention is not None
 
 
-def test_what_rows_cannot_tell_is_said() -> None:
+def test_conventions_that_the_rows_cannot_tell_apart_are_named() -> None:
     query, key = heads()
     ours = at.attention_statistics(query, key, scale=1.0, statistics="lse").lse
     found = at.identify_lse(query, key, ours, scale=1.0)
@@ -181,7 +177,7 @@ def test_what_rows_cannot_tell_is_said() -> None:
 
 
 @pytest.mark.parametrize("source", SCALED, ids=str)
-def test_conversion_is_what_the_other_engine_writes(source: LseConvention) -> None:
+def test_conversion_gives_the_rows_of_the_other_engine(source: LseConvention) -> None:
     query, key = (x.astype(np.float64) for x in heads())
     top = at.attention_statistics(query, key, attn_mask=MASK, statistics="max_score").max_score
     rows, seen = written(source, SINK), MASK.any(axis=-1)
@@ -190,7 +186,7 @@ def test_conversion_is_what_the_other_engine_writes(source: LseConvention) -> No
         needs |= {"sink": LOGITS[:, None]} if source.sink != target.sink else {}
         found, wanted = at.convert_lse(rows, from_=source, to=target, **needs), written(target, SINK)
         np.testing.assert_allclose(found[..., seen], wanted[..., seen], atol=1e-12, err_msg=str(target))
-        # Where the source counts a sink, a row without keys holds its logit; a largest score it has not.
+        # Where the source counts a sink, a row without keys holds its logit, but has no largest score.
         if not source.sink and not (target.sink and target.less_max):
             np.testing.assert_allclose(found[..., ~seen], wanted[..., ~seen], atol=1e-12, err_msg=str(target))
 
@@ -216,11 +212,10 @@ def test_states_of_an_engine_merge() -> None:
     for name in LSE_CONVENTIONS:
         rows = [at.convert_lse(part.lse, from_="attnscale", to=name) for part in parts]
         theirs = [at.AttentionState(p.output, lse) for p, lse in zip(parts, rows, strict=True)]
-        if name == "torch_sdpa_cpu":  # without max_score, what it writes for no keys is a sum of 1
+        if name == "torch_sdpa_cpu":  # its value for no keys is, without max_score, a sum of 1
             theirs = theirs[1:]
         merged = at.merge_states(theirs, convention=name)
-        np.testing.assert_allclose(merged.output, whole.output, atol=1e-12)
-        np.testing.assert_allclose(merged.lse, whole.lse, atol=1e-12)
+        same(merged, whole, ("output", "lse"), atol=1e-12)
         assert merged.mean_score is None
         with pytest.raises(AttributeError, match="made without mean_score"):
             _ = merged.entropy
@@ -263,4 +258,4 @@ def test_what_is_refused(call: Any, error: type[Exception], said: str) -> None:
 
 
 def test_every_engine_has_a_source() -> None:
-    assert all(len(known.source) > 10 for known in _ENGINES.values())
+    assert all(len(known.source) > 10 for known in module._ENGINES.values())

@@ -62,7 +62,7 @@ def low_masks(dtype: np.dtype[Any], n_queries: int, n_keys: int) -> tuple[np.nda
 @pytest.mark.parametrize("dtype", FLOAT_TYPES)
 @pytest.mark.parametrize("n_queries", [1, 17, 70])
 def test_numbers_as_low_as_half_of_the_smallest_hide(n_queries: int, dtype: str) -> None:
-    """The right values are those of the mask with -inf, written out."""
+    """The results are those of the mask with -inf, written out."""
     q, k, v = random_inputs(12, n_queries=n_queries, dtype="float64")
     low, infinite = low_masks(dtype_of(dtype), n_queries, 33)
     e = np.exp(q @ k.swapaxes(-1, -2) / 4 + infinite.astype(np.float64))
@@ -78,7 +78,7 @@ def test_numbers_as_low_as_half_of_the_smallest_hide(n_queries: int, dtype: str)
         np.testing.assert_allclose(rows.lse, np.log(total[..., 0]), rtol=1e-12, atol=1e-14)
 
 
-#: What takes a mask, of query, key, value and options.
+#: Verbs that take a mask, as functions of query, key, value and options.
 VERBS: dict[str, Any] = {
     "statistics": lambda q, k, v, **o: at.attention_statistics(q, k, v, statistics=STATISTICS, **o),
     "weights": lambda q, k, v, **o: at.attention_weights(q, k, **o),
@@ -122,7 +122,7 @@ def test_every_verb_hides_by_low_numbers(name: str) -> None:
 
 
 def test_large_biases_hide_nothing() -> None:
-    """The type of the mask counts: what is the smallest number of float16 is a bias in float32."""
+    """The type of the mask decides: the smallest number of float16 is a bias in float32."""
     q, k, v = random_inputs(14, dtype="float64")
     lowest = {name: float(np.finfo(name).min) for name in ("float16", "float32", "float64")}
     for dtype, bias in (
@@ -140,46 +140,34 @@ def test_large_biases_hide_nothing() -> None:
 
 
 def test_a_mask_is_not_written_out() -> None:
-    """4 TiB if it were."""
+    """It would take 4 TiB."""
     mask = np.broadcast_to(np.array([True, False]).repeat(2**19), (64, 2**22 // 1024, 1, 2**20))
     assert mask.size == 2**38
     q = np.zeros((64, 4096, 1, 0), np.float32)
     k = np.broadcast_to(np.zeros((1, 0), np.float32), (64, 4096, 2**20, 0))
-    rows = at.attention_statistics(
-        q[:1, :2], k[:1, :2], attn_mask=mask[:1, :2], statistics=("n_visible",), num_threads=1
-    )
+    few = (x[:1, :2] for x in (q, k))
+    rows = at.attention_statistics(*few, attn_mask=mask[:1, :2], statistics="n_visible", num_threads=1)
     np.testing.assert_array_equal(rows.n_visible, 2**19)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint64", "int8"])
 def test_the_twin_reads_lengths_of_any_integer_type(dtype: str) -> None:
-    """Lengths less queries are negative here, and wrap in a type without a sign."""
-    shape, lengths = (2, 4, 63, 7), np.array([7, 3])
-    masks = {"causal": "bottom_right", "window": (100, None)}
-    short, wide = (reference.visible(shape, key_lengths=n, **masks) for n in (lengths.astype(dtype), lengths))
+    """Lengths less queries are negative here, and would wrap in an unsigned type."""
+    shape, law = (2, 4, 63, 7), at.laws.get("llama4_temperature")
+    both = [{"key_lengths": np.array([7, 3], kind), "causal": "bottom_right"} for kind in (dtype, "int64")]
+    short, wide = (reference.visible(shape, window=(100, None), **masks) for masks in both)
     np.testing.assert_array_equal(short, wide)
     assert not wide[0, :, :56].any()
     assert wide[0, 0, 56:].sum() == 28
-    near, far = (
-        reference.distances(shape, key_lengths=n, causal="bottom_right")
-        for n in (lengths.astype(dtype), lengths)
-    )
-    np.testing.assert_array_equal(near, far)
-    ns = [
-        reference.n_of_law(
-            at.laws.get("llama4_temperature"), wide, causal="bottom_right", key_lengths=lengths.astype(kind)
-        )
-        for kind in (dtype, "int64")
-    ]
-    np.testing.assert_array_equal(*ns)
+    np.testing.assert_array_equal(*(reference.distances(shape, **masks) for masks in both))
+    np.testing.assert_array_equal(*(reference.n_of_law(law, wide, **masks) for masks in both))
 
 
 def test_a_float_mask_of_zeros_and_ones_is_most_likely_a_mistake() -> None:
     q, k, v = random_inputs(11)
     mask = (np.arange(33) % 3 > 0).astype(np.float32)
-    with pytest.warns(
-        UserWarning, match=r"attn_mask is float and holds 0 and 1 only.*attn_mask.astype\(bool\)"
-    ) as seen:
+    told = r"attn_mask is float and holds 0 and 1 only.*attn_mask.astype\(bool\)"
+    with pytest.warns(UserWarning, match=told) as seen:
         biased = at.attention(q, k, v, attn_mask=mask)
     assert seen[0].filename == __file__
     np.testing.assert_allclose(biased, reference.attention(q, k, v, attn_mask=mask), atol=1e-5)

@@ -96,19 +96,17 @@ def test_weights_curves_solutions_and_states() -> None:
     assert state.output.dims == ("batch", "head", "query", "v")
     np.testing.assert_array_equal(state.entropy, at.attention_state(Q, K, V).entropy)
     merged = at.merge_states([state, at.attention_state(q, k, v, scale=0.1, dims=DIMS)])
-    np.testing.assert_allclose(
-        merged.output,
-        at.merge_states([at.attention_state(Q, K, V), at.attention_state(Q, K, V, scale=0.1)]).output,
-    )
+    plain = at.merge_states([at.attention_state(Q, K, V), at.attention_state(Q, K, V, scale=0.1)])
+    np.testing.assert_allclose(merged.output, plain.output)
 
 
 def test_a_calibration_is_labelled_by_heads_lengths_and_laws() -> None:
     _, k, _ = arrays((2, 3, 1, 0))
     plain = at.calibrate(K, K, 3, [3, 7], laws=["standard", "log_n"])
     found = at.calibrate(k, k, 3, [3, 7], laws=["standard", "log_n"])
-    axes = {"target": "", "equal_scores": "", "determined": "", "best": "", "beta": "n"}
-    axes |= {"standard_entropy": "n", "median_entropy": "n"}
-    axes |= {"amplitude": "law", "beta_error": "law", "entropy_error": "law"}
+    axes = dict.fromkeys(("target", "equal_scores", "determined", "best"), "")
+    axes |= dict.fromkeys(("beta", "standard_entropy", "median_entropy"), "n")
+    axes |= dict.fromkeys(("amplitude", "beta_error", "entropy_error"), "law")
     axes |= {"law_beta": "law n", "law_entropy": "law n"}
     for name, own in axes.items():
         seen = getattr(found, name)
@@ -120,11 +118,8 @@ def test_a_calibration_is_labelled_by_heads_lengths_and_laws() -> None:
     assert found.beta.sel(head=5, n=7).dims == ("batch",)
     assert found.entropy_error.sel(law="log_n(base=3)").shape == (2, 3)
     assert "key" not in found.beta.coords
-    assert found.fitted_law == plain.fitted_law
-    assert found.median_law == plain.median_law
-    assert found.median_error == plain.median_error
-    assert found.ranking == plain.ranking
-    assert found.recommendation == plain.recommendation
+    for name in ("fitted_law", "median_law", "median_error", "ranking", "recommendation"):
+        assert getattr(found, name) == getattr(plain, name), name
     assert found.to_xarray().sel(head=8, law="log_n(base=3)", n=3).sizes == {"batch": 2}
     assert set(found.to_pandas()["head"]) == {3, 5, 8}
     rows = [line.split("  ")[1] for line in str(found).splitlines()[2:8]]
@@ -161,16 +156,15 @@ def test_the_calibrator_takes_names_and_patterns(order: tuple[int, ...]) -> None
 
 
 def test_one_name_for_queries_and_keys() -> None:
-    q = xarray.DataArray(Q[..., :5, :], dims=("batch", "head", "token", "d"), coords={"token": TOKENS})
-    k = xarray.DataArray(K[..., :5, :], dims=("batch", "head", "token", "d"), coords={"token": TOKENS})
+    axes: dict[str, Any] = {"dims": ("batch", "head", "token", "d"), "coords": {"token": TOKENS}}
+    q, k = (xarray.DataArray(x[..., :5, :], **axes) for x in (Q, K))
     weights = at.attention_weights(q, k, is_causal=True)
     assert weights.dims == ("batch", "head", "token", "key_token")
     assert weights["key_token"].values.tolist() == TOKENS
     padding = xarray.DataArray([[True] * 3 + [False] * 2, [True] * 5], dims=("batch", "token"))
     seen = at.attention_weights(q, k, attn_mask=padding)
-    np.testing.assert_array_equal(
-        seen, at.attention_weights(Q, K[..., :5, :], attn_mask=padding.values[:, None, None, :])
-    )
+    wanted = at.attention_weights(Q, K[..., :5, :], attn_mask=padding.values[:, None, None, :])
+    np.testing.assert_array_equal(seen, wanted)
 
 
 def test_options_with_names() -> None:
@@ -178,16 +172,12 @@ def test_options_with_names() -> None:
     scale = xarray.DataArray([0.1, 0.2, 0.3], dims="head")
     mask = xarray.DataArray(np.random.default_rng(2).random((7, 2)) < 0.7, dims=("key", "batch"))
     lengths = xarray.DataArray([3, 7], dims="batch")
-    np.testing.assert_array_equal(
-        at.attention_entropy(q, k, scale=scale, attn_mask=mask, key_lengths=lengths),
-        at.attention_entropy(
-            Q, K, scale=scale.values[:, None], attn_mask=mask.values.T[:, None, None], key_lengths=[3, 7]
-        ),
-    )
+    plain = {"scale": scale.values[:, None], "attn_mask": mask.values.T[:, None, None], "key_lengths": [3, 7]}
+    found = at.attention_entropy(q, k, scale=scale, attn_mask=mask, key_lengths=lengths)
+    np.testing.assert_array_equal(found, at.attention_entropy(Q, K, **plain))
     target = xarray.DataArray([1.0, 1.1, 1.2], dims="head")
-    np.testing.assert_array_equal(
-        at.solve_scale(q, k, target, per="head").scale, at.solve_scale(Q, K, target.values, per="head").scale
-    )
+    solved = at.solve_scale(q, k, target, per="head").scale
+    np.testing.assert_array_equal(solved, at.solve_scale(Q, K, target.values, per="head").scale)
     with pytest.raises(ValueError, match="scale must have axes among batch head query, got key"):
         at.attention_entropy(q, k, scale=xarray.DataArray(np.ones(7), dims="key"))
 
@@ -210,18 +200,16 @@ def test_batch_axes_go_together_by_their_name() -> None:
 def test_grouped_heads() -> None:
     q, k, _ = random_inputs(3, heads=4, kv_heads=2)
     a, b = (xarray.DataArray(x, dims=("head", "n", "d"), coords={"head": range(len(x))}) for x in (q, k))
-    np.testing.assert_array_equal(
-        at.attention_entropy(a, b, enable_gqa=True), at.attention_entropy(q, k, enable_gqa=True)
-    )
+    found = at.attention_entropy(a, b, enable_gqa=True)
+    np.testing.assert_array_equal(found, at.attention_entropy(q, k, enable_gqa=True))
 
 
 @pytest.mark.parametrize(
     "layout", ["b h n d", "b n h d", "n b d h", "d h n b", "... n h d", "batch head seq dim"]
 )
 def test_a_pattern_names_the_axes_of_plain_arrays(layout: str) -> None:
-    names = layout.split()
     where = {"b": 0, "...": 0, "batch": 0, "h": 1, "head": 1, "n": 2, "seq": 2, "d": 3, "dim": 3}
-    order = [where[name] for name in names]
+    order = [where[name] for name in layout.split()]
     q, k, v = (x.transpose(order) for x in (Q, K, V))
     found = at.attention(q, k, v, layout=layout, is_causal=True)
     assert type(found) is np.ndarray
@@ -234,25 +222,18 @@ def test_a_pattern_names_the_axes_of_plain_arrays(layout: str) -> None:
     np.testing.assert_array_equal(rows.entropy, at.attention_entropy(Q, K))  # statistics keep their order
     np.testing.assert_array_equal(rows.output, at.attention(Q, K, V).transpose(order))
     np.testing.assert_array_equal(at.attention_weights(q, k, layout=layout), at.attention_weights(Q, K))
-    np.testing.assert_array_equal(
-        at.variants.kattention_heads(q, k, v, layout=layout),
-        at.variants.kattention_heads(Q, K, V).transpose(order),
-    )
+    heads = at.variants.kattention_heads(q, k, v, layout=layout)
+    np.testing.assert_array_equal(heads, at.variants.kattention_heads(Q, K, V).transpose(order))
 
 
 def test_patterns_without_heads_and_with_names_of_their_own() -> None:
-    np.testing.assert_array_equal(
-        at.attention(Q[:, 0], K[:, 0], V[:, 0], layout="b n d"),
-        at.attention(Q[:, :1], K[:, :1], V[:, :1])[:, 0],
-    )
-    np.testing.assert_array_equal(
-        at.attention_entropy(Q[0, 0].T, K[0, 0].T, layout="d n"), at.attention_entropy(Q[0, 0], K[0, 0])
-    )
+    found = at.attention(Q[:, 0], K[:, 0], V[:, 0], layout="b n d")
+    np.testing.assert_array_equal(found, at.attention(Q[:, :1], K[:, :1], V[:, :1])[:, 0])
+    entropy = at.attention_entropy(Q[0, 0].T, K[0, 0].T, layout="d n")
+    np.testing.assert_array_equal(entropy, at.attention_entropy(Q[0, 0], K[0, 0]))
     swapped = [x.transpose(0, 2, 1, 3) for x in (Q, K)]
-    dims = {"heads": "i", "sequence": "j"}
-    np.testing.assert_array_equal(
-        at.attention_entropy(*swapped, layout="b j i d", dims=dims), at.attention_entropy(Q, K)
-    )
+    entropy = at.attention_entropy(*swapped, layout="b j i d", dims={"heads": "i", "sequence": "j"})
+    np.testing.assert_array_equal(entropy, at.attention_entropy(Q, K))
 
 
 def test_mistakes_are_explained() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plain calls on arrays, which the core reads itself: the same numbers as where Python reads them.
+"""Plain calls on arrays, which the core reads itself: results are those of calls that Python reads.
 
-A number of threads makes a call one that Python reads.
+Python reads a call that gives a number of threads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import attnscale as at
 import numpy as np
 import pytest
 
-from tests.cases import STATISTICS
+from tests.cases import STATISTICS, same
 
-#: The modules of the public functions, whose names the package has for the functions themselves.
+ARRAYS = ("query", "key", "value")
+RESULTS = ("output", *STATISTICS)
+#: Modules of the public functions, by the functions of the core that they call.
 MODULES = {
     "attend_arrays": import_module("attnscale.exact.forward"),
     "differentiate_arrays": import_module("attnscale.exact.gradients"),
@@ -24,7 +26,7 @@ MODULES = {
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Filled with whether the core took each call for a plain one."""
+    """A list with True for each call that the core took for a plain one, and False for each other."""
     seen: list[bool] = []
     for name, module in MODULES.items():
         own = getattr(module, name)
@@ -55,16 +57,14 @@ def test_numbers_are_those_of_a_call_with_threads(
     found = at.attention_statistics(query, key, value, statistics=STATISTICS, **call)
     wanted = at.attention_statistics(query, key, value, statistics=STATISTICS, num_threads=1, **call)
     assert plain == [True, False]
-    for name in ("output", *STATISTICS):
-        ours, theirs = getattr(found, name), getattr(wanted, name)
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_array_equal(ours, theirs)
+    same(found, wanted, RESULTS)
+    assert all(getattr(found, name).dtype == getattr(wanted, name).dtype for name in RESULTS)
     np.testing.assert_array_equal(at.attention(query, key, value, **call), wanted.output)
     np.testing.assert_array_equal(at.attention_entropy(query, key, **call), wanted.entropy)
     assert plain == [True, False, True, True]
 
 
-#: Of a call of 2 x 3 heads with 5 queries and 7 keys.
+#: Options of a call of 2 x 3 heads with 5 queries and 7 keys.
 ROWS: dict[str, dict[str, Any]] = {
     "a window": {"window": (2, 1)},
     "an open side": {"causal": "top_left", "is_causal": True, "window": (2, None)},
@@ -92,15 +92,13 @@ def test_rows_and_laws_are_those_of_a_call_with_threads(plain: list[bool], dtype
     value, call = random(2, 3, 7, 4, dtype=dtype), ROWS[name]
     found = at.attention_statistics(query, key, value, statistics=STATISTICS, **call)
     wanted = at.attention_statistics(query, key, value, statistics=STATISTICS, num_threads=1, **call)
-    for each in ("output", *STATISTICS):
-        np.testing.assert_array_equal(getattr(found, each), getattr(wanted, each))
+    same(found, wanted, RESULTS)
     assert plain == [True, False]
     if "scale" not in call:
         grad = random(2, 3, 5, 4, dtype=dtype)
         mine = at.attention_gradients(query, key, value, grad, **call)
         theirs = at.attention_gradients(query, key, value, grad, num_threads=1, **call)
-        for each in ("query", "key", "value"):
-            np.testing.assert_array_equal(getattr(mine, each), getattr(theirs, each))
+        same(mine, theirs, ARRAYS)
         assert plain == [True, False, True, False]
 
 
@@ -119,8 +117,7 @@ def test_gradients_are_those_of_a_call_with_threads(
         found = at.attention_gradients(query, key, value, grad, **call)
         wanted = at.attention_gradients(query, key, value, grad, num_threads=1, **call)
         assert plain == [True, False]
-        for name in ("query", "key", "value"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        same(found, wanted, ARRAYS)
         assert (found.scale, found.law, found.sink) == (wanted.scale, wanted.law, wanted.sink)
 
 

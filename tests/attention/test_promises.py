@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every numeric function promises, whatever the data: rows without keys, NaN and infinity, empty
-extents, errors at any n."""
+"""Promises of every numeric function for any data: rows without keys, NaN and infinity, empty extents,
+errors at any n."""
 
 from __future__ import annotations
 
@@ -21,25 +21,15 @@ from cases import (
     random_inputs,
     remembering,
     rows_are_lost,
+    same,
 )
 
 pytestmark = pytest.mark.levels
 
-EMPTY_ROW = {
-    "lse": -np.inf,
-    "entropy": 0,
-    "max_score": -np.inf,
-    "mean_score": 0,
-    "score_variance": 0,
-    "concentration": 0,
-    "n_visible": 0,
-    "argmax": -1,
-    "max_weight": 0,
-    "renyi2": 0,
-    "min_score": np.inf,
-}
+EMPTY_ROW = dict.fromkeys(STATISTICS, 0.0)
+EMPTY_ROW |= {"lse": -np.inf, "max_score": -np.inf, "min_score": np.inf, "argmax": -1}
 
-# Where a bad number may sit: in the first, a middle and the last lane, block and tile.
+# Places of a bad number: in the first, a middle and the last lane, block and tile.
 PLACES = (0, 1, 15, 16, 63, 64, 127, 128, 199)
 
 
@@ -147,14 +137,13 @@ def test_a_bad_value_reaches_its_channel_in_the_rows_that_see_it(place: int, dty
             rounding = 4 * float(finfo(v.dtype).eps)
             with case(bad, list(options)):
                 close(rows.output, wanted.astype(np.float64), rounding, "output")
-                for name in STATISTICS:
-                    np.testing.assert_array_equal(getattr(rows, name), getattr(clean, name), err_msg=name)
+                same(rows, clean, STATISTICS)
 
 
 @pytest.mark.parametrize("n_queries", [1, 3, 16])
 @pytest.mark.parametrize("place", [0, 4999, 8999])
 def test_bad_numbers_in_decoding(n_queries: int, place: int) -> None:
-    """Few queries split their keys over the threads: the parts must not lose a NaN."""
+    """A few queries split their keys over the threads: merging the parts keeps a NaN."""
     q, k, v = random_inputs(6, n_queries=n_queries, n_keys=9000, head_dim=8)
     clean = all_statistics(q, k, v)
     k[0, place, 0] = np.nan
@@ -173,7 +162,7 @@ def test_bad_numbers_in_decoding(n_queries: int, place: int) -> None:
 
 
 def test_an_infinite_value_of_vanishing_weight_is_not_lost() -> None:
-    """p = 0 by underflow: 0 * inf is NaN, as it would be written out."""
+    """p = 0 by underflow: 0 * inf is NaN, as in the written-out matrix product."""
     q, k = np.ones((1, 1), np.float32), np.array([[0], [500]], np.float32)
     v = np.array([[np.inf, 1], [2, 3]], np.float32)
     output = at.attention(q, k, v, scale=1)
@@ -196,12 +185,12 @@ def test_a_bad_bias_breaks_its_row(bad: float) -> None:
 
 
 @rows_are_lost
-def test_a_bias_of_nan_is_no_hidden_key() -> None:
+def test_a_bias_of_nan_hides_no_key() -> None:
     q, k, v = random_inputs(7, n_queries=70, n_keys=130)
     bias = np.full((70, 130), -np.inf, np.float32)
     bias[:, :10] = 0
     bias[5] = -np.inf
-    bias[5, 100] = np.nan  # all that its tile has
+    bias[5, 100] = np.nan  # the only visible key of its tile
     broken = np.zeros((2, 70), bool)
     broken[:, 5] = True
     assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
@@ -225,8 +214,7 @@ def test_hidden_numbers_are_never_read_into_a_result() -> None:
     k[:, :, 40:60] = np.nan
     v[:, :, 40:60] = np.inf
     rows = all_statistics(q, k, v, attn_mask=mask)
-    for name in ("output", *STATISTICS):
-        np.testing.assert_array_equal(getattr(rows, name), getattr(clean, name), err_msg=name)
+    same(rows, clean, ("output", *STATISTICS))
     rows = all_statistics(q, k, v, key_lengths=[40, 60])
     np.testing.assert_array_equal(rows.output[0], lengths.output[0])
     assert np.isnan(rows.entropy[1]).all()
@@ -283,7 +271,7 @@ NORMALIZERS = ["softmax", "softmax_1", "sigmoid", "relu", "squared_relu", "softp
 @pytest.mark.parametrize("n_queries", [3, 70])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_with_room_for_partial_sums(dtype: str, n_queries: int) -> None:
-    """Output is finite where 2^9 sum |v| is in the type; beyond that no other finite number comes."""
+    """Output is finite where 2^9 sum |v| fits the type; beyond, it is right or not finite."""
     for steps in ([0, 8, 8], [0, 7.9, 7.9, 200], [-30, 10, 3]):
         q, k, v = rising(2.0**-9, steps, n_queries, dtype)
         large = rising(2.0**-1, steps, n_queries, dtype)[2]
@@ -300,13 +288,13 @@ def test_values_with_room_for_partial_sums(dtype: str, n_queries: int) -> None:
 @pytest.mark.parametrize("normalizer", ["softmax", "softmax_1", "softpick"])
 @pytest.mark.parametrize(("dtype", "least"), [("float32", -118.5), ("float64", -1014.5)])
 def test_weights_are_kept_down_to(least: float, dtype: str, normalizer: str, n_queries: int) -> None:
-    """2^-118.5 of the largest (float64: 2^-1014.5), also where the largest one comes later."""
+    """2^-118.5 of the largest weight (float64: 2^-1014.5), also if the largest comes later."""
     for first in (0.0, 7.9):
         for weight in np.arange(least - 12, least + 3, 0.25):
             scores = np.repeat([0.0, first, first - weight], [100, 200, 600])
             k = (scores * np.log(2))[:, None].astype(dtype)
             v = np.zeros((900, 1), dtype)
-            v[299] = 2.0**50  # a large one, so that the product is no subnormal number
+            v[299] = 2.0**50  # large, so that the product is not subnormal
             output = at.attention(np.ones((n_queries, 1), dtype), k, v, scale=1.0, normalizer=normalizer)
             share = np.exp(np.float64(k[299, 0]) - np.float64(k[899, 0])) / 600
             wanted = share * (1 - 2.0**-first if normalizer == "softpick" else 1) * 2.0**50
@@ -318,7 +306,7 @@ def test_weights_are_kept_down_to(least: float, dtype: str, normalizer: str, n_q
 @pytest.mark.parametrize("data", ["ones", "positive", "alternating", "one large"])
 @pytest.mark.parametrize("n", [2**12, 2**16])
 def test_sums_are_blocked(data: str, n: int) -> None:
-    """64 eps sum p |v| on any data at any n; a running float32 sum would lose 1e-4 here."""
+    """The error is below 64 eps sum p |v| for any data and n; a running float32 sum would lose 1e-4 here."""
     rng = np.random.default_rng(16)
     v = {
         "ones": np.ones((n, 3)),
@@ -336,9 +324,7 @@ def test_sums_are_blocked(data: str, n: int) -> None:
 def test_a_million_keys() -> None:
     n = 2**20
     rng = np.random.default_rng(17)
-    q = rng.standard_normal((2, 8)).astype(np.float32)
-    k = rng.standard_normal((n, 8)).astype(np.float32)
-    v = rng.standard_normal((n, 1)).astype(np.float32)
+    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 8), (n, 8), (n, 1)))
     check(q, k, v, data_factor=16)
     np.testing.assert_allclose(at.attention_entropy(q * 0, k), np.log(n), atol=2e-6)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each key receives from all queries, against the columns of the written-out matrix."""
+"""attention_received, against the columns of the written-out matrix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NORMALIZERS = (
 
 
 def check(q: Any, k: Any, **options: Any) -> None:
-    """All reductions within 8 eps times the score's size, of the largest column."""
+    """Compare all reductions with the twin, within 8 eps (4 + largest score) times the largest column."""
     eps = machine_epsilon(q, k)
     with remembering():
         size = np.abs(reference.scores(q, k, **{n: x for n, x in options.items() if n != "normalizer"})[0])
@@ -52,17 +52,15 @@ def test_columns_under_every_normalizer(normalizer: str) -> None:
 def test_heads_that_share_a_key_have_a_number_each() -> None:
     q, k, _ = random_inputs(3, n_queries=20, n_keys=30, heads=6, kv_heads=2, dtype="float64")
     check(q, k, enable_gqa=True, is_causal=True)
-    swapped = at.attention_received(
-        q.swapaxes(-3, -2), k.swapaxes(-3, -2), enable_gqa=True, is_causal=True, layout="bshd"
-    )
-    np.testing.assert_array_equal(swapped, at.attention_received(q, k, enable_gqa=True, is_causal=True))
+    options = {"enable_gqa": True, "is_causal": True}
+    swapped = at.attention_received(q.swapaxes(-3, -2), k.swapaxes(-3, -2), layout="bshd", **options)
+    np.testing.assert_array_equal(swapped, at.attention_received(q, k, **options))
     assert swapped.shape == (*q.shape[:-2], 30)
 
 
 def test_sums_are_the_gradient_of_values_that_all_weigh_alike() -> None:
     q, k, _ = random_inputs(4, n_queries=50, n_keys=60, dtype="float64")
-    ones = np.ones((*q.shape[:-1], 1))
-    value = np.ones((*k.shape[:-1], 1))
+    ones, value = (np.ones((*x.shape[:-1], 1)) for x in (q, k))
     gradient = at.attention_gradients(q, k, value, ones, is_causal=True).value
     np.testing.assert_allclose(at.attention_received(q, k, is_causal=True), gradient[..., 0], rtol=1e-13)
 
@@ -78,10 +76,9 @@ def test_statistics_of_the_same_call_are_not_computed_again() -> None:
     rows = at.attention_statistics(q, k, is_causal=True)
     found = at.attention_received(q, k, is_causal=True, forward=rows)
     np.testing.assert_array_equal(found, at.attention_received(q, k, is_causal=True))
-    twice = at.AttentionStatistics(lse=rows.lse + np.log(2, dtype=np.float32))  # they are what is used
-    np.testing.assert_allclose(
-        at.attention_received(q, k, is_causal=True, forward=twice), found / 2, rtol=1e-5
-    )
+    twice = at.AttentionStatistics(lse=rows.lse + np.log(2, dtype=np.float32))  # a wrong lse shows
+    half = at.attention_received(q, k, is_causal=True, forward=twice)
+    np.testing.assert_allclose(half, found / 2, rtol=1e-5)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
@@ -95,16 +92,13 @@ def test_a_nan_reaches_the_keys_that_its_row_sees_and_no_other() -> None:
     for normalizer in ("softmax", "sigmoid", "sparsemax"):
         for n_queries in (4, 100):
             q, k, _ = random_inputs(8, n_queries=n_queries, n_keys=n_queries, dtype="float64")
-            clean = at.attention_received(q[..., :-1, :], k, normalizer=normalizer, is_causal=True)
+            options = {"normalizer": normalizer, "is_causal": True}
+            assert np.isfinite(at.attention_received(q[..., :-1, :], k, **options)).all()
             q[..., -1, 0] = np.nan
             for reduce in REDUCTIONS:
-                found = at.attention_received(
-                    q, k, reduce=reduce, normalizer=normalizer, is_causal=True, key_lengths=3
-                )
-                np.testing.assert_array_equal(
-                    np.isnan(found), np.broadcast_to(np.arange(n_queries) < 3, found.shape)
-                )
-            assert np.isfinite(clean).all()
+                found = at.attention_received(q, k, reduce=reduce, key_lengths=3, **options)
+                seen = np.broadcast_to(np.arange(n_queries) < 3, found.shape)
+                np.testing.assert_array_equal(np.isnan(found), seen)
 
 
 def test_nothing_to_receive() -> None:
@@ -118,15 +112,11 @@ def test_nothing_to_receive() -> None:
 
 
 def test_scores_whose_sum_has_no_inverse() -> None:
-    """Denormal scores weigh as their multiples do."""
+    """Denormal scores have the weights of their multiples."""
     q, k = np.array([[1.0]], np.float32), np.array([[3e-39], [1e-39], [-1.0]], np.float32)
-    for normalizer, wanted in (
-        ("relu(divide='sum')", [0.75, 0.25, 0]),
-        ("squared_relu(divide='sum')", [0.9, 0.1, 0]),
-    ):
-        np.testing.assert_allclose(
-            at.attention_received(q, k, scale=1.0, normalizer=normalizer), wanted, rtol=1e-5
-        )
+    for rule, wanted in (("relu", [0.75, 0.25, 0]), ("squared_relu", [0.9, 0.1, 0])):
+        found = at.attention_received(q, k, scale=1.0, normalizer=f"{rule}(divide='sum')")
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_axes_with_names() -> None:

@@ -41,26 +41,20 @@ def test_the_default_is_one_over_sqrt_head_dim() -> None:
 
 def test_row_size_and_visible_keys_differ_under_a_window() -> None:
     q, k, v = random_inputs(10, n_queries=40, n_keys=40, dtype="float64")
-    window = {"is_causal": True, "window": (3, None)}
     n = np.arange(1, 41)
-    row = np.log(n) / 4
     visible = np.log(np.minimum(n, 4)) / np.log(512) / 4
-    np.testing.assert_allclose(
-        at.attention(q, k, v, scale="natural_log_n", **window), at.attention(q, k, v, scale=row, **window)
-    )
-    np.testing.assert_allclose(
-        at.attention(q, k, v, scale="log_n", **window), at.attention(q, k, v, scale=visible, **window)
-    )
+    for law, scale in (("natural_log_n", np.log(n) / 4), ("log_n", visible)):
+        options = {"is_causal": True, "window": (3, None)}
+        named, written = (at.attention(q, k, v, scale=x, **options) for x in (law, scale))
+        np.testing.assert_allclose(named, written)
 
 
 def test_position_counts_from_the_alignment() -> None:
     q, k, v = random_inputs(11, n_queries=5, n_keys=40, dtype="float64")
     law = at.laws.LogNFromTraining(8)
-    positions = np.arange(36, 41)
-    np.testing.assert_allclose(
-        at.attention(q, k, v, scale=law, causal="bottom_right"),
-        at.attention(q, k, v, scale=np.log(positions) / np.log(8) / 4, causal="bottom_right"),
-    )
+    written = np.log(np.arange(36, 41)) / np.log(8) / 4
+    by_law, by_number = (at.attention(q, k, v, scale=x, causal="bottom_right") for x in (law, written))
+    np.testing.assert_allclose(by_law, by_number)
     # Without an alignment the first query is at position 0.
     np.testing.assert_array_equal(at.attention(q, k, v, scale=law), at.attention(q, k, v))
 
@@ -121,7 +115,7 @@ def test_the_text_of_a_law_is_read_once_a_call(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_total_n_must_be_known_before_keys_are_split() -> None:
-    """The wrong way is wrong: each part would see its own n."""
+    """A law of each part's own n gives wrong rows."""
     q, k, v = random_inputs(14, n_keys=100, dtype="float64")
     parts = [(k[:, i : i + 25], v[:, i : i + 25]) for i in range(0, 100, 25)]
     whole = at.attention(q, k, v, scale="log_n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a selection of keys keeps, the strongest keys and kinds of heads, against the written-out matrix."""
+"""Mass of selected keys, strongest keys and kinds of heads, against the written-out matrix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NORMALIZERS = (
 
 
 def options_of(n_queries: int, n_keys: int) -> dict[str, dict[str, Any]]:
-    """Every option of a call of the shape (2, 2, n, d)."""
+    """Options of calls of the shape (2, 2, n, d), one set for each option."""
     logits = np.linspace(-1, 2, 4 * n_queries).reshape(2, 2, n_queries)
     tables = {
         "tables": {"distance_scale": 1 + 0.1 * np.arange(150), "distance_bias": lambda t: np.sin(0.3 * t)},
@@ -35,7 +35,7 @@ def options_of(n_queries: int, n_keys: int) -> dict[str, dict[str, Any]]:
 
 
 def selections(n_queries: int, n_keys: int) -> dict[str, tuple[Any, int | None]]:
-    """Indices of every shape, with keys named twice and places that are no key; and the size of blocks."""
+    """Indices of every shape, with repeated keys and places without a key, and the block size."""
     rng = np.random.default_rng(3)
     return {
         "every row": (rng.integers(-3, n_keys, (2, 2, n_queries, 9)), None),
@@ -51,7 +51,7 @@ def selections(n_queries: int, n_keys: int) -> dict[str, tuple[Any, int | None]]
 
 
 def check(q: Any, k: Any, selected: Any, size: int | None, most: int, tokens: Any, **options: Any) -> None:
-    """Mass, strongest keys and kinds of heads, against the twin in float64."""
+    """Compare mass, strongest keys and kinds of heads with the twin in float64."""
     wide = [x.astype(np.float64) for x in (q, k)]
     dtype, atol = (np.float64, 1e-12) if q.dtype == np.float64 else (np.float32, 1e-5)
     with remembering(), np.errstate(all="ignore"):
@@ -68,7 +68,7 @@ def check(q: Any, k: Any, selected: Any, size: int | None, most: int, tokens: An
     np.testing.assert_array_equal(index < 0, top.index < 0)
     if kinds is None:
         return
-    # Keys whose scores are equal to rounding may change places: it is the weight that tells.
+    # Keys whose scores are equal to rounding may change places; their weights are compared.
     there = np.where(index < 0, top.weight, np.take_along_axis(p, np.maximum(index, 0), -1))
     np.testing.assert_allclose(weight, there, atol=atol)
     for name, rows in at.head_kinds(q, k, tokens, **options)._asdict().items():
@@ -95,10 +95,9 @@ def test_every_shape_of_a_selection(name: str) -> None:
     found = at.attention_mass(q, k, selected, block_size=size, is_causal=True)
     wanted = reference.attention_mass(q, k, selected, block_size=size, is_causal=True)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
-    # Of a row that sees one key, the mass is 1 or 0: whether the selection has the key.
-    has = [
-        at.attention_mass(q, k, selected, block_size=size, attn_mask=np.arange(33) == j) for j in range(33)
-    ]
+    # In a row that sees one key, the mass is 1 if the selection has the key, else 0.
+    only = (np.arange(33) == j for j in range(33))
+    has = [at.attention_mass(q, k, selected, block_size=size, attn_mask=mask) for mask in only]
     top = at.top_keys(q, k, 6, is_causal=True)
     hits = np.take_along_axis(np.stack(has, -1), np.maximum(top.index, 0), -1) * (top.index >= 0)
     recall = hits.sum(-1) / np.minimum(np.arange(1, 18), 6)
@@ -114,12 +113,8 @@ def test_random_calls() -> None:
         rng = draw.generator(11, index)
         q, k = (build.make(spec["arrays"][name], rng) for name in "qk")
         options = build.options(spec, rng)
-        lead, n_keys = (
-            reference.dot_products(
-                q, k, **{name: options[name] for name in ("enable_gqa", "layout") if name in options}
-            ).shape[:-1],
-            spec["shape"]["nk"],
-        )
+        form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
+        lead, n_keys = reference.dot_products(q, k, **form).shape[:-1], spec["shape"]["nk"]
         selected = rng.integers(-2, max(n_keys, 1), (*lead, 4)) if n_keys else np.full((*lead, 4), -1)
         with case(index, spec["shape"], options):
             check(q, k, selected, None, spec["shape"]["dv"] + 1, rng.integers(0, 4, n_keys), **options)
@@ -143,10 +138,9 @@ def test_mass_is_a_difference_of_two_lse_and_the_strongest_keys_keep_the_most() 
     index, weight = at.top_keys(q, k, 8, window=(9, 9))
     mask = np.zeros((2, 17, 34), bool)
     np.put_along_axis(mask, index, True, -1)
-    whole, part = (
-        at.attention_statistics(q, k, window=(9, 9), attn_mask=m, statistics="lse").lse
-        for m in (None, mask[..., :33])
-    )
+    options = {"window": (9, 9), "statistics": "lse"}
+    whole = at.attention_statistics(q, k, **options).lse
+    part = at.attention_statistics(q, k, attn_mask=mask[..., :33], **options).lse
     mass = at.attention_mass(q, k, index, window=(9, 9))
     np.testing.assert_allclose(mass, np.exp(part - whole), rtol=1e-12)
     np.testing.assert_allclose(mass, weight.sum(-1), rtol=1e-12)
@@ -159,10 +153,8 @@ def test_of_equal_scores_the_lower_key() -> None:
     np.testing.assert_allclose(weight, 1 / 300)
     # 1, 1, 3, 3, 2, 2, 2: two of the last three do not fit.
     k = np.array([1, 1, 3, 3, 2, 2, 2.0])[None, :, None]
-    assert at.top_keys(np.ones((1, 1, 1)), k, 3, scale=1.0).index.tolist() == [[[2, 3, 4]]]
-    assert at.top_keys(np.ones((1, 1, 1)), k, 9, scale=1.0).index.tolist() == [
-        [[2, 3, 4, 5, 6, 0, 1, -1, -1]]
-    ]
+    three, nine = (at.top_keys(np.ones((1, 1, 1)), k, n, scale=1.0).index.tolist() for n in (3, 9))
+    assert (three, nine) == ([[[2, 3, 4]]], [[[2, 3, 4, 5, 6, 0, 1, -1, -1]]])
 
 
 @rows_are_lost
@@ -191,10 +183,9 @@ def test_empty_calls() -> None:
         if n_keys == 0:
             assert (index == -1).all()
             assert (weight == 0).all()
-        kinds = at.head_kinds(q, k, np.zeros(n_keys, int))
-        assert all(
-            x.shape == (2, n_queries) and np.isnan(x).sum() == (0 if n_keys else x.size) for x in kinds
-        )
+        for x in at.head_kinds(q, k, np.zeros(n_keys, int)):
+            assert x.shape == (2, n_queries)
+            assert np.isnan(x).sum() == (0 if n_keys else x.size)
 
 
 def test_layouts_names_and_other_libraries() -> None:
@@ -221,7 +212,7 @@ def test_layouts_names_and_other_libraries() -> None:
 
 
 def test_heads_of_one_kind() -> None:
-    """A head that was made to read one key reads it: the previous one, itself, the first, what followed."""
+    """Heads built to read the previous key, the query's own, the first, or the one after the last match."""
     place = np.eye(40)  # key j is a unit vector of its own
     tokens = np.random.default_rng(0).permutation(20)[np.arange(40) % 20]  # the text comes twice
     queries = {
@@ -274,18 +265,23 @@ def test_what_is_refused(selected: Any, more: dict[str, Any], error: type[Except
 
 def test_what_else_is_refused() -> None:
     q, k, _ = random_inputs(7)
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        at.top_keys(q, k, 0)
-    with pytest.raises(TypeError, match="k must be an integer, got '3'"):
-        at.top_keys(q, k, "3")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="tokens must be integers, got float64"):
-        at.head_kinds(q, k, np.zeros(33))
-    with pytest.raises(
-        ValueError, match=r"tokens must broadcast to \(\.\.\., n_keys\) = \(33,\), got shape \(32,\)"
-    ):
-        at.head_kinds(q, k, np.zeros(32, int))
-    with pytest.raises(ValueError, match=r"selected must broadcast to \(\.\.\., heads, n_queries, k\)"):
-        at.top_keys(q, k, 3).recall(np.zeros((5, 5, 5), int))
-    assert (
-        at.top_keys(q, k, 3).recall([10**12]).max() == 0
-    )  # a key that is not there is none of the strongest
+    top, kinds, recall = at.top_keys, at.head_kinds, at.top_keys(q, k, 3).recall
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (lambda: top(q, k, 0), ValueError, "k must be at least 1, got 0"),
+        (lambda: top(q, k, "3"), TypeError, "k must be an integer, got '3'"),  # type: ignore[arg-type]
+        (lambda: kinds(q, k, np.zeros(33)), TypeError, "tokens must be integers, got float64"),
+        (
+            lambda: kinds(q, k, np.zeros(32, int)),
+            ValueError,
+            r"\(\.\.\., n_keys\) = \(33,\), got shape \(32,\)",
+        ),
+        (
+            lambda: recall(np.zeros((5, 5, 5), int)),
+            ValueError,
+            r"selected must broadcast to \(\.\.\., heads, n_q",
+        ),
+    ]
+    for call, error, said in wrong:
+        with pytest.raises(error, match=said):
+            call()
+    assert recall([10**12]).max() == 0  # a key that is not there is none of the strongest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The weight of spans of the keys, against sums over the matrix."""
+"""attention_spans, against sums over the matrix of weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def sums(p: Any, of_keys: Any) -> Any:
-    """Sums of the columns of each of four spans."""
+    """Sum the columns of each of four spans."""
     return np.stack([p[..., of_keys == span].sum(-1) for span in range(4)], axis=-1)
 
 
@@ -45,10 +45,8 @@ def test_spans_are_sums_of_weights(name: str, dtype: str) -> None:
 def test_the_reference_has_the_same_sums() -> None:
     q, k, _ = random_inputs(3, dtype="float64")
     for spans in ({"lengths": LENGTHS}, {"ids": IDS}):
-        found = at.attention_spans(q, k, is_causal=True, **spans)
-        np.testing.assert_allclose(
-            found, reference.attention_spans(q, k, is_causal=True, **spans), atol=1e-12
-        )
+        both = (each.attention_spans(q, k, is_causal=True, **spans) for each in (at, reference))
+        np.testing.assert_allclose(*both, atol=1e-12)
 
 
 def test_rows_lead_whatever_the_layout() -> None:

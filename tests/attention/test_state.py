@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Split and merge."""
+"""States of parts of the keys, and their merge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import random_inputs
+from cases import random_inputs, same
+
+RESULTS = ("output", "lse", "mean_score", "entropy")
 
 
 def parts_of(q: Any, k: Any, v: Any, cuts: list[int], **options: Any) -> list[at.AttentionState]:
@@ -29,18 +31,14 @@ def test_split_and_merge_is_the_whole(cuts: list[int], dtype: str) -> None:
     whole = at.attention_statistics(q, k, v, statistics=("lse", "entropy", "mean_score"))
     near = {"rtol": 1e-12, "atol": 1e-12} if dtype == "float64" else {"rtol": 1e-5, "atol": 2e-6}
     assert merged.output.dtype == merged.lse.dtype == q.dtype
-    for name in ("output", "lse", "mean_score", "entropy"):
-        np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), **near, err_msg=name)
+    same(merged, whole, RESULTS, **near)
 
 
 def test_masked_parts_merge() -> None:
     q, k, v = random_inputs(2, n_queries=40, n_keys=40, dtype="float64")
     mask = np.tri(40, dtype=bool)
-    states = [
-        at.attention_state(q, k[:, a:b], v[:, a:b], attn_mask=mask[:, a:b])
-        for a, b in ((0, 11), (11, 30), (30, 40))
-    ]
-    merged = at.merge_states(states)
+    cuts = [slice(0, 11), slice(11, 30), slice(30, 40)]
+    merged = at.merge_states(at.attention_state(q, k[:, s], v[:, s], attn_mask=mask[:, s]) for s in cuts)
     whole = at.attention_statistics(q, k, v, is_causal=True)
     np.testing.assert_allclose(merged.output, whole.output, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(merged.entropy, whole.entropy, rtol=1e-12, atol=1e-12)
@@ -55,8 +53,7 @@ def test_merging_is_associative_and_commutative() -> None:
         at.merge_states([a, at.merge_states([b, c])]),
         at.merge_states(iter([c, a, b])),
     ):
-        for name in ("output", "lse", "mean_score"):
-            np.testing.assert_allclose(getattr(other, name), getattr(flat, name), rtol=1e-13, atol=1e-14)
+        same(other, flat, ("output", "lse", "mean_score"), rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -70,8 +67,7 @@ def test_no_keys_are_the_identity(layout: str) -> None:
     for states in ([full, nothing], [nothing, full], [full]):
         merged = at.merge_states(states)
         assert merged.layout == layout
-        for name in ("output", "lse", "mean_score", "entropy"):
-            np.testing.assert_array_equal(getattr(merged, name), getattr(full, name))
+        same(merged, full, RESULTS)
     empty = at.merge_states([nothing, nothing])
     assert np.isneginf(empty.lse).all()
     np.testing.assert_array_equal(empty.output, 0)
@@ -91,13 +87,10 @@ def test_rows_without_keys_may_hold_anything(fill: float, layout: Any, merge: An
     part = at.AttentionState(output, lse, mean)
     np.testing.assert_array_equal(part.entropy[without], 0)
     if layout == "bshd" and merge is at.merge_states:
-        part, full = (
-            replace(each, output=each.output.swapaxes(0, 1), layout=layout) for each in (part, full)
-        )
+        part, full = (replace(x, output=x.output.swapaxes(0, 1), layout=layout) for x in (part, full))
     for states in ([part, full], [full, part]):
         merged = merge(states)
-        for name in ("output", "lse", "mean_score", "entropy"):
-            assert np.isfinite(getattr(merged, name)).all(), name
+        assert all(np.isfinite(getattr(merged, name)).all() for name in RESULTS)
         np.testing.assert_allclose(merged.lse[without], full.lse[without], rtol=1e-6)
     of_none = merge([part, part])
     assert np.isneginf(of_none.lse[without]).all()
@@ -154,17 +147,15 @@ def test_the_entropy_has_its_digits_where_scores_are_large(offset: float) -> Non
         np.testing.assert_array_equal(np.float32(found.lse + found.lse_rest), found.lse)
 
 
-def test_what_rounding_took_goes_with_the_rows() -> None:
+def test_rounding_errors_of_rows_are_kept() -> None:
     q, k, v = random_inputs(13)
     state = at.attention_state(q, k, v)
     wide = at.attention_state(*(x.astype(np.float64) for x in (q, k, v)))
     np.testing.assert_allclose(state.lse + state.lse_rest, wide.lse, rtol=0, atol=1e-6)
     assert np.abs(state.mean_rest).max() > 0
     assert wide.lse_rest is None is wide.mean_rest
-    without = at.AttentionState(state.output, state.lse, state.mean_score)
-    np.testing.assert_allclose(
-        at.merge_states([without, without]).entropy, state.entropy + np.log(2), atol=1e-5
-    )
+    merged = at.merge_states([at.AttentionState(state.output, state.lse, state.mean_score)] * 2)
+    np.testing.assert_allclose(merged.entropy, state.entropy + np.log(2), atol=1e-5)
 
 
 def test_layout_bshd_merges_along_its_own_axes() -> None:
@@ -181,8 +172,7 @@ def test_against_the_twin() -> None:
     q, k, v = random_inputs(6, n_keys=60, dtype="float64")
     states = parts_of(q, k, v, [13, 40])
     merged, twin = at.merge_states(states), reference.merge_states(states)
-    for name in ("output", "lse", "mean_score", "entropy"):
-        np.testing.assert_allclose(getattr(merged, name), getattr(twin, name), rtol=1e-12, atol=1e-13)
+    same(merged, twin, RESULTS, rtol=1e-12, atol=1e-13)
 
 
 def test_large_and_tiny_parts_do_not_overflow() -> None:
@@ -225,21 +215,22 @@ def test_mistakes_are_explained() -> None:
     state = at.attention_state(q, k, v)
     other = at.attention_state(q[:, :5], k, v)
     swapped = at.AttentionState(state.output, state.lse, state.mean_score, "bshd")
-    with pytest.raises(ValueError, match="states must hold at least one AttentionState, got none"):
-        at.merge_states([])
-    with pytest.raises(ValueError, match=r"states must agree in output, got \(2, 17, 16\) and \(2, 5, 16\)"):
-        at.merge_states([state, other])
-    with pytest.raises(ValueError, match="states must agree in layout, got bhsd and bshd"):
-        at.merge_states([state, swapped])
-    with pytest.raises(TypeError, match="states must be AttentionState objects, got tuple"):
-        at.merge_states([state, (1, 2, 3)])  # type: ignore[list-item]
+    mistakes: tuple[tuple[Any, type[Exception], str], ...] = (
+        ([], ValueError, "states must hold at least one AttentionState, got none"),
+        ([state, other], ValueError, r"states must agree in output, got \(2, 17, 16\) and \(2, 5, 16\)"),
+        ([state, swapped], ValueError, "states must agree in layout, got bhsd and bshd"),
+        ([state, (1, 2, 3)], TypeError, "states must be AttentionState objects, got tuple"),
+    )
+    for states, error, message in mistakes:
+        with pytest.raises(error, match=message):
+            at.merge_states(states)
     with pytest.raises(TypeError, match="value must be an array, got None"):
         at.attention_state(q, k, None)  # type: ignore[arg-type]
     assert repr(state).startswith("AttentionState: rows (2, 17), output (2, 17, 16) of float32, bhsd\n")
 
 
 def test_parts_further_apart_than_the_type_reaches_merge() -> None:
-    """Without a warning: the part that is behind has no weight."""
+    """The smaller part has no weight, and there is no warning."""
     output = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
     low, high = (
         at.AttentionState(output * sign, np.full((2, 1), sign * 1.7e308), np.full((2, 1), sign * 1.7e308))
@@ -254,7 +245,6 @@ def test_parts_further_apart_than_the_type_reaches_merge() -> None:
 def test_the_mask_of_an_array_is_not_dropped(name: str) -> None:
     state = at.attention_state(*random_inputs(14))
     masked = np.ma.masked_array(getattr(state, name), getattr(state, name) > 0)
-    with pytest.raises(
-        TypeError, match=f"^{name} of a state is a masked array, whose mask would be lost; fill"
-    ):
+    said = f"^{name} of a state is a masked array, whose mask would be lost; fill"
+    with pytest.raises(TypeError, match=said):
         replace(state, **{name: masked})

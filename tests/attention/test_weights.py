@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The matrix of weights against its twin, and its refusal to be larger than was allowed."""
+"""attention_weights: the matrix against the twin, and its largest size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from attnscale.exact.weights import _TILE
+from attnscale.exact import weights
 from cases import bounds, case, mask_cases, random_inputs, remembering
 
-N_QUERIES, N_KEYS = 21, 2 * _TILE + 9  # three tiles, one of them a part
+TILE = weights._TILE
+N_QUERIES, N_KEYS = 21, 2 * TILE + 9  # two tiles and a part of one
 MASKS = mask_cases(2, 2, N_QUERIES, N_KEYS)
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -53,20 +54,20 @@ def check_matrix(q: Any, k: Any, dtype: str, options: dict[str, Any]) -> None:
     truth = reference.attention_weights(q, k, **options)
     assert found.dtype == q.dtype
     assert found.shape == truth.shape == (2, 2, N_QUERIES, N_KEYS)
-    # Thresholds (of the sparse normalizers) move by what a score moves; steep ones by a root of it.
-    atol = 2e-6 if dtype == "float32" else 5e-13
-    np.testing.assert_allclose(found, truth, rtol=2e-5 if dtype == "float32" else 1e-11, atol=atol)
+    # The threshold of a sparse normalizer moves by as much as a score, or by a root of that.
+    rtol, atol = (2e-5, 2e-6) if dtype == "float32" else (1e-11, 5e-13)
+    np.testing.assert_allclose(found, truth, rtol=rtol, atol=atol)
     hidden = ~reference.scores(q, k, **{n: each for n, each in options.items() if n != "normalizer"})[1]
     assert (found[np.broadcast_to(hidden, found.shape)] == 0).all()
 
 
-@pytest.mark.parametrize("n_keys", [0, 1, _TILE - 1, _TILE, _TILE + 1, 2 * _TILE])
+@pytest.mark.parametrize("n_keys", [0, 1, TILE - 1, TILE, TILE + 1, 2 * TILE])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_sizes_around_a_tile(n_keys: int, dtype: str) -> None:
     q, k, v = random_inputs(4, n_keys=n_keys, dtype=dtype)
-    found = at.attention_weights(q, k, causal=n_keys - 9)
-    assert found.dtype == np.float32
     options = {"causal": n_keys - 9}
+    found = at.attention_weights(q, k, **options)
+    assert found.dtype == np.float32
     truth = reference.attention_statistics(q, k, v, **options)
     limit = bounds(q, k, None, truth, **options).relative_output[..., None] * truth.p
     assert (np.abs(found - truth.p) <= limit + 1e-12).all()
@@ -92,7 +93,7 @@ def test_rows_that_see_a_nan_are_nan_and_no_others(n_keys: int) -> None:
 
 
 def test_far_apart_tiles() -> None:
-    """A row whose mass is in the last tile: the parts differ by more than the type reaches."""
+    """The mass of a row is in the last tile, whose weights differ from others by more than the type holds."""
     q, k, _ = random_inputs(7, n_keys=N_KEYS)
     k[:, -1] = 200 * q.mean(1) / np.abs(q.mean(1)).max()
     found, truth = at.attention_weights(q, k, scale=3.0), reference.attention_weights(q, k, scale=3.0)
@@ -105,9 +106,8 @@ def test_a_matrix_beyond_the_limit_is_refused_before_any_work() -> None:
     with pytest.raises(MemoryError, match=r"8 heads, 131072 queries and 131072 keys would take 512\.0 GiB"):
         at.attention_weights(q, q)
     q, k, _ = random_inputs(8)
-    with pytest.raises(
-        MemoryError, match=r"4\.4 KiB \(float32\), more than max_bytes, 4\.0 KiB.*max_bytes=4488"
-    ):
+    said = r"4\.4 KiB \(float32\), more than max_bytes, 4\.0 KiB.*max_bytes=4488"
+    with pytest.raises(MemoryError, match=said):
         at.attention_weights(q, k, max_bytes=4096)
     assert at.attention_weights(q, k, max_bytes=4488).nbytes == 4488
     with pytest.raises(ValueError, match="max_bytes must be at least 1, got 0"):
@@ -121,15 +121,15 @@ def test_the_result_does_not_depend_on_threads() -> None:
 
 
 def test_tiles_have_their_shares_where_scores_are_large() -> None:
-    """Exact scores around 8192, where two neighbouring numbers of float32 are 2^-10 apart."""
+    """Exact scores around 8192, where neighbouring float32 numbers are 2^-10 apart."""
     steps = np.round(np.random.default_rng(0).standard_normal(N_KEYS) * 16) / 16
-    steps += np.repeat([0, -16, 8], [_TILE, _TILE, N_KEYS - 2 * _TILE])
+    steps += np.repeat([0, -16, 8], [TILE, TILE, N_KEYS - 2 * TILE])
     q = np.stack([np.ones(8), np.arange(1, 9) / 64], axis=-1)
     k = np.stack([np.full(N_KEYS, 8192.0), steps], axis=-1)
     scores = q @ k.T
     want = np.exp(scores - scores.max(-1, keepdims=True))
     want /= want.sum(-1, keepdims=True)
     found = at.attention_weights(q.astype(np.float32), k.astype(np.float32), scale=1.0)
-    edges = [0, _TILE, 2 * _TILE]
+    edges = [0, TILE, 2 * TILE]
     shares = [np.add.reduceat(x, edges, axis=-1, dtype=np.float64) for x in (found, want)]
     np.testing.assert_allclose(*shares, rtol=1.5e-4)

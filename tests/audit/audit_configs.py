@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Configs that several tests of the audit read."""
+"""Configs and tables that several tests of the audit read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import attnscale as at
+from attnscale.audit._keys import known_types
+from attnscale.audit._rules import families
 
 from tools.audit import quietly
 
 ROOT = Path(__file__).resolve().parents[2]
+KNOWN_TYPES = known_types()
+FAMILIES, REMOTE, DIFFUSERS = families.FAMILIES, families.REMOTE, families.DIFFUSERS
+#: Model types that have a row in the table of families.
+IN_ROWS = [kind for row in FAMILIES for kind in row.types]
 
 
 def yarn(factor: float, weight: float = 1.0) -> float:
@@ -74,28 +80,28 @@ QWEN = typed("qwen", **sizes(), use_logn_attn=True, seq_length=8192, rotary_pct=
 
 
 def tempered(length: int, beta: float = 0.1) -> dict[str, Any]:
-    """Ministral with a temperature that grows from this position on, and no YaRN."""
+    """Config of Ministral without YaRN, with a temperature that grows from this position on."""
     rope = {"rope_type": "default", "llama_4_scaling_beta": beta, "original_max_position_embeddings": length}
     return {**MINISTRAL, "rope_parameters": rope}
 
 
 def resolve(config: Any, **options: Any) -> Any:
-    """The plan of a config that nothing is to be warned of."""
+    """Plan of a config that must not warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return at.audit.resolve(config, **options)
 
 
 def said(config: Any, **options: Any) -> tuple[Any, str]:
-    """The plan of a config, and its warnings in one text."""
+    """Plan of a config, and its warnings in one text."""
     plan = quietly(config, **options)
     return plan, " | ".join(plan.warnings)
 
 
 def multipliers(plan: Any, position: int = 5) -> list[float]:
-    """Of each layer with an answer: that of its rotated channels, or of all where none is rotated."""
-    kept = [layer for layer in plan.layers if layer.refusal is None]
+    """Multiplier of each layer with an answer: of its rotated channels, or of all if none is rotated."""
     return [
         plan.multiplier(layer=layer.index, position=position, channels=layer.channel_kinds[0])
-        for layer in kept
+        for layer in plan.layers
+        if layer.refusal is None
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The angles of rotary positions: frequencies against transformers, and what is said of differences."""
+"""Angles of rotary positions: frequencies against transformers, and reports of differences."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale.audit._angles import DISTANCES
 from attnscale.cli import main
-from audit_configs import GEMMA2, LLAMA, resolve, typed
+from audit_configs import GEMMA2, LLAMA, resolve, sizes, typed
 
+#: Distances at which gaps are given by default.
+DISTANCES = [1, 64, 4096]
 LLAMA31 = {
     **LLAMA,
     "max_position_embeddings": 131072,
@@ -29,18 +30,16 @@ LLAMA31 = {
     },
 }
 PLAIN = {name: value for name, value in LLAMA31.items() if name != "rope_scaling"}
-SIZES = {
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 4,
-    "max_position_embeddings": 65536,
-}
+SIZES = sizes(512, 8, 4, max_position_embeddings=65536)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
 LISTS = {
     "short_factor": [1.0 + 0.1 * i for i in range(32)],
     "long_factor": [2.0 + 0.5 * i for i in range(32)],
 }
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 4096, **LISTS}
+PHI = {"rope_scaling": LONG, "original_max_position_embeddings": 4096}
+PHI_SHORT = {**PHI, "rope_scaling": {**LONG, "long_factor": LISTS["short_factor"]}}
+ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
 
 SPELLINGS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
@@ -54,22 +53,19 @@ SPELLINGS: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {"rope_theta": 1e6, "rope_scaling": {**YARN, "beta_fast": 16, "beta_slow": 2}}),
     ("gpt_oss", {"head_dim": 64, "rope_parameters": {**YARN, "rope_theta": 150000.0, "truncate": False}}),
     ("gpt_neox", {"rotary_pct": 0.25, "rotary_emb_base": 20000}),
-    ("phi3", {"rope_scaling": LONG, "original_max_position_embeddings": 4096}),
+    ("phi3", PHI),
     ("glm", {"head_dim": 64, "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
     ("gemma3_text", {"head_dim": 64}),
     ("gemma3_text", {"head_dim": 64, "rope_theta": 2e6, "rope_local_base_freq": 20000.0}),
     ("gemma3_text", {"head_dim": 64, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
     ("modernbert", {"global_rope_theta": 150000.0, "local_rope_theta": 15000.0}),
     ("olmo3", {"rope_theta": 400000.0}),
-    (
-        "hunyuan_v1_dense",
-        {"head_dim": 64, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
-    ),
+    ("hunyuan_v1_dense", {"head_dim": 64, "rope_scaling": ALPHA}),
 ]
 
 
 def theirs(kind: str, keys: dict[str, Any], layer: str, length: int) -> tuple[np.ndarray, float]:
-    """The frequencies of transformers, and the factor of cos and sin beside them."""
+    """Frequencies of transformers, and its factor of cos and sin."""
     transformers = pytest.importorskip("transformers")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -103,7 +99,7 @@ def test_frequencies_are_those_of_transformers(kind: str, keys: dict[str, Any], 
 
 
 def test_proportional_angles() -> None:
-    """Gemma 4: a quarter of the pairs of a head, with the frequencies that they have where all turn."""
+    """Gemma 4 turns a quarter of the pairs of a head, at their frequencies in a head where all turn."""
     keys = {"head_dim": 64, "global_head_dim": 128, "num_hidden_layers": 6}
     plan = resolve(typed("gemma4_text", **{**SIZES, **keys}))
     full = plan[5].rotation
@@ -111,15 +107,15 @@ def test_proportional_angles() -> None:
     np.testing.assert_allclose(full.frequencies(), 1e6 ** -(np.arange(0, 32, 2) / 128), rtol=1e-12)
 
 
-#: Where the base of a layer is that of a class which the config says nothing of, or lies elsewhere.
 _ASKED = ({}, {"rope_theta": 77777.0}, {"rope_local_base_freq": 33333.0}, {"rotary_emb_base": 44444.0})
+#: Model types whose config does not determine the base of a layer, or has it elsewhere.
 _OTHER_PLACES = {"cohere_compass_text", "deepseek_v4", "dots3_note_text", "ultrabert"}
 
 
 @pytest.mark.maintainer
 @pytest.mark.filterwarnings("ignore")
 def test_the_base_of_every_model_type() -> None:
-    """The parameters that the config classes of transformers make of four configs."""
+    """Bases that the config classes of transformers derive from four configs."""
     transformers = pytest.importorskip("transformers")
     defaults = json.loads((Path(at.audit.__file__).with_name("defaults.json")).read_text("utf-8"))["models"]
     counted = 0
@@ -141,20 +137,19 @@ def test_the_base_of_every_model_type() -> None:
 
 
 def test_a_llama_config_without_its_scaling_and_with_another_base() -> None:
-    """Worked out in plain NumPy: angles of each pair, and how far they differ between two positions."""
+    """Angles of each pair, and their gaps between two positions, against plain NumPy."""
     (only,) = resolve(LLAMA31).differences(resolve({**PLAIN, "rope_theta": 10000.0}))
     assert (only.what, only.layers, only.first_position, only.ratio) == ("angles", (0, 1, 2, 3), None, None)
     pairs = np.arange(64)
     plain = 500000.0 ** (-pairs / 64)
     waves = 2 * math.pi / plain
     mixed = (8192 / waves - 1) / 3
-    here = np.where(
-        waves > 8192, plain / 8, np.where(waves < 2048, plain, (1 - mixed) * plain / 8 + mixed * plain)
-    )
+    blend = (1 - mixed) * plain / 8 + mixed * plain
+    here = np.where(waves > 8192, plain / 8, np.where(waves < 2048, plain, blend))
     there = 10000.0 ** (-pairs / 64)
     most = int(np.abs(here - there).argmax())
     assert (only.here, only.there) == pytest.approx((here[most], there[most]), rel=1e-12)
-    assert [gap.distance for gap in only.gaps()] == list(DISTANCES)
+    assert [gap.distance for gap in only.gaps()] == DISTANCES
     for gap in only.gaps([1, 64, 4096, 100_000]):
         turned = np.abs(np.angle(np.exp(1j * gap.distance * (here - there))))
         assert gap.pairs == np.count_nonzero(turned >= 0.1)
@@ -165,45 +160,30 @@ def test_a_llama_config_without_its_scaling_and_with_another_base() -> None:
     assert only.keys_there == ("rope_theta = 10000.0",)
 
 
+LLAMA3 = LLAMA31["rope_scaling"]
+MROPE = {"type": "mrope", "mrope_section": [8, 12, 12]}
 CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("llama", {}, {"rope_theta": 20000.0}, "rope_theta"),
     ("llama", {}, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "factor"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, {}, "factor"),
-    (
-        "llama",
-        {"rope_scaling": LLAMA31["rope_scaling"]},
-        {"rope_scaling": {**LLAMA31["rope_scaling"], "high_freq_factor": 2.0}},
-        "high_freq_factor",
-    ),
+    ("llama", {"rope_scaling": LLAMA3}, {"rope_scaling": {**LLAMA3, "high_freq_factor": 2.0}}, "high_freq"),
     ("qwen2", {"rope_scaling": YARN}, {"rope_scaling": {**YARN, "beta_fast": 8}}, "beta_fast"),
     ("glm", {"partial_rotary_factor": 0.5}, {"partial_rotary_factor": 0.25}, "partial_rotary_factor"),
     ("gpt_neox", {"rotary_pct": 0.5}, {"rotary_pct": 0.25}, "rotary_pct"),
     ("gptj", {"rotary_dim": 32}, {"rotary_dim": 64}, "rotary_dim"),
-    (
-        "phi3",
-        {"rope_scaling": LONG, "original_max_position_embeddings": 4096},
-        {
-            "rope_scaling": {**LONG, "long_factor": LISTS["short_factor"]},
-            "original_max_position_embeddings": 4096,
-        },
-        "long_factor",
-    ),
-    (
-        "gemma3_text",
-        {"head_dim": 64},
-        {"head_dim": 64, "rope_local_base_freq": 20000.0},
-        "rope_local_base_freq",
-    ),
+    ("phi3", PHI, PHI_SHORT, "long_factor"),
+    ("gemma3_text", {"head_dim": 64}, {"head_dim": 64, "rope_local_base_freq": 2e4}, "rope_local_base_freq"),
     ("novel", {"rope_theta": 10000.0}, {"rope_theta": 20000.0}, "rope_theta"),
     (
         "qwen2_vl_text",
-        {"rope_scaling": {"type": "mrope", "mrope_section": [8, 12, 12]}},
-        {"rope_scaling": {"type": "mrope", "mrope_section": [12, 12, 8]}},
+        {"rope_scaling": MROPE},
+        {"rope_scaling": {**MROPE, "mrope_section": [12, 12, 8]}},
         "mrope_section",
     ),
 ]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("kind", "one", "other", "key"), CHANGES)
 def test_each_key_that_changes_angles_is_named(
     kind: str, one: dict[str, Any], other: dict[str, Any], key: str
@@ -216,17 +196,8 @@ def test_each_key_that_changes_angles_is_named(
     assert not [each for each in first.differences(first) if each.what in ("angles", "pairs")]
 
 
-test_each_key_that_changes_angles_is_named = pytest.mark.filterwarnings("ignore::UserWarning")(
-    test_each_key_that_changes_angles_is_named
-)
-
-
-def test_the_same_angles_under_other_spellings_are_no_difference() -> None:
-    inside = {
-        **PLAIN,
-        "rope_theta": None,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-    }
+def test_spellings_of_the_same_angles_do_not_differ() -> None:
+    inside = {**PLAIN, "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}
     del inside["rope_theta"]
     assert resolve(PLAIN).differences(resolve(inside)) == ()
     once = {**PLAIN, "rope_scaling": {"type": "linear", "factor": 1.0}}
@@ -234,12 +205,8 @@ def test_the_same_angles_under_other_spellings_are_no_difference() -> None:
 
 
 def test_angles_that_differ_in_long_texts_alone() -> None:
-    keys = {"rope_scaling": LONG, "original_max_position_embeddings": 4096}
-    other = {
-        "rope_scaling": {**LONG, "long_factor": LISTS["short_factor"]},
-        "original_max_position_embeddings": 4096,
-    }
-    (only,) = resolve(typed("phi3", **SIZES, **keys)).differences(resolve(typed("phi3", **SIZES, **other)))
+    one, other = (resolve(typed("phi3", **SIZES, **keys)) for keys in (PHI, PHI_SHORT))
+    (only,) = one.differences(other)
     assert "in texts of more than 4096 tokens" in str(only)
 
 
@@ -252,8 +219,8 @@ def test_distances_stay_within_the_window() -> None:
     ]
 
 
-def test_a_base_that_is_no_number_is_no_error() -> None:
-    """The scale does not depend on it; two such configs are compared by their keys."""
+def test_a_base_that_is_not_a_number_is_not_an_error() -> None:
+    """The scale does not depend on the base; two such configs are compared by their keys."""
     for base in ("many", None, -1, [1.0]):
         plan = at.audit.resolve({**LLAMA, "rope_theta": base})
         assert plan.multiplier(layer=0, position=0) == pytest.approx(128**-0.5)
@@ -284,9 +251,7 @@ def test_the_command_says_it_and_is_strict(write: Write, capsys: pytest.CaptureF
     assert err == "attnscale: error: 1 difference (--strict)\n"
     lines = out.splitlines()
     assert lines[0] == "no difference in what multiplies the score; of the angles:"
-    assert lines[1].startswith(
-        "layers 0-3, angles: 63 of 64 pairs of channels turn otherwise, most of all pair "
-    )
+    assert lines[1].startswith("layers 0-3, angles: 63 of 64 pairs of channels turn otherwise, most of all ")
     assert lines[2].startswith("  from rope_theta = 500000.0; rope_scaling: type llama3")
     assert lines[2].endswith("here, rope_theta = 10000.0 there")
     assert lines[3].startswith("  two positions 1 apart: 9 of 64 pairs differ by 0.1 rad or more")
@@ -297,7 +262,7 @@ def test_the_command_says_it_and_is_strict(write: Write, capsys: pytest.CaptureF
     assert capsys.readouterr().out == "no difference\n"
     main(["audit", one, "--against", other, "--json"])
     (found,) = json.loads(capsys.readouterr().out)["differences"]
-    assert [gap["distance"] for gap in found["angles"]] == list(DISTANCES)
+    assert [gap["distance"] for gap in found["angles"]] == DISTANCES
     main(["audit", one, "--against", other, "--csv", "-"])
     assert "two positions 64 apart" in capsys.readouterr().out
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale audit``: one config in full, many with one line a model, and an exit status for a CI."""
+"""``attnscale audit``: one config in full, several in a line each, and its exit status."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Status, standard output and standard error of ``attnscale audit``."""
+    """Run ``attnscale audit``: its status, standard output and standard error."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
         status = main(["audit", *arguments])
@@ -78,7 +78,7 @@ def test_one_config_as_a_table(folder: Any, run: Run) -> None:
     assert re.search(r"^odd 1-45 ", out, re.M)
     assert "query_pre_attn_scalar = 144" in out
     assert "soft-cap c: attn_logit_softcapping = 50.0\n" in out
-    # The product of the factors is one number, or two, as a quarter of Phi's channels is not rotated.
+    # The product of the factors is one number, or two for Phi, where a quarter of the channels is unrotated.
     assert "= 0.1352338   " in run("deepseek")[1]
     found = [line.split() for line in run("phi")[1].splitlines() if line.lstrip().startswith("=")]
     assert found == [["=", "0.1252168", "rotated"], ["=", "0.08838835", "unrotated"]]
@@ -171,11 +171,8 @@ def test_warnings_are_counted_and_strict_about_them(folder: Any, run: Run) -> No
     assert cells(out)["novel/config.json"][-1] == "1"
     assert "warning: novel/config.json: model_type 'novel' is not known" in out
     assert "2 configs: 1 without a warning, 1 with warnings" in out
-    assert run("m", "--strict") == (
-        3,
-        out,
-        "attnscale: error: 1 of 2 configs with warnings or defects (--strict)\n",
-    )
+    told = "attnscale: error: 1 of 2 configs with warnings or defects (--strict)\n"
+    assert run("m", "--strict") == (3, out, told)
     assert run("m/gemma", "--strict")[0] == 0
 
 
@@ -189,10 +186,8 @@ def test_what_cannot_be_read_is_a_line_and_status_2(folder: Any, run: Run) -> No
     assert rows["gemma/config.json"][0] == "gemma2"
     refused = [line for line in out.splitlines() if line.startswith("refused: ")]
     assert len(refused) == 4
-    assert (
-        "refused: broken/config.json: rope_scaling.factor must be a finite number greater than 0, got 0"
-        in refused
-    )
+    factor = "rope_scaling.factor must be a finite number greater than 0, got 0"
+    assert f"refused: broken/config.json: {factor}" in refused
     assert "refused: list/config.json: must hold one JSON object, got list" in refused
 
 
@@ -215,7 +210,7 @@ def test_a_mistake_of_the_package_is_a_line_too(
 
 
 def test_files_of_other_programs_are_skipped(folder: Any, run: Run) -> None:
-    """As the pooling of sentence-transformers, or an editor's; named by the caller, they are refused."""
+    """Configs of a pooling layer or an editor are skipped in a folder, and refused if named by the caller."""
     folder(m__gemma=GEMMA2, m__pool__1_Pooling={"word_embedding_dimension": 384}, m__tool={"theme": "dark"})
     status, out, err = run("m", "--strict")
     assert (status, err) == (0, "")

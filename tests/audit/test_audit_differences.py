@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What differs between two plans, as a result: its table, its data frame, where it comes from."""
+"""Differences between two plans: the table, the data frame, and the keys that they come from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_revision_of_a_config() -> None:
 
 
 def test_the_config_of_training_against_that_of_serving() -> None:
-    """YaRN is put into the config to serve longer texts than the model was trained on."""
+    """The served config has YaRN, for longer texts than the model was trained on."""
     trained = resolve({**QWEN25, "rope_scaling": None})
     only, angles = trained.differences(resolve(QWEN25))
     assert (only.what, angles.what) == ("rotated", "angles")
@@ -63,8 +63,8 @@ def test_each_thing_that_is_not_a_multiplier() -> None:
         assert str(only).startswith(f"layers 3, {what}: ")
 
 
-def test_how_many_channels_are_rotated() -> None:
-    """Both have channels of both kinds, and the same multipliers on them: only their number differs."""
+def test_numbers_of_rotated_channels() -> None:
+    """Both plans have rotated and unrotated channels with the same multipliers; their numbers differ."""
     ropes = ({"rope_type": "default", "partial_rotary_factor": share} for share in (0.5, 0.25))
     half, quarter = (resolve({**LLAMA, "model_type": "glm", "rope_parameters": rope}) for rope in ropes)
     only, angles = half.differences(quarter)

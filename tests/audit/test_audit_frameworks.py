@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What frameworks are on record to compute otherwise: each report with a config that shows it."""
+"""Reports of frameworks that compute another scale, each with a config that shows it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ import re
 from typing import Any
 
 import attnscale as at
+import numpy as np
 import pytest
-from audit_configs import (
-    DEEPSEEK,
-    GEMMA2,
-    LLAMA,
-    MAMBA,
-    NO_YARN,
-    PHI4_MINI,
-    ROOT,
-    resolve,
-    tempered,
-    yarn,
-)
+from audit_configs import DEEPSEEK, GEMMA2, LLAMA, MAMBA, NO_YARN, PHI4_MINI, ROOT, resolve, tempered, yarn
 from pages import with_lists
 
 from tools.audit import quietly
@@ -30,7 +20,7 @@ NAMED = [pytest.param(name, defect, id=f"{name}: {defect.what}") for name, defec
 
 
 def shown(name: str, part: str) -> tuple[at.audit.ScalePlan, at.audit.ScalePlan]:
-    """A framework's record whose words have this part: its config as the model and as the framework."""
+    """Plans of a record's config by the model and by the framework; the record's words contain `part`."""
     (defect,) = (each for each in at.audit.FRAMEWORKS[name].defects if part in each.what)
     plan = quietly(defect.config)  # one of them is of a model type that transformers does not have
     return plan, at.audit.as_framework(plan, name)[0]
@@ -46,16 +36,12 @@ def test_the_config_shows_the_defect_and_no_other(name: str, defect: at.audit.De
 
 
 @pytest.mark.parametrize(("name", "defect"), NAMED)
-def test_each_has_a_thread_and_says_what_is_known_of_versions(name: str, defect: at.audit.Defect) -> None:
-    links = [defect.reference, *([defect.mended] if defect.mended else [])]
-    for link in links:
-        assert re.fullmatch(
-            r"https://github\.com/[\w.-]+/[\w.-]+/((pull|issues)/\d+|commit/[0-9a-f]{40})", link
-        )
-    assert re.fullmatch(
-        r"versions not known|(seen in|before) version \d+(\.\d+)*|from version \d+(\.\d+)* on",
-        defect.versions,
-    )
+def test_each_has_a_thread_and_versions(name: str, defect: at.audit.Defect) -> None:
+    thread = r"https://github\.com/[\w.-]+/[\w.-]+/((pull|issues)/\d+|commit/[0-9a-f]{40})"
+    for link in [defect.reference, *([defect.mended] if defect.mended else [])]:
+        assert re.fullmatch(thread, link)
+    number = r"version \d+(\.\d+)*"
+    assert re.fullmatch(rf"versions not known|(seen in|before) {number}|from {number} on", defect.versions)
     assert set(defect.to_dict()) == {"what", "reference", "versions", "mended"}
     assert str(defect).startswith(f"{defect.what} ({defect.reference}; {defect.versions}")
     assert ("; mended" in str(defect)) == bool(defect.mended)
@@ -65,7 +51,8 @@ def test_no_report_is_recorded_twice() -> None:
     assert len({(name, each.reference, each.what) for name, each in RECORDS}) == len(RECORDS)
 
 
-#: (framework, words of it, channels, theirs over the model's); squared where a thread's is of cos and sin
+#: (framework, words of the record, channels, its multiplier over the model's); a factor of cos and sin is
+#: squared.
 STATED = [
     ("vllm", "mscale", "rotated", 1.2772588722239782**2),
     ("vllm", "attention_factor", "rotated", 1.4158883083359672**2),
@@ -102,7 +89,7 @@ def test_the_factor_is_that_of_the_thread(name: str, part: str, channels: Any, f
 
 
 def test_figures_that_threads_give_in_words() -> None:
-    """Per cent and times, as rounded there."""
+    """Per cent and times, rounded as in the threads."""
     assert 100 * (yarn(16) - 1) == pytest.approx(27.7, abs=0.1)  # sglang 22711, vllm 48621
     assert (1 + 0.1 * yarn(64) * math.log(64)) / yarn(64) == pytest.approx(1.122, abs=5e-4)  # TensorRT-LLM
     assert (1 + 0.1 * yarn(32) * math.log(32)) / yarn(32) == pytest.approx(1.089, abs=5e-4)  # 16379
@@ -127,11 +114,9 @@ def test_what_grows_with_the_position_differs_from_there_on() -> None:
 def test_scales_by_the_layer() -> None:
     for name in ("transformer-lens", "deepspeed-inference", "mlc-llm", "transformers-before-44397"):
         plan, theirs = shown(name, "scale_attn_by_inverse_layer_idx")
-        ratios = [
-            theirs.multiplier(layer=layer, position=0) / plan.multiplier(layer=layer, position=0)
-            for layer in range(len(plan))
-        ]
-        assert ratios == pytest.approx(list(range(1, 13)), rel=1e-12)
+        found = ([x.multiplier(layer=i, position=0) for i in range(12)] for x in (theirs, plan))
+        ratios = np.divide(*found)
+        assert ratios == pytest.approx(np.arange(1, 13), rel=1e-12)
 
 
 def test_soft_caps_and_sinks() -> None:
@@ -150,18 +135,11 @@ def test_padding_is_counted() -> None:
 
 def test_versions() -> None:
     plan = resolve(GEMMA2)
-    for name, count in (
-        ("onnxruntime-genai", 1),
-        ("onnxruntime-genai-0.4.9", 1),
-        ("onnxruntime-genai-0.5", 0),
-        ("onnxruntime-genai-0.5.0", 0),
-        ("onnxruntime-genai-0.6", 0),
-        ("flashinfer", 1),
-        ("flashinfer-0.1.6", 0),
-        ("flashinfer-0.2", 1),
-        ("flashinfer-v0.2.3", 1),
-    ):
-        assert len(at.audit.as_framework(plan, name)[1]) == count, name
+    counts = {"onnxruntime-genai": ("", "-0.4.9"), "flashinfer": ("", "-0.2", "-v0.2.3")}
+    others = {"onnxruntime-genai": ("-0.5", "-0.5.0", "-0.6"), "flashinfer": ("-0.1.6",)}
+    for count, versions in ((1, counts), (0, others)):
+        for name in (f"{framework}{each}" for framework, some in versions.items() for each in some):
+            assert len(at.audit.as_framework(plan, name)[1]) == count, name
     for name in ("vllm", "vllm-0.9", "vllm-0.25"):
         assert len(at.audit.as_framework(resolve(tempered(16384)), name)[1]) == 1, name
 

@@ -25,7 +25,7 @@ def text(value: str) -> bytes:
 
 
 def value(of: Any) -> bytes:
-    """A value behind the number of its type."""
+    """The number of a value's type, and the value."""
     if isinstance(of, bool):
         return struct.pack("<I?", 7, of)
     if isinstance(of, int):
@@ -40,7 +40,7 @@ def value(of: Any) -> bytes:
 
 
 def header(kind: str, **keys: Any) -> bytes:
-    """A file without tensors; __ in the name of a key stands for a point."""
+    """A file without tensors; __ in the name of a key stands for a dot."""
     named = {f"{kind}.{name.replace('__', '.')}": each for name, each in keys.items()}
     pairs = {"general.architecture": kind, **named, "tokenizer.ggml.tokens": ["<s>", "a", "bc"]}
     body = b"".join(text(name) + value(each) for name, each in pairs.items())
@@ -66,10 +66,8 @@ _MISTRAL = sizes(
 _LOG = "rope__scaling__yarn_log_multiplier"
 _WINDOW = {"attention__sliding_window": 128}
 _LISTED = {"attention__sliding_window_pattern": [True, False] * 4}
-_PHI = sizes(
-    embedding_length=3072, **scaling(type="longrope", original_context_length=4096, attn_factor=1.25)
-)
-
+_LONG = scaling(type="longrope", original_context_length=4096, attn_factor=1.25)
+_PHI = sizes(embedding_length=3072, **_LONG)
 _BIG = {"block_count": 62, "embedding_length": 5376, "attention__key_length": 128}  # Gemma 3 27B
 _GROK = sizes(attention__key_length=128, attention__output_scale=0.1, attention__temperature_length=1024)
 _PLAIN_MLA = sizes(**_MLA)
@@ -86,7 +84,7 @@ FILES: list[tuple[str, dict[str, Any], str, float]] = [
     ("deepseek2", _LATENT, "deepseek_v3", yarn(40) ** 2 / math.sqrt(192)),
     ("mistral3", _MISTRAL, "ministral3", (1 + 0.125 * math.log(2)) / math.sqrt(128)),
     ("phi3", {**_PHI, "context_length": 131072}, "phi3", 1.25**2 / math.sqrt(96)),
-    # A factor without a type of scaling: it is linear then, without a factor of its own.
+    # A factor without a type of scaling is linear and has no factor of its own.
     ("phi3", sizes(embedding_length=3072, rope__scaling__attn_factor=1.19), "phi3", 1.19**2 / math.sqrt(96)),
     ("grok", _GROK, "grok", 0.1),
     ("grok", sizes(attention__key_length=64), "grok", 128**-0.5),  # a constant of the code
@@ -106,23 +104,12 @@ FILES: list[tuple[str, dict[str, Any], str, float]] = [
     ("plamo2", sizes(attention__value_length=64), "plamo2", 1 / 8),
     ("lfm2", sizes(attention__head_count_kv=[0, 0, 0, 8]), "lfm2", 128**-0.5),
     ("olmo2", sizes(**_YARN), "olmo2", yarn(4) ** 2 / math.sqrt(128)),
-    # The weight of a logarithm is read for few: without it YaRN of latent heads acts twice.
+    # The weight of a logarithm is read for few types; where it is not, YaRN of latent heads acts twice.
     ("glm-dsa", _LATENT, "glm_moe_dsa", yarn(40) ** 4 / math.sqrt(192)),
-    # In Mistral 4 the weight 1/2 stands against 1, in DeepSeek 2 against itself.
+    # The weight 1/2 is divided by 1 in Mistral 4, by itself in DeepSeek 2.
     ("mistral4", {**_LATENT, _LOG: 0.05}, "mistral4", yarn(40) ** 4 / yarn(40, 0.5) ** 2 / math.sqrt(192)),
     ("deepseek2", {**_LATENT, _LOG: 0.05}, "deepseek_v3", yarn(40, 0.5) ** 2 / math.sqrt(192)),
 ]
-
-
-@pytest.mark.parametrize(("kind", "keys", "expected", "multiplier"), FILES)
-def test_plans(tmp_path: Path, kind: str, keys: dict[str, Any], expected: str, multiplier: float) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(header(kind, **keys))
-    plan = quietly(file)
-    assert (plan.model_type, plan.known, len(plan)) == (expected, True, keys["block_count"])
-    last = plan[-1]
-    found = plan.multiplier(layer=last.index, position=16384, channels=last.channel_kinds[0])
-    assert found == pytest.approx(multiplier, rel=1e-6)
 
 
 def plan_of(tmp_path: Path, kind: str, **keys: Any) -> at.audit.ScalePlan:
@@ -131,8 +118,17 @@ def plan_of(tmp_path: Path, kind: str, **keys: Any) -> at.audit.ScalePlan:
     return quietly(file)
 
 
+@pytest.mark.parametrize(("kind", "keys", "expected", "multiplier"), FILES)
+def test_plans(tmp_path: Path, kind: str, keys: dict[str, Any], expected: str, multiplier: float) -> None:
+    plan = plan_of(tmp_path, kind, **keys)
+    assert (plan.model_type, plan.known, len(plan)) == (expected, True, keys["block_count"])
+    last = plan[-1]
+    found = plan.multiplier(layer=last.index, position=16384, channels=last.channel_kinds[0])
+    assert found == pytest.approx(multiplier, rel=1e-6)
+
+
 def test_windows_and_layers_without_attention(tmp_path: Path) -> None:
-    """By the patterns of llama.cpp's set_swa_pattern, or by a list of the file."""
+    """Windows by the patterns of llama.cpp's set_swa_pattern, or by a list of the file."""
     big = {**sizes(**_WINDOW), "block_count": 8}
     for kind, keys, windows in (
         ("gemma2", {}, [128, None] * 4),
@@ -197,13 +193,12 @@ def test_soft_caps_and_sinks(tmp_path: Path) -> None:
     assert plan_of(tmp_path, "grok", **sizes()).softcap(0) == 30
     plan = plan_of(tmp_path, "gemma3", **sizes(**cap))
     assert plan.softcap(0) is None
-    assert plan.warnings == (
-        "attn_logit_softcapping = 20.0 has no effect on the plan: llama.cpp does not use it for gemma3",
-    )
+    told = "attn_logit_softcapping = 20.0 has no effect on the plan: llama.cpp does not use it for gemma3"
+    assert plan.warnings == (told,)
     assert plan_of(tmp_path, "gpt-oss", **sizes(**_WINDOW)).sink(1)
 
 
-def test_what_is_said_of_keys_without_effect(tmp_path: Path) -> None:
+def test_warnings_of_keys_without_effect(tmp_path: Path) -> None:
     for kind, keys, said in (
         ("grok", {"attention__temperature_length": 1024}, "llama.cpp reads it and does not apply it"),
         ("phi3", {"attention__sliding_window": 2047}, "llama.cpp has the windows of Phi switched off"),
@@ -211,13 +206,12 @@ def test_what_is_said_of_keys_without_effect(tmp_path: Path) -> None:
         ("llama", {"attention__scale": 0.5}, "llama.cpp does not use it for llama"),
         ("novel", {"attention__scale": 0.5}, "what architecture 'novel' makes of it is not on record"),
     ):
-        (name,) = keys
+        ((name, value),) = keys.items()
         found = plan_of(tmp_path, kind, **sizes(**keys)).warnings[-1]
-        value = keys[name]
         assert found == f"{name.replace('__', '.')} = {value} has no effect on the plan: {said}"
-    plan = plan_of(tmp_path, "llama", **sizes(attention__magic_temperature=2.0))
-    assert plan.warnings == (
-        "attention.magic_temperature = 2.0 is not understood: it could change the scale of attention",
+    (told,) = plan_of(tmp_path, "llama", **sizes(attention__magic_temperature=2.0)).warnings
+    assert told == (
+        "attention.magic_temperature = 2.0 is not understood: it could change the scale of attention"
     )
     assert "architecture 'novel' of GGUF is not known" in plan_of(tmp_path, "novel", **sizes()).warnings[0]
 
@@ -236,7 +230,7 @@ def test_remarks_on_what_is_added_and_on_the_mask(tmp_path: Path) -> None:
         assert only.startswith("keys not used")
 
 
-#: Architectures of llama.cpp's llama-arch.cpp that have a file in src/models, but wavtokenizer-dec.
+#: Architectures of llama.cpp's llama-arch.cpp that have a file in src/models, except wavtokenizer-dec.
 _NAMES = """\
 llama llama4 deci falcon grok gpt2 gptneox mpt baichuan starcoder refact bert modern-bert nomic-bert
 nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2 qwen2moe qwen2vl qwen3
@@ -252,10 +246,9 @@ seed_oss grovemoe apertus minimax-01 hrm_text minimax-m2 minimax-m3 cogvlm rnd1 
 eagle3 dflash mistral4 paddleocr mimo2 step35 spark2_5 llama-embed maincoder kimi-linear kimi-k3 glm5-next
 talkie mellum nanbeige qwen3tts pockettts"""
 
-#: A key of each kind: those that act on the score somewhere, others of llama.cpp, and one that nobody knows.
+#: Keys of each kind: some that act on a score, others of llama.cpp, and an unknown one.
 _EVERY: dict[str, Any] = {
-    **{name.replace(".", "__"): 2.0 for name in SCORE_KEYS},
-    **{name.replace(".", "__"): 2.0 for name in sorted(OTHER_KEYS)},
+    **{name.replace(".", "__"): 2.0 for name in (*SCORE_KEYS, *sorted(OTHER_KEYS))},
     "attention__temperature_length": 4096,
     "attention__sliding_window": 64,
     "attention__sliding_window_pattern": [True, True, False, True],
@@ -281,7 +274,7 @@ _EVERY: dict[str, Any] = {
 }
 
 
-#: What the plan reads, and another value of which need not change this plan.
+#: Keys that the plan reads, whose values need not change this plan.
 _READ = ("attention.head_count", "attention.head_count_kv", "nextn_predict_layers", "attention.causal")
 
 
@@ -291,7 +284,7 @@ def test_the_architectures_are_those_of_llama_cpp() -> None:
 
 @pytest.mark.parametrize("kind", [*_NAMES.split(), "novel"])
 def test_every_key_is_used_or_named(tmp_path: Path, kind: str) -> None:
-    """Each key stands in a remark, in a warning or behind a number of the plan, or the plan needs it."""
+    """Each key is in a remark or a warning, explains a number of the plan, or is required."""
     keys = sizes(**_EVERY)
     plan = plan_of(tmp_path, kind, **keys)
     assert plan.known is (kind != "novel")
@@ -311,13 +304,13 @@ def test_every_key_is_used_or_named(tmp_path: Path, kind: str) -> None:
 
 
 def with_tensors(content: bytes, *names: str) -> bytes:
-    """The file with the descriptions of tensors of one number each behind its keys."""
+    """The file with descriptions of tensors of one number each after its keys."""
     infos = b"".join(text(name) + struct.pack("<IQIQ", 1, 1, 0, 0) for name in names)
     return content[:8] + struct.pack("<Q", len(names)) + content[16:] + infos
 
 
 def test_frequencies_in_tensors_are_not_taken_for_plain_ones(tmp_path: Path) -> None:
-    """As of Llama 3.1, whose scaling llama.cpp's converter writes into a tensor."""
+    """Frequencies as in Llama 3.1, whose scaling llama.cpp's converter writes into a tensor."""
     file = tmp_path / "model.gguf"
     keys = sizes(rope__freq_base=500000.0)
     file.write_bytes(with_tensors(header("llama", **keys), "token_embd.weight", "rope_freqs.weight"))
@@ -372,6 +365,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 WHOLE = header("llama", **sizes())
+ONE_KEY = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a")
+WORDS = {"block_count": "many", "embedding_length": 8, "attention__head_count": 2}
 
 
 @pytest.mark.parametrize(
@@ -382,21 +377,12 @@ WHOLE = header("llama", **sizes())
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 1), "must be 2 or 3, little endian, got 50331648"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "at most 100000 keys"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**62), "the header is cut"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<I", 99), "of type 99"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", 9, 8, 2**61), "is cut"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", 9, 4, 2**63), "is cut"),
-        (
-            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + b"\x09\0\0\0" + struct.pack("<IQ", 9, 1) * 8,
-            "of type 9",
-        ),
-        (
-            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + value("b"),
-            "general.architecture must be a name",
-        ),
-        (
-            header("llama", block_count="many", embedding_length=8, attention__head_count=2),
-            "must be an integer",
-        ),
+        (ONE_KEY + struct.pack("<I", 99), "of type 99"),
+        (ONE_KEY + struct.pack("<IIQ", 9, 8, 2**61), "is cut"),
+        (ONE_KEY + struct.pack("<IIQ", 9, 4, 2**63), "is cut"),
+        (ONE_KEY + b"\x09\0\0\0" + struct.pack("<IQ", 9, 1) * 8, "of type 9"),
+        (ONE_KEY + value("b"), "general.architecture must be a name"),
+        (header("llama", **WORDS), "must be an integer"),
     ],
 )
 def test_headers_that_lie_get_one_line(tmp_path: Path, content: bytes, said: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers of a model and its parts: how many, of which kind, with which heads and windows."""
+"""Layers of a model and its parts: their number, kinds, heads and windows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from audit_configs import LLAMA, multipliers, resolve, said, sizes, typed
 
 SMALL = sizes(64, 4, 4)
+QWEN_WINDOW = {"sliding_window": 32, "max_window_layers": 4}
 
 
 def plan_of(kind: str, **keys: Any) -> Any:
@@ -33,12 +34,8 @@ def windows(kind: str, **keys: Any) -> list[int | None]:
         ("gemma2", {}, [4096, None] * 3),
         ("gemma3_text", {"sliding_window": 512}, [512] * 5 + [None]),
         ("gemma3_text", {"sliding_window": 512, "use_bidirectional_attention": True}, [513] * 5 + [None]),
-        ("qwen2", {"sliding_window": 32, "max_window_layers": 4}, [None] * 6),
-        (
-            "qwen2",
-            {"sliding_window": 32, "max_window_layers": 4, "use_sliding_window": True},
-            [None] * 4 + [32] * 2,
-        ),
+        ("qwen2", QWEN_WINDOW, [None] * 6),
+        ("qwen2", {**QWEN_WINDOW, "use_sliding_window": True}, [None] * 4 + [32] * 2),
         ("qwen3_moe", {"sliding_window": 32}, [None] * 6),
         ("qwen3_moe", {"sliding_window": 32, "use_sliding_window": True}, [32] * 6),
         ("llama4_text", {}, [8192] * 3 + [None] + [8192] * 2),
@@ -64,7 +61,7 @@ def test_a_window_is_shown_and_compared() -> None:
     assert (differs.layers, differs.what, differs.here, differs.there) == ((0, 2, 4), "window", 512, 256)
     assert differs.keys_here == ("sliding_window = 512",)
     assert plan.to_pandas()["window"].tolist()[:1] == [512.0]
-    # In both halves of one model: the decoder looks back, the encoder both ways.
+    # The decoder of a model sees keys before the query, its encoder on both sides.
     half = typed("t5_gemma_module", **SMALL, sliding_window=16, layer_types=["sliding_attention"] * 4)
     halves = typed("t5gemma", encoder=half, decoder=half)
     assert [resolve(halves, part=part).window(0) for part in ("decoder", "encoder")] == [16, 33]
@@ -117,7 +114,7 @@ def test_overrides_by_layer_whatever_their_spelling() -> None:
 @pytest.mark.parametrize(
     "kind", ["internlm3", "cohere2", "recurrent_gemma", "cohere_compass_text", "nemotron"]
 )
-def test_head_dim_that_the_class_takes(kind: str) -> None:
+def test_head_dim_that_the_class_reads(kind: str) -> None:
     plan = plan_of(kind, head_dim=24)
     assert {layer.head_dim for layer in plan.layers if layer.refusal is None} == {24}
 
@@ -151,6 +148,9 @@ def test_the_head_size_comes_from_keys_of_this_config(config: dict[str, Any], or
 
 
 ODD = sizes(100, 7, 2)
+ROUNDED = (
+    "hidden_size = 100 is not a multiple of num_attention_heads = 7: the head size is rounded down to 14"
+)
 
 
 def test_a_width_that_the_heads_do_not_divide() -> None:
@@ -160,10 +160,7 @@ def test_a_width_that_the_heads_do_not_divide() -> None:
     for kind in ("mistral", "novel"):
         plan, words = said(typed(kind, **ODD))
         assert plan.layer(0).head_dim == 14
-        assert (
-            "hidden_size = 100 is not a multiple of num_attention_heads = 7: the head size is rounded down "
-            "to 14"
-        ) in words
+        assert ROUNDED in words
     assert "multiple" not in said(typed("mistral", head_dim=14, **ODD))[1]
 
 
@@ -173,7 +170,7 @@ def test_a_width_that_the_heads_do_not_divide() -> None:
 )
 def test_the_code_refuses_it_where_the_plan_does(kind: str, refused: bool | None) -> None:
     transformers = pytest.importorskip("transformers")
-    # d_kv says it for T5, whatever the width.
+    # The head size of T5 is d_kv, whatever the width.
     keys = ODD if kind != "t5" else {**ODD, "d_kv": 14, "d_model": 100, "num_heads": 7}
 
     def build() -> Any:
@@ -200,16 +197,15 @@ def test_parts_of_composite_configs() -> None:
 
 
 def halves(encoder: tuple[int, int], decoder: tuple[int, int], order: str = "{}_{}") -> dict[str, int]:
-    """The numbers of heads and layers of both halves of a model."""
-    names = (
-        order.format(half, of) for half in ("encoder", "decoder") for of in ("attention_heads", "layers")
-    )
-    return dict(zip(names, (*encoder, *decoder), strict=True))
+    """Keys with the numbers of heads and layers of both halves of a model."""
+    both = {"encoder": encoder, "decoder": decoder}
+    parts = ("attention_heads", "layers")
+    return {order.format(h, p): n for h, pair in both.items() for p, n in zip(parts, pair, strict=True)}
 
 
 BART = typed("bart", d_model=1024, **halves((16, 12), (64, 6)))
 PROPHETNET = typed("prophetnet", hidden_size=64, **halves((4, 5), (16, 3), "num_{}_{}"))
-# num_attention_heads is of the encoder: the decoder has the default of BART's, 16.
+# num_attention_heads belongs to the encoder; the decoder has BART's default, 16.
 FEW = typed("bart", d_model=64, num_attention_heads=4)
 T5 = typed("t5", d_model=512, num_heads=8, num_layers=6, num_decoder_layers=3, d_kv=64)
 SWITCH = typed("switch_transformers", num_layers=24)  # whose class has 12 layers in the decoder
@@ -278,16 +274,9 @@ def test_layers_by_number() -> None:
 
 
 def test_layers_are_named_by_what_is_left_out_and_keys_by_the_file() -> None:
-    """Gemma 3: every sixth layer is full; the file has no entries by kind of layer, so none is named."""
-    config = typed(
-        "gemma3_text",
-        hidden_size=2560,
-        num_attention_heads=8,
-        num_hidden_layers=34,
-        head_dim=256,
-        rope_scaling={"rope_type": "linear", "factor": 8.0},
-    )
-    text = resolve(config).explain()
+    """Every sixth layer of Gemma 3 is full; no kind of layer is named, as the file has no entries by kind."""
+    rope = {"rope_type": "linear", "factor": 8.0}
+    text = resolve(typed("gemma3_text", **sizes(2560, 8, 34), head_dim=256, rope_scaling=rope)).explain()
     assert re.search(r"^all but 5, 11, 17, \.\.\., 29 +0\.0625 ", text, re.M)
     assert re.search(r"^5, 11, 17, \.\.\., 29 +0\.0625 ", text, re.M)
     assert "note: rope_scaling: type linear, factor = 8.0: it changes angles" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scales that lie in weights: read from safetensors that are named as those of models are."""
+"""Scales stored in weights, read from safetensors with the tensor names of models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._files.heads import InputError
-from attnscale._files.safetensors import stored_tensors
+from attnscale._files import safetensors
 from attnscale.cli import main
 from audit_configs import GPT_OSS, sizes, typed
 
@@ -21,7 +20,7 @@ RNG = np.random.default_rng(5)
 
 
 def write(path: Path, **tensors: np.ndarray) -> Path:
-    """A file of safetensors by the specification; 16-bit unsigned numbers are bfloat16."""
+    """Write a file of safetensors by the specification; 16-bit unsigned numbers stand for bfloat16."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     kinds, start = {"f4": "F32", "f2": "F16", "f8": "F64", "u2": "BF16", "i4": "I32"}, 0
     for name, tensor in tensors.items():
@@ -51,7 +50,7 @@ def values(found: at.audit.LearnedScales, quantity: str) -> list[np.ndarray]:
     "names", [("softmax_scaling.scale", "softmax_scaling.bias"), ("ssmax_scaling.s", "ssmax_scaling.b")]
 )
 def test_scalable_softmax_of_mistral_large_4(tmp_path: Path, names: tuple[str, str]) -> None:
-    """In the names of the model and in those of its files."""
+    """Tensors with the names of the model, and with those of its files."""
     s, b = numbers(2, 4), numbers(2, 4)
     tensors = {
         f"model.language_model.layers.{layer}.self_attn.{name}": each[layer]
@@ -113,12 +112,13 @@ def test_asentmax_and_its_kinds(tmp_path: Path) -> None:
 def test_the_base_of_a_query_aware_softmax(tmp_path: Path, by_channel: bool) -> None:
     torch = pytest.importorskip("torch")
     heads, channels = 2, 3
-    out = heads * channels if by_channel else heads
     torch.manual_seed(0)
-    base = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.GELU(), torch.nn.Linear(8, out))
-    query = torch.nn.Sequential(
-        torch.nn.Linear(channels, 8), torch.nn.GELU(), torch.nn.Linear(8, channels if by_channel else 1)
-    )
+
+    def mlp(taken: int, made: int) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(taken, 8), torch.nn.GELU(), torch.nn.Linear(8, made))
+
+    base = mlp(1, heads * channels if by_channel else heads)
+    query = mlp(channels, channels if by_channel else 1)
     module = torch.nn.ModuleDict({"base_mlp": base, "query_mlp": query})
     place = "icl_predictor.blocks.0.ssmax_layer"
     tensors = {f"{place}.{name}": x.numpy() for name, x in module.state_dict().items()}
@@ -134,7 +134,7 @@ def test_the_base_of_a_query_aware_softmax(tmp_path: Path, by_channel: bool) -> 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("default")
 def test_scales_of_channels_are_those_of_the_models_code(tmp_path: Path) -> None:
-    """Dory: what q . k of unit vectors is multiplied with, in transformers' code and from the weights."""
+    """Multipliers of q . k of unit vectors in Dory: in transformers' code and from the weights."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers.models.dory")
     from tools.audit import oracle
@@ -147,16 +147,13 @@ def test_scales_of_channels_are_those_of_the_models_code(tmp_path: Path) -> None
     scales = {each.layer: each.values for each in found.entries if each.quantity == "channel scale"}
     assert sorted(scales) == [0, 1, 2]
     for call in calls:
-        q = call["query"][0]
-        unit = torch.nn.functional.normalize(
-            q / torch.as_tensor(scales[call["module"].layer_idx])[:, None], dim=-1
-        )
-        expected = unit * torch.as_tensor(scales[call["module"].layer_idx])[:, None]
+        q, scale = call["query"][0], torch.as_tensor(scales[call["module"].layer_idx])[:, None]
+        expected = torch.nn.functional.normalize(q / scale, dim=-1) * scale
         torch.testing.assert_close(q * call["scale"], expected.to(q.dtype), rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_quantised_or_normed_is_not_spoken_of(tmp_path: Path) -> None:
-    """And what could be a scale and has no rule is named."""
+def test_scales_of_quantisation_and_norms_are_left_out(tmp_path: Path) -> None:
+    """A tensor that could be a scale and has no rule is named."""
     place = "model.layers.0.self_attn."
     silent = ("q_proj.weight_scale", "k_scale", "q_norm.weight", "o_proj.scales", "k_proj.input_scale")
     tensors = {f"{place}{name}": numbers(4) for name in (*silent, "head_temper")}
@@ -166,7 +163,7 @@ def test_what_is_quantised_or_normed_is_not_spoken_of(tmp_path: Path) -> None:
 
 
 def sharded(folder: Path) -> np.ndarray:
-    """A checkpoint of gpt-oss in files with an index; one is missing, and holds nothing of the scale."""
+    """Write a checkpoint of gpt-oss in files with an index; one file, without a scale, is missing."""
     folder.mkdir()
     logits = numbers(2, 4)
     names = [f"model.layers.{layer}.self_attn.sinks" for layer in range(2)]
@@ -252,29 +249,29 @@ def entry(**changes: Any) -> bytes:
 def test_files_that_lie_get_one_line(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(ValueError, match=said) as caught:
         at.audit.learned_scales(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_or_an_index_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no \.safetensors file here"):
+def test_a_folder_or_an_index_that_is_not_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no \.safetensors file here"):
         at.audit.learned_scales(tmp_path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(ValueError, match="cannot be read"):
         at.audit.learned_scales(tmp_path / "none.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     for content in ("{", "[]", '{"weight_map": []}', '{"weight_map": {"a.attn.sinks": 3}}'):
         index.write_text(content, encoding="utf-8")
-        with pytest.raises(InputError, match=r"not a readable index|must be a name without a folder"):
+        with pytest.raises(ValueError, match=r"not a readable index|must be a name without a folder"):
             at.audit.learned_scales(index)
     index.write_text('{"weight_map": {"a.attn.sinks": "../other.safetensors"}}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"a name without a folder, got '\.\./other"):
+    with pytest.raises(ValueError, match=r"a name without a folder, got '\.\./other"):
         at.audit.learned_scales(index)
 
 
 def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
-    """Against the package that the format comes from."""
+    """Numbers of every type, written by the package safetensors."""
     save_file = pytest.importorskip("safetensors.numpy").save_file
     tensors = {
         kind: np.arange(6).reshape(2, 3).astype(kind)
@@ -282,7 +279,7 @@ def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
     }
     tensors["none"] = np.zeros((0, 4), np.float32)
     save_file(tensors, tmp_path / "a.safetensors")
-    found = stored_tensors(tmp_path / "a.safetensors")
+    found = safetensors.stored_tensors(tmp_path / "a.safetensors")
     assert set(found) == set(tensors)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(found[name].read(), tensor)
@@ -290,7 +287,7 @@ def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
 
 
 def test_a_model_whose_scale_is_in_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The config has no answer and says what has one; beside the weights, the answer stands below."""
+    """The config refuses and names the weights; where they are beside it, the command shows the scale."""
     config = typed("mistral_large4_text", **sizes(64, 4, 1))
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     plan = at.audit.resolve(tmp_path)
@@ -298,4 +295,4 @@ def test_a_model_whose_scale_is_in_its_weights(tmp_path: Path, capsys: pytest.Ca
     place = "model.layers.0.self_attn.ssmax_scaling."
     write(tmp_path / "model.safetensors", **{f"{place}s": numbers(4), f"{place}b": numbers(4)})
     assert main(["audit", str(tmp_path)]) == 0
-    assert "(s ln n + b) / sqrt(head_dim), n = i + 1" in capsys.readouterr().out
+    assert "q . k is multiplied by (s ln n + b) / sqrt(head_dim), n = i + 1\n" in capsys.readouterr().out

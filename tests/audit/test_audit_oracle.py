@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plans against the code of transformers: small random models of every type that the audit knows.
 
-Families with a rule of their own have cases: their calls of attention are seen, with positions, soft-caps,
-sinks and windows. Of all other types the multiplier is a derivative of the score.
+Families with a rule of their own have cases, in which calls of attention are recorded, with positions,
+soft-caps, sinks and windows. For all other types the multiplier is a derivative of the score.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.audit._keys import known_types  # noqa: E402
-from audit_configs import resolve  # noqa: E402
+from audit_configs import KNOWN_TYPES, resolve  # noqa: E402
 
 from tools.audit import derivative, oracle  # noqa: E402
 from tools.audit.cases import CASES, LATENT, LISTS_OF_8, LONG, OLD_YARN, PHI, TEMPERED, YARN  # noqa: E402
 from tools.audit.kinds import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 
-# transformers and torch warn about their own affairs while they load and run.
+# transformers and torch give warnings of their own.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 
@@ -77,7 +76,7 @@ def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) 
     ids=label,
 )
 def test_attention_options_give_the_models_attention(kind: str, keys: dict[str, Any]) -> None:
-    """at.attention on q and k that are rotated and no more, against what the model's own numbers give."""
+    """at.attention on q and k that are only rotated, against the formula with the model's numbers."""
     model, config = oracle.build(kind, **keys)
     plan = resolve(config)
     positions = np.arange(oracle.LENGTH)
@@ -96,7 +95,7 @@ def test_attention_options_give_the_models_attention(kind: str, keys: dict[str, 
 
 
 def rotated_only(call: dict[str, Any], rotated: int) -> list[np.ndarray]:
-    """q and k as they enter the softmax, with the lengths of raw q and k: without every fixed factor."""
+    """q and k as they enter the softmax, with the lengths of raw q and k, so without fixed factors."""
     found = []
     for x, raw in zip((call["query"][0], call["key"][0]), oracle.raw_pair(call), strict=True):
         parts = [slice(0, rotated), slice(rotated, x.shape[-1])]
@@ -121,7 +120,7 @@ def expected_output(call: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("kind", ["ministral3", "mistral4", "beam"])
 def test_far_positions(kind: str) -> None:
-    """L - 1, L, L + 1 and the first position, in one call."""
+    """The first position and positions around L and 2 L, in one call."""
     length = 16384
     tempered = {**TEMPERED, "original_max_position_embeddings": length}
     keys = {} if kind == "beam" else {"rope_parameters": tempered}
@@ -133,7 +132,7 @@ def test_far_positions(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gemma3_text", "olmo3", "modernbert"])
 def test_the_old_spelling_of_the_type_is_lost_in_families_with_kinds_of_layers(kind: str) -> None:
-    """A defect of transformers' reading: the plan follows it, and warns."""
+    """A defect of transformers, which the plan follows with a warning."""
     model, config = oracle.build(kind, rope_scaling=OLD_YARN)
     with pytest.warns(at.audit.AuditWarning, match="only the spelling rope_type"):
         plan = at.audit.resolve(config)
@@ -156,7 +155,7 @@ def test_phimoe_has_one_factor_for_the_whole_text(length: int) -> None:
 @pytest.mark.parametrize("kind", ["deberta", "deberta-v2"])
 @pytest.mark.parametrize("terms", [[], ["c2p"], ["c2p", "p2c"]], ids=str)
 def test_deberta_divides_by_its_terms(kind: str, terms: list[str]) -> None:
-    """Without relative embeddings in the score: the scale still counts the terms."""
+    """The scale counts the terms also where the score has no relative embeddings."""
     model, config = oracle.build(kind, pos_att_type=terms, relative_attention=False)
     weights, q, k = own_weights(model, "DisentangledSelfAttention", ("query_proj", "key_proj", "in_proj"))
     expected = resolve(config).multiplier(layer=0, position=5)
@@ -164,7 +163,7 @@ def test_deberta_divides_by_its_terms(kind: str, terms: list[str]) -> None:
 
 
 def test_mpt_takes_a_scale_from_its_attention_config() -> None:
-    """Two scales and the same linear bias: the difference of the logits is that of the scales times q . k."""
+    """With two scales and one linear bias, logits differ by the difference of the scales times q . k."""
     found = []
     for scale in (0.125, 0.25):
         model, config = oracle.build("mpt", attn_config={"softmax_scale": scale})
@@ -175,7 +174,7 @@ def test_mpt_takes_a_scale_from_its_attention_config() -> None:
 
 
 def own_weights(model: Any, name: str, parts: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    """Weights of the first layer of a model with attention of its own, and raw q and k of its first head."""
+    """Weights of a model's first layer, and raw q and k of its first head."""
     module = next(each for each in model.modules() if type(each).__name__ == name)
     caught: dict[str, Any] = {}
     for part in parts:
@@ -194,7 +193,7 @@ def own_weights(model: Any, name: str, parts: tuple[str, ...]) -> tuple[Any, Any
 
 
 def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
-    """Slope of ln p_ij - ln p_i0 over q_i . (k_j - k_0), where both weights are not lost in rounding."""
+    """Slope of ln p_ij - ln p_i0 over q_i . (k_j - k_0), where both weights exceed rounding."""
     logs = weights.double().log()
     seen = torch.isfinite(logs)
     if causal:
@@ -208,7 +207,7 @@ def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
 
 
 def test_the_defaults_are_those_of_this_transformers() -> None:
-    """The shipped table belongs to the version that it names; another one has its own."""
+    """The table of defaults is that of the version of transformers that it names."""
     import transformers
 
     if transformers.__version__ != at.audit.TRANSFORMERS:
@@ -222,9 +221,9 @@ CASED = {kind for kind, _ in CASES}
 OTHERS = {*BY_CALLS, *BY_SCALE, *NOT_RUN}
 
 
-@pytest.mark.parametrize("kind", sorted(known_types() - CASED - OTHERS))
+@pytest.mark.parametrize("kind", sorted(KNOWN_TYPES - CASED - OTHERS))
 def test_scale_is_that_of_the_models_code(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind == "sew-d":  # a softmax behind a wall that derivatives do not show
+    if kind == "sew-d":  # the derivatives of its softmax are not seen
         module = pytest.importorskip("transformers.models.sew_d.modeling_sew_d")
         monkeypatch.setattr(module.XSoftmax, "apply", lambda scores, mask, dim: scores.softmax(dim))
     model, config = oracle.build(kind, **KEYS.get(kind, {}))
@@ -290,7 +289,7 @@ def test_scale_is_the_one_handed_on(kind: str) -> None:
 
 
 def channel_multipliers(config: dict[str, Any], place: str) -> np.ndarray:
-    """Those of the layer that a part of the model belongs to, the largest first."""
+    """Multipliers of the channels of the layer that a part of the model belongs to, the largest first."""
     before, number = re.match(r"(.*?)(\d+)\.", place).groups()
     half = {"part": "encoder"} if "encoder" in before and has_halves(config) else {}
     plan = resolve(config, **half)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models whose code is on the Hub, and the config class's own reading."""
+"""Models whose code is on the Hub, and configs that their class reads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.audit._keys import known_types
-from attnscale.audit._rules.families import DIFFUSERS, REMOTE
-from audit_configs import LLAMA, NOVEL, ROOT, multipliers, resolve, sizes, typed, yarn
+from audit_configs import (
+    DIFFUSERS,
+    KNOWN_TYPES,
+    LLAMA,
+    NOVEL,
+    REMOTE,
+    ROOT,
+    multipliers,
+    resolve,
+    sizes,
+    typed,
+    yarn,
+)
 from pages import with_lists
 
 from tools.audit import quietly
@@ -20,6 +30,7 @@ _LISTS = {"short_factor": [1.0] * 32, "long_factor": [2.0] * 32, "original_max_p
 _MINICPM_LONG = {"rope_scaling": {"rope_type": "longrope", **_LISTS}, "max_position_embeddings": 65536}
 _MUP = {"mup_use_scaling": True, "mup_attn_multiplier": 2.0, "mup_width_multiplier": 8.0}
 _GPT2 = {"n_embd": 512, "n_head": 8, "n_layer": 2}
+_DBRX = {"d_model": 6144, "n_heads": 48, "n_layers": 2}
 _CHATGLM = {"num_layers": 28, "kv_channels": 64, "apply_query_key_layer_scaling": True}
 _GROK = {"attn_output_multiplier": 0.125, "embedding_multiplier_scale": 78.4, "max_attn_value": 30.0}
 _KIMI_YARN = {"type": "yarn", "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0}
@@ -50,18 +61,8 @@ CONFIGS: list[tuple[str, dict[str, Any], float, float | None]] = [
     ("grok-2", sizes(8192, 64, 64, attn_logit_softcapping=30.0), 128**-0.5, 30.0),
     ("kimi_k2", _KIMI, yarn(32) ** 2 / math.sqrt(192), None),
     # Configs that transformers took over from code on the Hub.
-    (
-        "dbrx",
-        {"d_model": 6144, "n_heads": 48, "n_layers": 2, "attn_config": {"clip_qkv": 8}},
-        128**-0.5,
-        None,
-    ),
-    (
-        "mpt",
-        {"d_model": 64, "n_heads": 4, "n_layers": 2, "attn_config": {"softmax_scale": 0.5}},
-        0.5,
-        None,
-    ),
+    ("dbrx", {**_DBRX, "attn_config": {"clip_qkv": 8}}, 128**-0.5, None),
+    ("mpt", {**_DBRX, "attn_config": {"softmax_scale": 0.5}}, 0.5, None),
 ]
 
 
@@ -69,16 +70,12 @@ _LUMINA = {"hidden_size": 2304, "num_layers": 2, "scaling_factor": 1.0}
 _FLUX = {"num_layers": 1, "num_single_layers": 2, "attention_head_dim": 64}
 _SU = {"type": "su", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48}
 
-#: (class, keys, multiplier of the first layer at position 4095, number of layers, norm of q and k), as the
-#: code of diffusers handed it to its attention: small models of each class were run once to see it.
+_LUMINA_NEXT = {**_LUMINA, "num_attention_heads": 36, "sample_size": 64, "qk_norm": True}
+_LUMINA_SCALE = math.sqrt(math.log(4096) / math.log(1024)) / 8
+#: (class, keys, multiplier of the first layer at position 4095, number of layers, norm of q and k), seen in
+#: runs of small models of each class.
 DIFFUSED: list[tuple[str, dict[str, Any], float, int, str]] = [
-    (
-        "LuminaNextDiT2DModel",
-        {**_LUMINA, "num_attention_heads": 36, "sample_size": 64, "qk_norm": True},
-        math.sqrt(math.log(4096) / math.log(1024)) / 8,
-        2,
-        "before rotation",
-    ),
+    ("LuminaNextDiT2DModel", _LUMINA_NEXT, _LUMINA_SCALE, 2, "before rotation"),
     ("LuminaNextDiT2DModel", {"qk_norm": False}, 72**-0.5, 32, "none"),
     ("Lumina2Transformer2DModel", {**_LUMINA, "num_attention_heads": 36}, 1 / 8, 2, "before rotation"),
     ("OmniGenTransformer2DModel", {"rope_scaling": _SU}, (1 + 5 / 12) / math.sqrt(96), 32, "none"),
@@ -93,10 +90,9 @@ DIFFUSED: list[tuple[str, dict[str, Any], float, int, str]] = [
 
 
 def test_every_row_of_the_tables_has_a_config() -> None:
-    assert {kind for kind, *_ in CONFIGS} - {"dbrx", "mpt"} == {
-        kind for row in REMOTE for kind in row.family.types
-    }
-    assert {kind for kind, *_ in DIFFUSED} == {kind for row in DIFFUSERS for kind in row.family.types}
+    remote, diffusers = ({kind for row in rows for kind in row.family.types} for rows in (REMOTE, DIFFUSERS))
+    assert {kind for kind, *_ in CONFIGS} - {"dbrx", "mpt"} == remote
+    assert {kind for kind, *_ in DIFFUSED} == diffusers
 
 
 @pytest.mark.parametrize(("name", "keys", "expected", "layers", "norm"), DIFFUSED)
@@ -120,7 +116,7 @@ def test_remote_code_is_read_by_its_own_rule(
 @pytest.mark.torch
 @pytest.mark.filterwarnings("default")
 def test_the_class_and_the_keys_give_one_answer() -> None:
-    """Spellings of every rotary type and other changes, of a sample of types: no model is built."""
+    """Configs with changed rotary positions and other keys, for a sample of types; no model is built."""
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     from transformers import CONFIG_MAPPING
@@ -128,7 +124,7 @@ def test_the_class_and_the_keys_give_one_answer() -> None:
     from tools.audit import changes, oracle
 
     rng, answers = random.Random(3), 0
-    for kind in rng.sample(sorted(known_types().intersection(CONFIG_MAPPING)), 40):
+    for kind in rng.sample(sorted(KNOWN_TYPES.intersection(CONFIG_MAPPING)), 40):
         for label, keys in rng.sample(list(changes.changes(kind)), 10):
             config = typed(kind, **{**oracle.small_keys(kind, keys), **keys})
             try:
@@ -140,13 +136,11 @@ def test_the_class_and_the_keys_give_one_answer() -> None:
     assert answers > 250
 
 
-def test_what_the_class_refuses_is_told() -> None:
+def test_a_config_that_its_class_refuses() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(at.audit.ConfigError, match="the config class of llama refuses the config"):
         quietly({**LLAMA, "hidden_act": 3}, ask_class=True)
-    with pytest.raises(
-        at.audit.ConfigError, match="ask_class needs a model_type of transformers, got 'novel'"
-    ):
+    with pytest.raises(at.audit.ConfigError, match="needs a model_type of transformers, got 'novel'"):
         quietly(NOVEL, ask_class=True)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No family of the installed transformers is overlooked, and no spelling of a config is read wrongly.
+"""Families of the installed transformers that the audit overlooks, and configs that it reads wrongly.
 
-Every modeling file is parsed. A sign is, within a class whose name speaks of attention, a scale that is set
-to something else than (the size of a head)^-1/2, or a name that belongs to a rule of its own: a soft-cap
-that is handed on, sinks, a multiplier of the config, a temperature, a learned scale.
+Every modeling file is parsed for signs in classes of attention. A sign is a scale other than
+(head size)^-1/2, or a name with a rule of its own: a soft-cap, sinks, a multiplier of the config, a
+temperature, a learned scale.
 
-Of all types with all changed configs, whose models ``make audit-scan`` builds, here is a sample.
+Changed configs are a sample of those whose models ``make audit-scan`` builds.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch")
 
-from attnscale.audit._keys import _defaults, known_types  # noqa: E402
-from attnscale.audit._rules.families import FAMILIES  # noqa: E402
-from audit_configs import sizes, typed  # noqa: E402
+from audit_configs import FAMILIES, IN_ROWS, KNOWN_TYPES, sizes, typed  # noqa: E402
 
 from tools.audit import oracle, quietly  # noqa: E402
 from tools.audit.cases import CASES  # noqa: E402
 from tools.audit.changes import changes, saved_forms  # noqa: E402
 from tools.audit.kinds import NOT_RUN  # noqa: E402
 from tools.audit.measure import judge  # noqa: E402
-from tools.audit.scan import COVERAGE, _changed, measure_one, news, quiet  # noqa: E402
+from tools.audit.scan import COVERAGE, _changed, _defaults, measure_one, news, quiet  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -46,7 +44,7 @@ _PLAIN = re.compile(
     rf"|qk_scale or {_SIZE} \*\* \(-0\.5\)"
     r"|\(self\.internal_dim // config\.num_attention_heads\) \*\* \(-0\.5\)"
     r"|1 / math\.sqrt\(self\.hidden_size / self\.n_heads\)"
-    r"|scale"  # an argument, which its callers give
+    r"|scale"  # an argument that callers give
 )
 _NAMES = re.compile(
     r"attention_multiplier|key_multiplier|qk_scale_factor|query_pre_attn_scalar|yarn_apply_mscale|softmax_scaling"
@@ -71,23 +69,15 @@ def _signs(tree: ast.Module) -> Iterator[str]:
             for part in ast.walk(node):
                 yield from _of(part)
         elif isinstance(node, ast.ClassDef) and "Rotary" in node.name:
-            yield from (
-                part.attr
-                for part in ast.walk(node)
-                if isinstance(part, ast.Attribute) and "mscale" in part.attr
-            )
+            names = (part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute))
+            yield from (name for name in names if "mscale" in name)
 
 
 def _of(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Assign):
-        for target in node.targets:
-            text = ast.unparse(node.value)
-            if (
-                isinstance(target, ast.Attribute)
-                and _SCALE.search(target.attr)
-                and not _PLAIN.fullmatch(text)
-            ):
-                yield f"{target.attr} = {text}"
+        text = ast.unparse(node.value)
+        names = (target.attr for target in node.targets if isinstance(target, ast.Attribute))
+        yield from (f"{x} = {text}" for x in names if _SCALE.search(x) and not _PLAIN.fullmatch(text))
     elif isinstance(node, ast.keyword) and node.arg in ("softcap", "s_aux"):
         if not (isinstance(node.value, ast.Constant) and node.value.value is None):
             yield f"{node.arg}={ast.unparse(node.value)}"
@@ -99,12 +89,12 @@ def _of(node: ast.AST) -> Iterator[str]:
         yield node.id
 
 
-#: Signs that are no scale of an attention over the layers of a model type.
+#: Signs that are not the scale of an attention in the layers of a model type.
 ELSEWHERE = {
     "d_fine": "offsets of sampling points",
     "dab_detr": "1/sqrt(head size), as float(hidden_dim / heads)",
     "deimv2": "offsets of sampling points",
-    "evolla": "of the part that reads proteins, which is none of the layers; 1/sqrt(head size) there",
+    "evolla": "1/sqrt(head size) in the part that reads proteins, which is not one of the layers",
     "groupvit": "patches are assigned to groups, by a Gumbel softmax over groups",
     "rt_detr_v2": "offsets of sampling points",
     "speecht5": "a term of the loss",
@@ -116,25 +106,22 @@ ELSEWHERE = {
 @pytest.mark.slow
 def test_every_sign_of_a_rule_is_accounted_for() -> None:
     found = scan(Path(transformers.__file__).parent / "models")
-    types = {
-        kind: package(kind) for kind in {*known_types(), *(kind for row in FAMILIES for kind in row.types)}
-    }
-    run = known_types() - set(NOT_RUN) | {"cvt", "t5_gemma_module"}  # those two have a test of their own
-    rows = {kind for row in FAMILIES for kind in row.types}
-    compared = {types[kind] for kind in {kind for kind, _ in CASES} | (rows & run)}
-    refusing = {types[kind] for row in FAMILIES for kind in row.types if refuses(kind)}
+    types = {kind: package(kind) for kind in {*KNOWN_TYPES, *IN_ROWS}}
+    run = KNOWN_TYPES - set(NOT_RUN) | {"cvt", "t5_gemma_module"}  # the two have tests of their own
+    compared = {types[kind] for kind in {kind for kind, _ in CASES} | (run & {*IN_ROWS})}
+    refusing = {types[kind] for kind in IN_ROWS if refuses(kind)}
     overlooked = set(found) - compared - refusing - set(ELSEWHERE)
     assert {name: found[name] for name in overlooked} == {}
     assert set(ELSEWHERE) <= set(found)
     if transformers.__version__ == at.audit.TRANSFORMERS:  # the numbers in docs/reference/audit-coverage.md
         kinds = (found.keys() & compared, found.keys() & (refusing - compared), ELSEWHERE)
         assert (len(found), *map(len, kinds)) == (83, 69, 6, 8)
-        assert (len(known_types()), len(known_types() - set(NOT_RUN))) == (341, 288)
+        assert (len(KNOWN_TYPES), len(KNOWN_TYPES - set(NOT_RUN))) == (341, 288)
 
 
 @pytest.mark.maintainer
 def test_the_scan_says_what_another_version_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A type is new, another is gone, a default differs: as if the audit's table were of another version."""
+    """A changed table stands for another version: a type is new, another is gone, a default differs."""
     if transformers.__version__ != at.audit.TRANSFORMERS:
         pytest.skip(f"the table was made with transformers {at.audit.TRANSFORMERS}")
     assert news() == ([], [])
@@ -145,11 +132,7 @@ def test_the_scan_says_what_another_version_changes(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tools.audit.scan._defaults", lambda: older)
     assert news() == (
         ["llama"],
-        [
-            "models: llama is new",
-            "models: lost is gone",
-            "models: qwen2: defaults: hidden_size: 1 -> 4096",
-        ],
+        ["models: llama is new", "models: lost is gone", "models: qwen2: defaults: hidden_size: 1 -> 4096"],
     )
 
 
@@ -166,11 +149,11 @@ def test_the_page_has_the_numbers_of_this_table() -> None:
     assert found["transformers"] == at.audit.TRANSFORMERS
     assert found["configs"].get("wrong", 0) == 0
     states = ("compared", "refused", "not built", "not measured")
-    assert sum(found["types"].get(state, 0) for state in states) == len(known_types())
+    assert sum(found["types"].get(state, 0) for state in states) == len(KNOWN_TYPES)
 
 
 def package(kind: str) -> str:
-    """The folder of transformers with the model type's code; empty if it has none."""
+    """Folder of transformers with the code of a model type; empty if there is none."""
     try:
         return oracle.config_class(kind).__module__.split(".")[-2]
     except KeyError:
@@ -208,29 +191,23 @@ def test_what_a_sign_is(tmp_path: Path, line: str, sign: str | None) -> None:
 # ---- changed configs against the models' code ------------------------------------------------------
 
 _SEED = 12
-#: Ways to spell rotary positions that every family is looked at with, one of them each.
-_SPELLINGS = (
-    "flat yarn",
-    "legacy type yarn",
-    "legacy rope_type yarn",
-    "nested both yarn",
-    "rope_parameters null",
-)
+#: Spellings of rotary positions, one of which each family is tested with.
+_SPELLINGS = [f"{each} yarn" for each in ("flat", "legacy type", "legacy rope_type", "nested both")]
+_SPELLINGS += ["rope_parameters null"]
 
 
 def sample() -> list[tuple[str, str]]:
-    """(model type, change): two of each row of the table, and of 40 plain types."""
+    """(model type, change): two for each row of the table, and two for each of 40 plain types."""
     rng = random.Random(_SEED)
-    runs = known_types() - set(NOT_RUN)
+    runs = KNOWN_TYPES - set(NOT_RUN)
     rows = [sorted(runs.intersection(row.types)) for row in FAMILIES]
     kinds = [rng.choice(types) for types in rows if types]
-    plain = sorted(runs - {kind for row in FAMILIES for kind in row.types})
-    kinds += rng.sample(plain, 40)
+    kinds += rng.sample(sorted(runs - {*IN_ROWS}), 40)
     chosen = []
     for kind in kinds:
         labels = [label for label, _ in changes(kind)]
         spellings = [label for label in _SPELLINGS if label in labels]
-        # Some types have no rotary positions to spell, or cannot be asked for their keys here.
+        # Some types have no rotary positions, or classes that are not installed.
         chosen += [(kind, rng.choice(each)) for each in (spellings, labels) if each]
     return sorted(set(chosen))
 
@@ -252,7 +229,7 @@ def test_changed_configs_are_read_as_the_code_reads_them() -> None:
 
 
 def test_saved_configs_are_read_as_the_code_reads_them() -> None:
-    """As save_pretrained writes them, with defaults left out and blocks by layer."""
+    """Configs as save_pretrained writes them, with defaults left out and blocks by layer."""
     compared = 0
     with quiet():
         for kind in ("dots3_note_text", "gemma4_text", "neomme", "gpt_oss", "deepseek_v4", "zaya"):

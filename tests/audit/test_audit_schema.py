@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``attnscale audit --json`` prints is what its JSON Schema says, with no field beside it."""
+"""Output of ``attnscale audit --json`` against its JSON Schema; fields without a schema are refused."""
 
 from __future__ import annotations
 
@@ -13,28 +13,19 @@ import jsonschema
 import pytest
 from attnscale.cli import main
 from audit_configs import BROKEN, GEMMA2, GPT_OSS, MAMBA, MINISTRAL, NOVEL, PHI4_MINI
+from cases import closed_schema
 
 from tools.audit import quietly
 
 SHOWN = [defect.config for each in at.audit.FRAMEWORKS.values() for defect in each.defects]
 
 
-def closed(schema: Any) -> Any:
-    """The schema without room for fields that it does not name, so that a new one is not forgotten."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: closed(value) for key, value in schema.items()}
-    return {**found, "additionalProperties": False} if "properties" in schema else found
-
-
-CHECK = jsonschema.Draft202012Validator(closed(at.audit.json_schema()))
+CHECK = jsonschema.Draft202012Validator(closed_schema(at.audit.json_schema()))
 
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """What the command prints about configs that lie in a.json, b.json, ..., or in folders of these names."""
+    """Output of the command for configs in a.json, b.json, ..., or in folders of these names."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str, **configs: Any) -> Any:
@@ -63,7 +54,7 @@ def test_the_schema_is_one() -> None:
 
 @pytest.mark.parametrize("config", [*SHOWN, MAMBA, NOVEL, GPT_OSS, PHI4_MINI])
 def test_plans(report: Any, config: Any) -> None:
-    """With refusals, warnings, sinks and channels of two kinds among them."""
+    """Plans, among them some with refusals, warnings, sinks and two kinds of channels."""
     plan, content = quietly(config), report("a.json", a=config)
     assert content["report"] == "plan"
     assert content["layers"]
@@ -105,7 +96,7 @@ def test_tables(report: Any) -> None:
 
 
 def test_a_report_that_is_not_as_the_schema_says_is_found() -> None:
-    """The check can fail: every field of a report is one that it asks for."""
+    """The check can fail: every field of a report is required."""
     plan = {"schema": at.audit.SCHEMA, "report": "plan", **at.audit.resolve(GEMMA2).to_dict()}
     CHECK.validate(plan)
     for name in plan:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions: their spellings, their factors, their share of the channels, and what is not read."""
+"""Rotary positions: spellings, factors, share of the channels, and keys that are not read."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_rules_of_yarn(keys: dict[str, Any], m: float) -> None:
     assert plan.multiplier(layer=0, position=7) == pytest.approx(m**2 / math.sqrt(128), rel=1e-12)
 
 
-#: DeepSeek V4 as its files on the Hub spell it: `type` names the kind as rope_type does. Of the ratios, one
-#: more is for the layer that predicts a further token.
+#: DeepSeek V4 as its files on the Hub spell it: `type` means rope_type, and the last ratio is for the layer
+#: that predicts a further token.
 HUB_YARN = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536}
 HUB_V4 = {"head_dim": 512, "compress_ratios": [0, 4, 128, 4, 0], "rope_scaling": HUB_YARN}
 
@@ -115,7 +115,7 @@ def test_yarn_in_some_layers_alone() -> None:
     plan, said = plan_of("molmo2_text", rope_scaling=SHORT, rope_scaling_layers=[1, 3])
     assert multipliers(plan) == pytest.approx([PLAIN, SCALED, PLAIN, SCALED])
     assert not said
-    # Every third layer of UltraBERT is a full one: the kinds follow from the number, or from the windows.
+    # Every third layer of UltraBERT is full; kinds follow from the layer's number, or from the windows.
     nested = {"full_attention": SHORT, "sliding_attention": DEFAULT}
     plan, said = plan_of("ultrabert", num_hidden_layers=6, rope_parameters=nested)
     assert multipliers(plan) == pytest.approx([PLAIN, PLAIN, SCALED] * 2)
@@ -139,7 +139,7 @@ def test_phi3_reads_yarn_as_longrope() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gptj", "codegen", "roformer", "esm", "recurrent_gemma"])
-def test_code_that_reads_no_type_of_rotary_positions_is_told(kind: str) -> None:
+def test_code_without_types_of_rotary_positions_warns(kind: str) -> None:
     plan, said = plan_of(kind, position_embedding_type="rotary", rope_scaling=SHORT)
     kept = [layer.index for layer in plan.layers if layer.refusal is None]
     assert {plan.multiplier(layer=layer, position=5) for layer in kept} == {PLAIN}
@@ -150,15 +150,15 @@ def test_code_that_reads_no_type_of_rotary_positions_is_told(kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["gemma3_text", "olmo3", "t5gemma2_text", "gemma3n_text", "mellum", "laguna", "cohere2_moe"]
 )
-def test_spellings_that_the_class_drops_are_told(kind: str) -> None:
+def test_spellings_that_the_class_drops_warn(kind: str) -> None:
     key = "rope_scaling" if kind == "cohere2_moe" else "rope_parameters"
     plan, said = plan_of(kind, query_pre_attn_scalar=16, sliding_window=4, **{key: SHORT})
     assert all(not layer.terms for layer in plan.layers)
     assert f"{key} = {{'rope_type': 'yarn'" in said
 
 
-def test_what_has_no_effect_is_told() -> None:
-    """Entries by kind where the code has one for all, positions of a type without any, factors of no type."""
+def test_keys_without_effect_warn() -> None:
+    """Entries by kind of layer that are not read, positions of a type without any, factors without a type."""
     nested = {"full_attention": SHORT, "sliding_attention": SHORT}
     plan, said = plan_of("llama", rope_parameters=nested)
     assert multipliers(plan) == [PLAIN] * 4
@@ -168,9 +168,8 @@ def test_what_has_no_effect_is_told() -> None:
     assert not plan_of("bert")[1]
     plan, said = plan_of("llama", rope_scaling={"factor": 4.0, "original_max_position_embeddings": 32})
     assert multipliers(plan) == [PLAIN] * 4
-    assert said == (
-        "rope_scaling.factor = 4.0 has no effect: rope_scaling has no rope_type, which is read as default"
-    )
+    no_type = "rope_scaling has no rope_type, which is read as default"
+    assert said == f"rope_scaling.factor = 4.0 has no effect: {no_type}"
     _, said = plan_of("llama", rope_parameters={**DEFAULT, "attention_factor": 2.0})
     assert said == "rope_parameters.attention_factor = 2.0 has no effect: rope_parameters is of type default"
     assert not plan_of("llama", rope_parameters={"rope_theta": 1e6})[1]
@@ -188,11 +187,7 @@ def test_what_has_no_effect_is_told() -> None:
     ],
 )
 def test_share_of_channels_beside_the_parameters(kind: str, key: str, share: float) -> None:
-    for rope in (
-        {},
-        {"rope_parameters": DEFAULT},
-        {"rope_scaling": {"type": "linear", "factor": 2.0}},
-    ):
+    for rope in ({}, {"rope_parameters": DEFAULT}, {"rope_scaling": {"type": "linear", "factor": 2.0}}):
         for keys, expected in (({}, share), ({key: 0.5}, 0.5), ({key: None}, share)):
             assert rotated(plan_of(kind, **rope, **keys)[0]) == {16 * expected}
     both = {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.75}, key: 0.5}
@@ -212,12 +207,10 @@ def test_rotary_positions_that_scale_nothing_are_named() -> None:
 
 
 def test_an_original_length_beside_parameters_by_kind_is_not_read() -> None:
-    """It is beside common ones, where LongRoPE then has the factor 1 + ln(4096 / 16) / ln 16 = 3."""
+    """Beside common parameters it is read: LongRoPE has the factor 1 + ln(4096 / 16) / ln 16 = 3."""
     lists = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     keys = {"rope_scaling": {"type": "longrope", **lists}, "max_position_embeddings": 4096}
     beside = {**keys, "original_max_position_embeddings": 16}
     for kind, factor in (("llama", 3.0), ("dots3_note_text", 1.0)):
-        with_key, without = (
-            multipliers(resolve(typed(kind, **sizes(), **given))) for given in (beside, keys)
-        )
+        with_key, without = (multipliers(resolve(typed(kind, **sizes(), **x))) for x in (beside, keys))
         assert with_key == pytest.approx([factor * each for each in without])

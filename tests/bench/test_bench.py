@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The benchmark: ratios of known times, complete reports, plausible yardsticks. No time is asserted."""
+"""The benchmark: ratios of known times, complete reports, plausible yardsticks; times are not asserted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class FakeClock:
-    """Time that passes only when somebody works or sleeps."""
+    """A clock that moves only in calls of work and sleep."""
 
     def __init__(self, cpus=1.0):
         self.wall = self.cpu = 0.0
@@ -57,7 +57,7 @@ class FakeClock:
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Every sample is one call, and nobody waits: how fast it is does not matter here."""
+    """Take every sample as one call, without waits, as speed does not matter here."""
 
     def once(candidates, rounds, *, min_seconds, stopwatch):
         assert min_seconds > 0
@@ -113,7 +113,7 @@ def test_short_calls_are_repeated_and_averaged():
 
 
 def test_ratio_is_taken_round_by_round():
-    # The machine is twice as slow in the second round: no round saw another ratio than 3.
+    # The machine is twice as slow in the second round; the ratio is 3 in each round.
     samples = Samples({"a": [3.0, 6.0, 3.0], "b": [1.0, 2.0, 1.0]}, {})
     assert samples.ratio("a", "b") == Estimate(3.0, 0.0)
 
@@ -140,9 +140,10 @@ def test_share_of_peak():
 
 
 def test_report_marks_misses():
-    good = measured().row(
-        "good", "one", Unit.SHARE, lambda m: m.share_of_peak(200.0), at_least(0.4), flops=200.0
-    )
+    def share(found):
+        return found.share_of_peak(200.0)
+
+    good = measured().row("good", "one", Unit.SHARE, share, at_least(0.4), flops=200.0)
     bad = Row("bad", "two", Unit.RATIO, Estimate(1.1, 0.2), at_least(1.2))
     absent = skipped("absent", "three", Unit.RATIO, "torch is not installed", at_least(1))
     yardsticks = {"float32": Estimate(1e9, 0.0), "read": Estimate(2e9, 0.0)}
@@ -154,9 +155,6 @@ def test_report_marks_misses():
     assert lines["three"].endswith("torch is not installed")
     assert "1 of 2 targets met in 3 rounds." in text
     assert "Disturbed" not in text
-
-
-# ---- yardsticks --------------------------------------------------------------------------------
 
 
 # ---- the peers compute the same ----------------------------------------------------------------
@@ -232,11 +230,9 @@ def short_heads(heads, n, head_dim, dtype=np.float32):
 
 @pytest.mark.slow
 def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
-    """With rows of an eighth of the length."""
-    for cases in (
-        *(_attention_cases, _gradient_cases, _normalizer_cases),
-        *(_solve_cases, _tensor_cases, _variant_cases),
-    ):
+    """Tiled rows have an eighth of the length."""
+    attention = (_attention_cases, _gradient_cases, _normalizer_cases)
+    for cases in (*attention, _solve_cases, _tensor_cases, _variant_cases):
         monkeypatch.setattr(cases, "random_heads", short_heads)
     assert main(["--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

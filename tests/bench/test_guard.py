@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The guard against lost speed, and the table against other packages, from rows that are made up."""
+"""The guard against lost speed and the table against other packages, from made-up rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD = {
 
 
 def report(spread=None, samples=None, **values):
-    """A run with these values in the place of those of OLD."""
+    """A run with these values in place of those of OLD."""
     rows = [
         Row(
             name,
@@ -95,7 +95,7 @@ def test_the_text_names_what_fell_what_is_missing_and_another_machine(before):
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """The benchmark runs nothing, and reports these rows; what it was asked for."""
+    """Replace the benchmark by these rows; the arguments that it was called with."""
     asked = []
 
     def install(result):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of other packages computes what ours does; `make peers` installs all of them, and runs this."""
+"""Attention of other packages gives our results; `make peers` installs them and runs this file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnscale_bench import _peer_cases
 from attnscale_bench._engines import ENGINES, Engine, Prepared
 from attnscale_bench._session import Session, random_heads
 
-#: What PyTorch compiles for a third of a minute is asked where the other packages are.
+#: Peers that PyTorch compiles for a third of a minute run only beside the other packages.
 COMPILED = () if find_spec("onnxruntime") else ("flex",)
 EACH = [(work, name) for work, of in ENGINES.items() for name in of.engines if name not in COMPILED]
 
@@ -59,13 +59,8 @@ def test_what_cannot_be_timed_is_a_line(monkeypatch):
     monkeypatch.setitem(ENGINES, "forward", ENGINES["forward"]._replace(engines=engines))
     options = {"work": "forward", "n": 16, "head_dim": 64, "dtype": "float32"}
     rows = {row.name: row for row in _peer_cases.beside(Session(1, 2, quick=True), "x", **options)}
-    assert {name: row.estimate is None for name, row in rows.items()} == {
-        "x": False,
-        "x_same": False,
-        "x_other": True,
-        "x_fails": True,
-        "x_absent": True,
-    }
+    missing = {name: row.estimate is None for name, row in rows.items()}
+    assert missing == {"x": False, "x_same": False, "x_other": True, "x_fails": True, "x_absent": True}
     assert rows["x_other"].note.startswith("computes something else: ")
     assert rows["x_fails"].note == "no kernel for this type"
     assert rows["x_absent"].note == "absent is not installed"

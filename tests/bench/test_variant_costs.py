@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of the variants against n: what is counted, slopes, crossovers, and the command."""
+"""Costs of the variants against n: counts, slopes, crossovers, and the command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_crossover_is_where_the_lines_meet():
 
 
 def test_a_process_counts_what_a_variant_takes():
-    """Efficient attention holds its result; exact attention with the matrix of weights would hold n^2."""
+    """Efficient attention holds only its result; the matrix of weights would be n^2."""
     n = 65536
     found = bench.run_variants([n], ["efficient"], head_dim=64)[0]
     result = n * 64 * 4
@@ -42,7 +42,7 @@ def test_a_process_counts_what_a_variant_takes():
 
 
 def test_local_and_global_attention_merges_in_place():
-    """Two outputs at once, or an output in float64, would be more."""
+    """Memory is below that of two outputs, or of one in float64."""
     n = 16384
     found = bench.run_variants([n], ["local + global"], heads=4, head_dim=64)[0]
     assert found.bytes < 1.8 * 4 * n * 64 * 4
@@ -68,19 +68,9 @@ def test_the_script_prints_slopes_and_json(capsys, monkeypatch, tmp_path):
     arguments = ["--variants", "exact", "efficient", "--n", "1024", "2048", "4096"]
     assert variant_costs.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["exact", "1.05", "4.19", "16.8", "2.00", "0.0655", "0.131", "0.262", "1.00"]
-    assert lines[2].split() == [
-        "efficient",
-        "3.07",
-        "6.14",
-        "12.3",
-        "1.00",
-        "0.0655",
-        "0.131",
-        "0.262",
-        "1.00",
-        "3000",
-    ]
+    exact = "exact 1.05 4.19 16.8 2.00 0.0655 0.131 0.262 1.00"
+    efficient = "efficient 3.07 6.14 12.3 1.00 0.0655 0.131 0.262 1.00 3000"
+    assert [line.split() for line in lines[1:3]] == [exact.split(), efficient.split()]
     pytest.importorskip("matplotlib")
     figure = tmp_path / "costs.png"
     assert variant_costs.main([*arguments, "--json", "--plot", str(figure)]) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages of others compute what the variants compute: `benchmarks/variant_peers.py` at a small size."""
+"""Variants against other packages: `benchmarks/variant_peers.py` at a small size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures of known matrices of weights, and what variant_weights.py prints."""
+"""Measures of known matrices of weights, and the output of variant_weights.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table and the figure of the WebAssembly module's speed are those of the stored ratios."""
+"""Table and figure of the WebAssembly module's speed, from the stored ratios."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_table_is_that_of_the_stored_ratios(tmp_path: Path) -> None:
 
 
 def test_the_module_is_as_fast_as_was_asked() -> None:
-    """Half the speed of vectors that are as wide, and eight times plain JavaScript, for the forward pass."""
+    """The forward pass has half the speed of equally wide vectors and is eight times plain JavaScript."""
     found = json.loads((MEASURED / "wasm.json").read_text(encoding="utf-8"))
     assert list(found["ratios"]) == ["Node", "Chromium"]
     for cases in found["ratios"].values():

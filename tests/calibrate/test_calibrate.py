@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""calibrate: beta that keeps the entropy, on spheres as the theory says, and which law comes close."""
+"""calibrate: beta that keeps the entropy, against theory on spheres, and the ranking of laws."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import attnscale as at
 import numpy as np
@@ -18,13 +19,13 @@ INVARIANT = {1024: 1.58696, 4096: 2.43330}
 
 
 def on_sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform on the sphere of radius sqrt(d)."""
+    """Vectors uniform on the sphere of radius sqrt(d)."""
     x = rng.standard_normal(shape)
     return (x * np.sqrt(shape[-1]) / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
 
 
 def test_equals_the_theory_on_spheres() -> None:
-    """T12 within five standard errors of the mean over heads, which are independent."""
+    """T12 holds within five standard errors of the mean over independent heads."""
     rng = np.random.default_rng(12)
     heads = 24
     query, key = on_sphere(rng, (heads, 128, 64)), on_sphere(rng, (heads, 4096, 64))
@@ -62,9 +63,8 @@ def test_the_measured_beta_keeps_the_entropy() -> None:
         scale = found.beta[..., index, None] / 4
         entropy = at.attention_entropy(q[..., :n, :], k[..., :n, :], scale=scale, enable_gqa=True)
         np.testing.assert_allclose(entropy.mean(-1), found.target, atol=2e-9)
-    swapped = at.calibrate(
-        *(q.swapaxes(1, 2), k.swapaxes(1, 2)), n0=48, lengths=[48, 72, 96], enable_gqa=True, layout="bshd"
-    )
+    turned = (x.swapaxes(1, 2) for x in (q, k))
+    swapped = at.calibrate(*turned, n0=48, lengths=[48, 72, 96], enable_gqa=True, layout="bshd")
     np.testing.assert_array_equal(swapped.beta, found.beta)
 
 
@@ -113,13 +113,12 @@ def test_real_heads() -> None:
     assert list(ranking.values()) == sorted(ranking.values())
     assert "log_n(base=64) = natural_log_n = ssmax" in ranking
     assert set(found.best.tolist()) <= set(range(len(names)))
-    assert (
-        np.take_along_axis(found.entropy_error, found.best[None], 0)[0] == found.entropy_error.min(0)
-    ).all()
+    of_the_best = np.take_along_axis(found.entropy_error, found.best[None], 0)[0]
+    np.testing.assert_array_equal(of_the_best, found.entropy_error.min(0))
 
 
 def test_lengths_at_which_no_beta_helps() -> None:
-    """ln 4 is below the entropy of 64 keys, and a NaN breaks its head alone."""
+    """A target of ln 4 is below the entropy of 64 keys; a NaN breaks its head only."""
     q, k, _ = random_inputs(5, heads=3, n_queries=64, n_keys=64)
     q *= np.float32(0.1)
     k[2, 50] = np.nan
@@ -155,44 +154,36 @@ def test_plot() -> None:
     assert {text.get_text() for text in named} > {"measured, median", "log_n(base=32)"}
     ax.figure.canvas.draw()
 
-
-def test_plot_where_no_head_has_a_beta_at_a_length() -> None:
-    pytest.importorskip("matplotlib")
-    q, k, _ = random_inputs(5, heads=3, n_queries=64, n_keys=64)
-    found = at.calibrate(0.1 * q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
-    assert np.isnan(found.beta[:, 0]).all()
-    found.plot().figure.canvas.draw()
+    ax.figure.canvas.draw()
+    without = at.calibrate(0.01 * q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
+    assert np.isnan(without.beta[:, 0]).all()  # no head has a beta at this length
+    without.plot().figure.canvas.draw()
 
 
 def test_mistakes_are_explained() -> None:
     q, k, _ = random_inputs(8)
-    with pytest.raises(ValueError, match="n0 must be between 2 and the number of keys, 33, got 512"):
-        at.calibrate(q, k, n0=512)
-    with pytest.raises(ValueError, match="lengths must be between 2 and the number of keys, 33, got 1"):
-        at.calibrate(q, k, n0=16, lengths=[1])
-    with pytest.raises(ValueError, match="lengths must name at least one length, got none"):
-        at.calibrate(q, k, n0=16, lengths=[])
-    with pytest.raises(TypeError, match="lengths must be integers, got 3"):
-        at.calibrate(q, k, n0=16, lengths=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"n0 must be an integer, got 16\.5"):
-        at.calibrate(q, k, n0=16.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="laws must name at least one law, got none"):
-        at.calibrate(q, k, n0=16, laws=[])
-    with pytest.raises(ValueError, match="the name of a law must be one of"):
-        at.calibrate(q, k, n0=16, laws="xyz")
-    with pytest.raises(TypeError, match="law 'kappa' needs kappa"):
-        at.calibrate(q, k, n0=16, laws=["kappa"])
-    with pytest.raises(TypeError, match="is_causal must be True or False, got 1"):
-        at.calibrate(q, k, n0=16, is_causal=1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"is_causal=True needs as many queries as keys, got 17 .* 33 keys"):
-        at.calibrate(q, k, n0=16, is_causal=True)
+    mistakes: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
+        ({"n0": 512}, ValueError, "n0 must be between 2 and the number of keys, 33, got 512"),
+        ({"lengths": [1]}, ValueError, "lengths must be between 2 and the number of keys, 33, got 1"),
+        ({"lengths": []}, ValueError, "lengths must name at least one length, got none"),
+        ({"lengths": 3}, TypeError, "lengths must be integers, got 3"),
+        ({"n0": 16.5}, TypeError, r"n0 must be an integer, got 16\.5"),
+        ({"laws": []}, ValueError, "laws must name at least one law, got none"),
+        ({"laws": "xyz"}, ValueError, "the name of a law must be one of"),
+        ({"laws": ["kappa"]}, TypeError, "law 'kappa' needs kappa"),
+        ({"is_causal": 1}, TypeError, "is_causal must be True or False, got 1"),
+        ({"is_causal": True}, ValueError, r"is_causal=True needs as many queries as keys, got 17 .* 33 keys"),
+    )
+    for options, error, message in mistakes:
+        with pytest.raises(error, match=message):
+            at.calibrate(q, k, **{"n0": 16, **options})
 
 
-# --- what can be said, and what it is worth --------------------------------------------------------------
+# --- reports and their limits ------------------------------------------------------------------------------
 
 
 def test_one_length_determines_no_law() -> None:
-    """Each law has a constant of the head: at one length all of them fit."""
+    """Each law has a constant for the head, so at one length all laws fit."""
     data = at.datasets.minilm_qk()
     found = at.calibrate(data.query, data.key, n0=64, lengths=[512, 512], laws=["standard", "log_n"])
     assert found.lengths.tolist() == [512]
@@ -232,7 +223,7 @@ def test_the_fitted_law_is_the_law_with_its_constants() -> None:
     misses[np.isnan(found.beta)] = np.nan
     assert found.median_error == pytest.approx(np.sqrt(np.nanmean(misses**2, axis=1).mean()))
     assert found.median_error > found.ranking["log_n(base=64)"]
-    # The bare law is another one: that is why the constant is told.
+    # The law without its constant is another law, so the constant is shown.
     assert np.abs(at.attention_entropy(data.query, data.key, scale="log_n") - rows).max() > 0.1
 
 
@@ -260,7 +251,7 @@ def test_the_length_that_is_kept_leaves_others_to_measure(n_keys: int, n0: int) 
 
 @pytest.mark.parametrize("n_keys", [32, 100, 512, 700])
 def test_the_lengths_are_those_of_a_report(n_keys: int) -> None:
-    """What is asked of the same heads has one answer: same lengths, same length to keep, same misses."""
+    """Questions about the same heads have one answer: same lengths, same length to keep, same misses."""
     q, k = np.random.default_rng(n_keys).standard_normal((2, 2, n_keys, 4)).astype(np.float32)
     page = at.report(q, k)
     found = at.calibrate(q, k, laws=page.laws)
@@ -273,12 +264,8 @@ def test_the_lengths_are_those_of_a_report(n_keys: int) -> None:
 
 def test_which_lengths_there_are_beside_one_that_is_kept() -> None:
     q, k = np.random.default_rng(0).standard_normal((2, 2, 512, 4)).astype(np.float32)
-    for n0, lengths in {
-        512: [64, 128, 256, 512],
-        128: [64, 128, 256, 512],
-        100: [100, 200, 400],
-        16: [16, 32, 64, 128, 256, 512],
-    }.items():
+    doubled = [64, 128, 256, 512]
+    for n0, lengths in {512: doubled, 128: doubled, 100: [100, 200, 400], 16: [16, 32, *doubled]}.items():
         np.testing.assert_array_equal(at.calibrate(q, k, n0, laws=["standard"]).lengths, lengths)
     several = at.calibrate(q, k, lengths=iter([256, 128, 512]), laws=["standard"])
     assert (several.n0, several.lengths.tolist()) == (128, [256, 128, 512])
@@ -298,7 +285,7 @@ def test_the_standard_scale_is_named_wherever_it_is() -> None:
 
 
 def test_the_table_says_which_rows_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """One head, one length, two means: the last eighth of the queries, and all of them."""
+    """One head at one length has two means: over the last eighth of the queries, and over all."""
     q, k, _ = random_inputs(12, heads=2, n_queries=64, n_keys=64)
     path = str(tmp_path / "heads.npz")
     np.savez(path, query=q, key=k)
@@ -324,15 +311,14 @@ def test_the_table_says_which_rows_count(capsys: pytest.CaptureFixture[str], tmp
 
 @pytest.mark.parametrize("laws", [None, ["critical_scale"], ["standard", "log_n"]])
 def test_equal_scores_are_one_sentence(laws: list[str] | None) -> None:
-    """No warning, no words about a scale that nobody gave; the other heads are as they are alone."""
+    """Heads of equal scores give no warning about a scale and do not change results of other heads."""
     q, k, _ = random_inputs(10, heads=3, n_queries=64, n_keys=64)
     q[0] = 0
     k[2] = k[2, :1]
     found = at.calibrate(q, k, n0=16, laws=laws)
     np.testing.assert_array_equal(found.equal_scores, [True, False, True])
-    assert found.recommendation.startswith(
-        "Heads 0; 2 have equal scores: no beta changes the entropy. To keep"
-    )
+    told = "Heads 0; 2 have equal scores: no beta changes the entropy. To keep"
+    assert found.recommendation.startswith(told)
     assert np.isnan(found.beta[[0, 2]]).all()
     alone = at.calibrate(q[1:2], k[1:2], n0=16, laws=laws)
     np.testing.assert_array_equal(found.law_entropy[:, 1], alone.law_entropy[:, 0])
@@ -340,7 +326,7 @@ def test_equal_scores_are_one_sentence(laws: list[str] | None) -> None:
 
 
 def test_ties_at_the_top_leave_critical_scale_out() -> None:
-    """Two equal keys make its scale infinite: that head has no such law, and the others stay ranked."""
+    """Two equal keys make the scale of a head infinite: it has no such law, and other heads stay ranked."""
     q, k, _ = random_inputs(11, heads=2, n_queries=64, n_keys=64)
     k[0, 1] = k[0, 0] = 30 * q[0, 0]
     found = at.calibrate(q, k, n0=16, laws=["critical_scale", "log_n"])
@@ -370,16 +356,11 @@ def test_command_on_equal_scores(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "--demo", "--n", "64", "512", "--laws", "standard", "annealed"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
-        "Entropy at n: of the first n queries and keys, the mean over all queries. Beta: multiple of",
-        "1/sqrt(head_dim).",
-        "",
-    ]
+    first = "Entropy at n: of the first n queries and keys, the mean over all queries. Beta: multiple of"
+    assert lines[:3] == [first, "1/sqrt(head_dim).", ""]
     lines = lines[3:]
-    assert (
-        " ".join(lines[0].split())
-        == "head entropy (nats) at 64 beta at 64 beta at 512 best law constant misses by"
-    )
+    header = "head entropy (nats) at 64 beta at 64 beta at 512 best law constant misses by"
+    assert lines[0].split() == header.split()
     data = at.datasets.minilm_qk()
     found = at.calibrate(data.query, data.key, 64, [64, 512], laws=["standard", "annealed"])
     assert lines[1].split()[:2] == ["L0", "H0"]
@@ -389,7 +370,7 @@ def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[-1] == "'*': the head attends to one key, and almost any large constant keeps it so."
     assert [line.split()[1] for line in lines if line.startswith("L") and "*" in line] == ["H2"]
     assert max(map(len, lines)) <= 100
-    # What is printed is what scale= takes.
+    # scale= takes the printed law.
     rows = at.attention_entropy(data.query, data.key, scale=found.median_law.spelling)
     np.testing.assert_allclose(rows.mean(-1), found.median_entropy[:, 1], atol=1e-5)
 
@@ -398,9 +379,8 @@ def test_command_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     q, k, _ = random_inputs(9, heads=4, kv_heads=2, n_queries=48, n_keys=48)
     path = str(tmp_path / "heads.npz")
     np.savez(path, query=q, key=k)
-    assert (
-        main(["calibrate", path, "--causal", "--n0", "24", "--laws", "log_n", "log_n(base=9)", "--json"]) == 0
-    )
+    options = "--causal --n0 24 --laws log_n log_n(base=9) --json"
+    assert main(["calibrate", path, *options.split()]) == 0
     report = json.loads(capsys.readouterr().out)
     found = at.calibrate(q, k, 24, is_causal=True, enable_gqa=True)
     assert report["lengths"] == found.lengths.tolist() == [24, 48]

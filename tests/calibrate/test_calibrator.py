@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LawCalibrator: what calibrate finds, held to lengths that the fit has not seen."""
+"""LawCalibrator: results of calibrate, scored at lengths outside the fit."""
 
 from __future__ import annotations
 

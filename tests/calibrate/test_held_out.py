@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""held_out_error: a root mean square over heads and texts, and how sure it is."""
+"""held_out_error: a root mean square over heads and texts, and its standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def drawn(rng: np.random.Generator, texts: int, heads: int) -> np.ndarray:
-    """Misses with a part of the text, one of the head and one of both."""
+    """Misses with a part of the text, one of the head, and one of both."""
     parts = (rng.normal(size=shape) for shape in ((texts, 1), (1, heads), (texts, heads)))
     return 0.3 + sum(0.2 * each for each in parts)
 
@@ -29,7 +29,7 @@ def test_the_value_is_the_root_mean_square() -> None:
 
 
 def test_the_error_is_the_deviation_over_new_heads_and_texts() -> None:
-    """Of 400 studies with 12 texts and 20 heads; what both share is counted twice."""
+    """The standard error over 400 studies of 12 texts and 20 heads; the common part is counted twice."""
     rng = np.random.default_rng(1)
     values = [np.sqrt((drawn(rng, 12, 20) ** 2).mean()) for _ in range(400)]
     errors = [at.held_out_error(drawn(rng, 12, 20)).error for _ in range(20)]
@@ -50,7 +50,7 @@ def test_it_is_its_twin(shape: tuple[int, ...]) -> None:
 
 
 def test_a_difference_is_paired() -> None:
-    """What two predictions have in common drops out."""
+    """The common part of two predictions cancels."""
     misses = drawn(np.random.default_rng(2), 12, 20)
     alone, against = at.held_out_error(misses), at.held_out_error(misses, less=1.01 * misses)
     assert against.value == pytest.approx(-0.01 * alone.value, rel=1e-9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Commands that succeed, and commands that fail."""
+"""Fixtures that run commands."""
 
 import pytest
 from attnscale.cli import main
@@ -7,7 +7,7 @@ from attnscale.cli import main
 
 @pytest.fixture
 def text(tmp_path):
-    """A file with more words than the model reads at once."""
+    """A file with more words than the model reads in one pass."""
     path = tmp_path / "text.txt"
     path.write_text("Names refer to objects. Names are introduced by name binding operations. " * 60)
     return str(path)
@@ -15,7 +15,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def run(capsys):
-    """Run a command that succeeds and return what it printed."""
+    """Run a command that succeeds and return its output."""
 
     def call(*arguments):
         assert main(arguments) == 0
@@ -28,7 +28,7 @@ def run(capsys):
 
 @pytest.fixture
 def fail(capsys):
-    """Run a command that fails and return its one line."""
+    """Run a command that fails and return its line of error."""
 
     def call(*arguments):
         assert main(arguments) == 2

@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of the commands that is made of modules of attention, and a reason why one cannot be measured."""
+"""A model of modules of attention for the commands, and the reason why one cannot be measured."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from attnscale.cli._model import Reader as Reader
 
 from tests.models.spellings import WIDTH
 
-#: What is said of a module that leaves its attention to an operator of somebody else.
+#: Reason for a module that calls a foreign operator.
 OPAQUE = "its weights stay inside of the operator attnscale_tests::flash_attn_forward"
 
 
+def weights_of(path: str, text: str, n: int) -> np.ndarray:
+    """Weights (layers, heads, n, n) of the eager attention of a model on the first n tokens of a text."""
+    model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    tokens = tokenizer(Path(text).read_text(), truncation=False)["input_ids"]
+    with torch.no_grad():
+        weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
+    return np.asarray(torch.stack(weights)[:, 0].double())
+
+
 class Small(torch.nn.Module):
-    """Modules of attention one after another, with the parts of a model of transformers that are read."""
+    """Modules of attention in sequence, with the attributes of a transformers model that are read."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__()

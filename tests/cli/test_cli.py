@@ -28,7 +28,7 @@ def heads(tmp_path):
 
 
 def expected_entropy(law, query=QUERY, key=KEY, **options):
-    """Per head, over batch and queries, without the kernels."""
+    """Mean entropy per head over batch and queries, without the kernels."""
     values = at.reference.attention_statistics(query, key, scale=law, **options).entropy
     return values.mean(axis=(0, 2))
 
@@ -37,11 +37,8 @@ def test_entropy_json_is_right_for_every_row(run, heads):
     result = json.loads(run("entropy", heads, "--laws", "standard", "ssmax(s=0.9)", "--json"))
     assert result["query_shape"] == [2, 3, 20, 8]
     assert result["laws"]["ssmax(s=0.9)"] == repr(laws.SSMax(s=0.9))
-    assert [(row["head"], row["law"]) for row in result["rows"][:3]] == [
-        ("0", "standard"),
-        ("0", "ssmax(s=0.9)"),
-        ("1", "standard"),
-    ]
+    first = [("0", "standard"), ("0", "ssmax(s=0.9)"), ("1", "standard")]
+    assert [(row["head"], row["law"]) for row in result["rows"][:3]] == first
     for law in (laws.Standard(), laws.SSMax(s=0.9)):
         mine = [row for row in result["rows"] if result["laws"][row["law"]] == repr(law)]
         expected = expected_entropy(law)
@@ -64,10 +61,8 @@ def test_entropy_causal_and_lengths(run, heads):
 
 def test_entropy_table(run):
     lines = run("entropy", MINILM).splitlines()
-    assert lines[0] == (
-        "Mean entropy (nats) of 18 heads over all queries, 512 tokens; keys: exp(entropy). "
-        "Equal weights: 6.238"
-    )
+    told = "Mean entropy (nats) of 18 heads over all queries, 512 tokens; keys: exp(entropy)."
+    assert lines[0] == f"{told} Equal weights: 6.238"
     assert lines[2].split() == ["head", "standard", "keys", "log_n", "keys", "natural_log_n", "keys"]
     assert lines[3].split() == ["L0", "H0", "5.779", "323.6", "5.779", "323.6", "1.703", "5.5"]
     assert lines[-3].split()[:3] == ["mean", "4.300", "73.7"]  # not the mean of the column, 144.4
@@ -79,9 +74,8 @@ def test_entropy_table_with_lengths(run, heads):
     lines = run("entropy", heads, "--laws", "standard", "--n", "10", "20").splitlines()
     assert lines[0].startswith("Mean entropy (nats) of 3 heads over all queries, 10, 20 tokens; ")
     assert lines[2].split() == ["n", "head", "standard", "keys"]
-    assert [line.split()[:2] for line in lines[3:-2]] == [
-        [n, head] for n in ("10", "20") for head in ("0", "1", "2", "mean")
-    ]
+    rows = [[n, head] for n in ("10", "20") for head in ("0", "1", "2", "mean")]
+    assert [line.split()[:2] for line in lines[3:-2]] == rows
 
 
 def test_calibrate_has_a_row_for_each_head_of_each_batch_entry(run, tmp_path):

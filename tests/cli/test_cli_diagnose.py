@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from attnscale import plot
 from attnscale.cli import main
-from attnscale.cli._model import Reader
 from attnscale.cli.diagnose import (
     STATISTICS,
     Budget,
@@ -32,27 +31,20 @@ transformers = pytest.importorskip("transformers")
 
 import other_device  # noqa: E402
 from attnscale.torch import AttentionLog  # noqa: E402
-from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
-from attnscale.torch._models.readings import Product  # noqa: E402
+from attnscale.torch._models import calls, readings  # noqa: E402
 from other_device import full_masks  # noqa: E402, F401
-from small_model import OPAQUE, Small  # noqa: E402
+from small_model import OPAQUE, Reader, Small, weights_of  # noqa: E402
 
 from tests.models.spellings import fused, heads, products  # noqa: E402
 
-# transformers and torch warn about their own affairs while they load and run.
+# transformers and torch give warnings of their own.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 
 def eager_entropy(path: str, text: str, n: int) -> np.ndarray:
-    """Mean entropy (layers, heads) of the weights that the model itself makes."""
-    model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(path)(Path(text).read_text(), truncation=False)[
-        "input_ids"
-    ]
-    with torch.no_grad():
-        weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
-    p = torch.stack(weights).double().numpy()
-    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1).mean(axis=(1, 3)))
+    """Mean entropy (layers, heads) of the model's own weights."""
+    p = weights_of(path, text, n)
+    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1).mean(axis=-1))
 
 
 def diagnose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
@@ -63,36 +55,20 @@ def diagnose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 def test_entropy_is_that_of_eager_attention(
     minilm: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = diagnose(
-        [
-            minilm,
-            "--text",
-            text,
-            "--n",
-            "64",
-            "512",
-            "--laws",
-            "standard",
-            "log_n",
-            "entropy_invariant",
-        ],
-        capsys,
-    )
+    laws = ("standard", "log_n", "entropy_invariant")
+    report = diagnose([minilm, "--text", text, "--n", "64", "512", "--laws", *laws], capsys)
     rows = report["rows"]
     assert len(rows) == 2 * 3 * 6
+
+    def values(name: str, n: int, law: str) -> list[Any]:
+        return [row[name] for row in rows if (row["n"], row["law"]) == (n, law)]
+
     for n in (64, 512):
-        found = [row["entropy_by_head"] for row in rows if (row["n"], row["law"]) == (n, "standard")]
+        found = values("entropy_by_head", n, "standard")
         np.testing.assert_allclose(found, eager_entropy(minilm, text, n), rtol=0, atol=1e-4)
-    by_law = {
-        law: [row["entropy"] for row in rows if (row["n"], row["law"]) == (64, law)]
-        for law in ("standard", "log_n")
-    }
-    assert np.mean(by_law["log_n"]) > np.mean(by_law["standard"])  # below n = 512 the law flattens
-    own, log_n = (
-        [row["entropy"] for row in rows if (row["n"], row["law"]) == (512, law)]
-        for law in ("standard", "log_n")
-    )
-    np.testing.assert_allclose(own, log_n, atol=1e-5)  # and at 512 it is the standard scale
+    short, long = ([values("entropy", n, law) for law in ("standard", "log_n")] for n in (64, 512))
+    assert np.mean(short[1]) > np.mean(short[0])  # below n = 512 the law flattens
+    np.testing.assert_allclose(*long, atol=1e-5)  # at 512 it is the standard scale
     assert report["plan"]["model_type"] == "bert"
 
 
@@ -114,9 +90,8 @@ def test_a_device_that_is_not_here_is_one_line(
     for device in ("nowhere", "meta", "cuda:99"):
         assert main(["diagnose", minilm, "--text", text, "--device", device]) == 2
         err = capsys.readouterr().err
-        assert err.startswith(
-            f"attnscale: error: --device must be one that PyTorch sees here, got '{device}'"
-        )
+        told = f"attnscale: error: --device must be one that PyTorch sees here, got '{device}'"
+        assert err.startswith(told)
         assert err.count("\n") == 1
 
 
@@ -129,10 +104,7 @@ def test_the_table_and_the_figure(
     out = capsys.readouterr().out
     assert out.startswith("bert, 6 layers")
     assert "Mean entropy (nats) of the heads" in out
-    assert [line.split()[:2] for line in out.splitlines() if " mean " in line] == [
-        ["32", "mean"],
-        ["128", "mean"],
-    ]
+    assert [line.split()[0] for line in out.splitlines() if line.split()[1:2] == ["mean"]] == ["32", "128"]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -150,17 +122,13 @@ def test_the_default_lengths_are_those_of_the_text(
         assert {row["n"] for row in diagnose([minilm, "--text", path], capsys)["rows"]} == lengths
 
 
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+SMALL |= {"vocab_size": 50}
+
+
 def causal_model(**options: Any) -> Any:
-    """Two layers that look at nothing: each row weighs the keys that it sees equally."""
-    config = transformers.MistralConfig(
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        vocab_size=50,
-        **options,
-    )
+    """A model of two layers with zero scores: each row weighs its visible keys equally."""
+    config = transformers.MistralConfig(**SMALL, intermediate_size=16, **options)
     model = transformers.MistralModel(config).eval()
     for layer in model.layers:
         torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
@@ -169,7 +137,7 @@ def causal_model(**options: Any) -> Any:
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
-    """Uniform rows stand on the line: the mean of ln(i + 1), or of ln(min(i + 1, window)), not ln n."""
+    """The reference of uniform rows is the mean of ln(i + 1) or of ln(min(i + 1, window)), not ln n."""
     lengths = [8, 32]
     model = causal_model(sliding_window=window)
     found = measure(Reader(model, [[*range(40)]]), lengths, {"standard": at.laws.get("standard")})
@@ -185,24 +153,14 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
 
 
 def gpt_oss() -> Any:
-    """Two layers of GPT-OSS, each head with a sink; the first sees 4 keys, the second all."""
-    config = transformers.GptOssConfig(
-        hidden_size=16,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        sliding_window=4,
-        vocab_size=50,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-    )
+    """Two layers of GPT-OSS with a sink for each head; the first sees 4 keys, the second all."""
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1}
+    config = transformers.GptOssConfig(**SMALL, **experts, intermediate_size=8, head_dim=8, sliding_window=4)
     return transformers.GptOssModel(config).eval()
 
 
 def test_equal_weights_count_the_sink() -> None:
-    """Zero scores and a sink of logit 0 are equal weights: n_visible keys and one outcome more."""
+    """Zero scores and a sink of logit 0 give n_visible + 1 equal weights."""
     model = gpt_oss()
     for layer in model.layers:
         for each in (layer.self_attn.q_proj.weight, layer.self_attn.q_proj.bias, layer.self_attn.sinks):
@@ -221,7 +179,7 @@ def test_equal_weights_count_the_sink() -> None:
 def test_the_table_says_what_multiplies_the_models_own_scale(
     minilm: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model's own scale may be another than the standard one: no column has that name."""
+    """A model whose scale is not the standard one has no column of that name."""
     arguments = ["diagnose", minilm, "--text", text, "--n", "16", "--laws", "standard", "log_n"]
     assert main(arguments) == 0
     plain = capsys.readouterr().out
@@ -234,7 +192,7 @@ def test_the_table_says_what_multiplies_the_models_own_scale(
 
 @pytest.mark.parametrize(("n", "notes"), [(16, 0), (17, 1)])
 def test_a_text_that_is_longer_than_the_model_was_made_for(n: int, notes: int) -> None:
-    """Rotary positions go on without an error, which is worth a note."""
+    """Rotary positions beyond the trained length raise no error, but give a note."""
     reader = Reader(causal_model(max_position_embeddings=16), [[*range(40)]])
     measure(reader, [8, n, n], {"standard": at.laws.get("standard")})
     said = ["the model was made for 16 positions (max_position_embeddings); longer texts ran"]
@@ -275,11 +233,8 @@ def test_no_title_of_a_map_lies_on_another() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.ones((4, 2, 2))
     laws = {"as it is": entropy, "1.2 * log_n(base=131072)": entropy}
-    draw(
-        Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"], ["self"] * 2, (0, 1)),
-        [64, 4096, 8192, 131072],
-        figure,
-    )
+    found = Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"], ["self"] * 2, (0, 1))
+    draw(found, [64, 4096, 8192, 131072], figure)
     figure.canvas.draw()
     texts = [text for ax in figure.subfigs[1].axes for text in (ax.title, ax._left_title) if text.get_text()]
     for text in texts:  # the line of a row's name stands alone above those of the lengths
@@ -294,9 +249,8 @@ def test_nothing_of_the_figure_is_cut_off(layers: int, heads: int, lengths: int)
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.random.default_rng(0).uniform(0, 4, (lengths, layers, heads))
     names = [f"encoder.layer.{layer}.attention.self" for layer in range(layers)]
-    found = Measured(
-        {"standard": entropy}, np.full((lengths, layers), 4.5), (), names, ["self"] * layers, (0, 1)
-    )
+    equal, kinds = np.full((lengths, layers), 4.5), ["self"] * layers
+    found = Measured({"standard": entropy}, equal, (), names, kinds, (0, 1))
     draw(found, [64, 128][:lengths], figure)
     figure.draw_without_rendering()
     drawn = figure.get_tightbbox()
@@ -357,11 +311,7 @@ def test_the_figure_says_what_was_measured_and_what_a_law_multiplies(
     (axes,) = found
     assert axes.get_title(loc="left") == "model, first $n$ tokens of text.txt"
     names = {each.get_text() for each in axes.texts}
-    assert names == {
-        "equal weights",
-        "as the model has it",
-        "times log_n",
-    }  # not 1/sqrt(d): it may have another
+    assert names == {"equal weights", "as the model has it", "times log_n"}  # not 1/sqrt(d)
     assert axes.get_ylabel() == "mean entropy (bits)"
     assert "Mean entropy (bits) of the heads" in capsys.readouterr().out
 
@@ -403,18 +353,15 @@ def test_a_model_of_which_nothing_can_be_measured_is_one_line(
     model = Small(**{f"layer{i}": fused.Opaque() for i in range(6)})
     names = ", ".join(f"parts.layer{i}" for i in range(4))
     assert small_command(model, monkeypatch, "--kind", "self") == 2
-    assert capsys.readouterr().err == (
-        "attnscale: error: MODEL Small: attention was seen, and none could be measured: "
-        f"{names} and 2 more: {OPAQUE}\n"
-    )
+    told = f"MODEL Small: attention was seen, and none could be measured: {names} and 2 more: {OPAQUE}"
+    assert capsys.readouterr().err == f"attnscale: error: {told}\n"
 
 
 @pytest.mark.parametrize(
-    ("kind", "key_of"),
-    [(heads.GroupedByRepeating, [0, 0, 1, 1]), (heads.GroupedByRemainder, [0, 1, 0, 1])],
+    ("kind", "key_of"), [(heads.GroupedByRepeating, [0, 0, 1, 1]), (heads.GroupedByRemainder, [0, 1, 0, 1])]
 )
 def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[int]) -> None:
-    """Neighbouring heads share keys in one module, and in the other those alike by remainder."""
+    """Neighbouring heads share keys in one module, heads of one remainder in the other."""
     module = kind()
     torch.nn.init.normal_(module.to_q.weight, std=2.0)  # heads that differ
     model, ids = Small(attention=module), [*range(20)]
@@ -441,7 +388,7 @@ def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[i
 
 
 def log_without_heads(*names: str) -> Any:
-    """A log of two texts and two heads, whose axes are not known in the modules of these names."""
+    """A log of two texts and two heads; in modules of these names their axes are unknown."""
     log = AttentionLog(STATISTICS, {})
     log.begin_pass()
     for name in ("first", "second"):
@@ -449,10 +396,10 @@ def log_without_heads(*names: str) -> Any:
         is_known = name not in names
         if not is_known:
             query, key = (x.reshape(4, 1, 5, 4) for x in (query, key))
-        product = Product(query, key, {"scale": 1.0})
-        place, form = Place(name, 0), {"way": "softmax", "kind": "self", "measured": product}
+        product = readings.Product(query, key, {"scale": 1.0})
+        place, form = calls.Place(name, 0), {"way": "softmax", "kind": "self", "measured": product}
         key_of = (0, 1) if is_known else (0,)
-        log.add(SeenCall(place, key_of=key_of, product=product, has_known_axes=is_known, **form))
+        log.add(calls.SeenCall(place, key_of=key_of, product=product, has_known_axes=is_known, **form))
     return log
 
 
@@ -461,9 +408,8 @@ def test_no_number_is_of_a_head_where_heads_are_not_known() -> None:
     found = measured_of(log_without_heads("second"), OWN, by_head=True)
     assert found.heads is not None
     assert found.without_heads == ("second",)
-    np.testing.assert_allclose(
-        np.nanmean(found.entropy["standard"], -1), whole.entropy["standard"].mean(-1), rtol=1e-6
-    )
+    means = np.nanmean(found.entropy["standard"], -1)
+    np.testing.assert_allclose(means, whole.entropy["standard"].mean(-1), rtol=1e-6)
     first, second = _rows([5], found)
     assert [len(each["entropy_by_head"]) for each in (first, second)] == [2, 0]
     assert [each["axes"] for each in (first, second)] == ["batch, heads, queries", "unknown"]
@@ -498,9 +444,8 @@ def test_what_shows_heads_needs_some(
     assert small_command(Small(), monkeypatch, *flag.split()) == 2
     said = f"{flag.split()[0]} needs heads: texts and heads cannot be told apart in first, second"
     assert capsys.readouterr().err == f"attnscale: error: {said}\n"
-    monkeypatch.setattr(
-        "attnscale.cli.diagnose._at_length", lambda *given, **options: found._replace(heads=None)
-    )
+    without = found._replace(heads=None)
+    monkeypatch.setattr("attnscale.cli.diagnose._at_length", lambda *given, **options: without)
     assert small_command(Small(), monkeypatch) == 0
     note = "Texts and heads cannot be told apart in first, second: no number is per head."
     assert note in capsys.readouterr().out.splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What commands draw: exact curves between the lengths asked for, causal rows with their own reference."""
+"""Figures of commands: exact curves between the lengths, causal rows with their own reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ matplotlib.use("agg")
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Axes of the figures that are drawn, by the name of the function."""
+    """Axes of drawn figures, by the name of the function."""
     found = {}
 
     def keep(own):
@@ -61,7 +61,7 @@ def test_causal_rows_are_drawn_below_their_own_limit(drawn, heads, tmp_path, cap
 
 @pytest.mark.parametrize("given", [["--laws", "standard", "log_n", "qwen_log_n"], []], ids=["three", "all"])
 def test_laws_are_drawn_in_panels_of_few_lines(given, monkeypatch, tmp_path, capsys):
-    """Each law is in one panel, with its equals, and the panels go from the largest factor down."""
+    """Each law is in one panel, beside equal laws; panels are in falling order of the factor."""
     seen = []
 
     def keep(curves, n, *, ax):

@@ -11,10 +11,8 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
-from attnscale._grid import complete
 from attnscale.cli import main
-from attnscale.montecarlo import _run
-from attnscale.montecarlo._experiment import DECLARATIONS
+from attnscale.montecarlo import _experiment
 
 # Arguments of a small run of each experiment, and the call that they stand for.
 RUNS = {
@@ -60,16 +58,14 @@ RUNS = {
 
 @pytest.fixture
 def run(run):
-    """Run an experiment that succeeds and return what it printed."""
+    """Run an experiment that succeeds and return its output."""
     return lambda *arguments: run("mc", *arguments)
 
 
 def test_every_experiment_has_its_command():
-    functions = {
-        name for name in mc.__all__ if getattr(mc, name).__module__.split(".")[-1] not in ("_arrays",)
-    }
-    functions = {name for name in functions if name.islower()}
-    assert set(DECLARATIONS) == functions == set(RUNS)
+    named = [name for name in mc.__all__ if name.islower()]
+    functions = {name for name in named if not getattr(mc, name).__module__.endswith("._arrays")}
+    assert set(_experiment.DECLARATIONS) == functions == set(RUNS)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -82,10 +78,8 @@ def test_json_has_the_numbers_of_the_function(name, run):
     assert report["provenance"]["seed"] == "7"
     for row, expected in zip(report["rows"], result.rows(), strict=True):
         for key, value in expected.items():
-            if isinstance(value, float) and not np.isfinite(value):
-                assert row[key] is None
-            else:
-                assert row[key] == value
+            unknown = isinstance(value, float) and not np.isfinite(value)
+            assert row[key] == (None if unknown else value)
     for quantity, values in result.exact().items():
         assert [row[f"{quantity}_exact"] for row in report["rows"]] == values.ravel().tolist()
 
@@ -114,11 +108,11 @@ def test_the_table_shows_two_digits_of_the_error(run):
     assert row[4] == "2000"
 
 
-@pytest.mark.parametrize("name", DECLARATIONS)
+@pytest.mark.parametrize("name", _experiment.DECLARATIONS)
 def test_an_experiment_runs_without_another_word(name, run):
-    samples = str(DECLARATIONS[name].block)
+    samples = str(_experiment.DECLARATIONS[name].block)
     report = json.loads(run(name, "--samples", samples, "--seed", "1", "--json"))
-    usual = DECLARATIONS[name].function(samples=int(samples), rng=1)
+    usual = _experiment.DECLARATIONS[name].function(samples=int(samples), rng=1)
     assert report["parameters"] == usual.parameters
     assert report["rows"][0][usual.quantity] == usual.rows()[0][usual.quantity]
 
@@ -138,23 +132,22 @@ def test_real_heads(run, tmp_path):
     data = at.datasets.minilm_qk()
     path = tmp_path / "heads.npz"
     np.savez(path, query=data.query[:2], key=data.key[:2])
-    out = run(
-        "entropy_vs_length", "--n", "64", "--heads", str(path), "--samples", "20", "--seed", "1", "--json"
-    )
+    common = ("--heads", str(path), "--seed", "1", "--json", "--samples")
+    out = run("entropy_vs_length", "--n", "64", *common, "20")
     expected = mc.entropy_vs_length(64, model=(data.query[:2], data.key[:2]), samples=20, rng=1)
     assert json.loads(out)["rows"][0]["entropy"] == expected.value
-    out = run("dot_product_variance", "--heads", str(path), "--samples", "640", "--seed", "1", "--json")
+    out = run("dot_product_variance", *common, "640")
     assert [row["head"] for row in json.loads(out)["rows"]] == [0, 1]
 
 
 def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
-    monkeypatch.setattr(_run, "_MOST_ROWS", 10)
+    monkeypatch.setattr("attnscale.montecarlo._run._MOST_ROWS", 10)
 
     @contextmanager
     def interrupting(*_):
         yield lambda done: done >= 30 and signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(complete, "reporter", interrupting)
+    monkeypatch.setattr("attnscale._grid.complete.reporter", interrupting)
     assert main(["mc", "max_cosine", "--n", "8", "--samples", "1000"]) == 130
     captured = capsys.readouterr()
     command = "attnscale mc max_cosine --n 8 --samples 1000 --store DIR"
@@ -174,7 +167,7 @@ def test_a_store_goes_on(run, tmp_path):
 
 @pytest.mark.parametrize(("n", "samples"), [(8, 1), (1, 50)])
 def test_values_that_agree_have_no_error(run, n, samples):
-    """One sample, and supports of one key, which are all 1: no spread is seen, which is no error of 0."""
+    """One sample, or supports that are all 1, have no spread: the error is unknown, not 0."""
     text = run("sparsity", *f"--n {n} --samples {samples} --seed 0".split())
     assert text.splitlines()[-1].split()[2:] == ["-", str(samples)]
     printed = mc.sparsity(n, samples=samples, rng=0).table()

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
-# transformers and torch warn about their own affairs while they load and run.
+# transformers and torch give warnings of their own.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 WORDS = ["names", "refer", "to", "objects", "are", "introduced", "by", "name", "binding", "operations"]
@@ -30,11 +30,8 @@ def bart() -> Any:
     sizes = {"d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 32}
     layers = {"encoder_layers": 2, "decoder_layers": 2}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 4}
-    return transformers.BartModel(
-        transformers.BartConfig(
-            vocab_size=20, **sizes, **layers, **heads, **ENDS, decoder_start_token_id=2, init_std=0.5
-        )
-    )
+    options = {"vocab_size": 20, "decoder_start_token_id": 2, "init_std": 0.5}
+    return transformers.BartModel(transformers.BartConfig(**sizes, **layers, **heads, **ENDS, **options))
 
 
 def t5() -> Any:
@@ -47,34 +44,27 @@ def vit() -> Any:
 
 
 def clip() -> Any:
-    words = {"vocab_size": 20, "max_position_embeddings": 24}
-    config = transformers.CLIPConfig(
-        text_config={**SIZES, **ENDS, **words}, vision_config={**VISION, "num_hidden_layers": 3}
-    )
-    return transformers.CLIPModel(config)
+    text = {**SIZES, **ENDS, "vocab_size": 20, "max_position_embeddings": 24}
+    vision = {**VISION, "num_hidden_layers": 3}
+    return transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision))
 
 
 def llava() -> Any:
     words = transformers.LlamaConfig(vocab_size=20, **SIZES)
     seen = transformers.CLIPVisionConfig(**VISION)
-    return transformers.LlavaModel(
-        transformers.LlavaConfig(text_config=words, vision_config=seen, image_token_id=19)
-    )
+    config = transformers.LlavaConfig(text_config=words, vision_config=seen, image_token_id=19)
+    return transformers.LlavaModel(config)
 
 
 def roberta() -> Any:
-    return transformers.RobertaModel(
-        transformers.RobertaConfig(
-            vocab_size=20, **SIZES, **{**ENDS, "pad_token_id": 1}, max_position_embeddings=34
-        )
-    )
+    options = {**ENDS, "pad_token_id": 1, "vocab_size": 20, "max_position_embeddings": 34}
+    return transformers.RobertaModel(transformers.RobertaConfig(**SIZES, **options))
 
 
 def deberta() -> Any:
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "initializer_range": 0.5}
-    return transformers.DebertaV2Model(
-        transformers.DebertaV2Config(vocab_size=20, **SIZES, **relative, max_position_embeddings=32)
-    )
+    options = {"vocab_size": 20, "max_position_embeddings": 32}
+    return transformers.DebertaV2Model(transformers.DebertaV2Config(**SIZES, **relative, **options))
 
 
 def swin() -> Any:
@@ -85,11 +75,8 @@ def swin() -> Any:
 def whisper() -> Any:
     layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
-    return transformers.WhisperModel(
-        transformers.WhisperConfig(
-            vocab_size=20, **layers, **heads, **ENDS, max_source_positions=20, decoder_start_token_id=1
-        )
-    )
+    options = {"vocab_size": 20, "max_source_positions": 20, "decoder_start_token_id": 1}
+    return transformers.WhisperModel(transformers.WhisperConfig(**layers, **heads, **ENDS, **options))
 
 
 BUILDERS = (bart, t5, vit, clip, llava, roberta, deberta, swin, whisper)
@@ -102,12 +89,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = {word: place for place, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", *WORDS])}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>")
     for build in BUILDERS:
         torch.manual_seed(0)
         build().save_pretrained(folder / build.__name__)
-        transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>").save_pretrained(
-            folder / build.__name__
-        )
+        tokenizer.save_pretrained(folder / build.__name__)
     (folder / "long.txt").write_text(" ".join(WORDS * 6))
     (folder / "short.txt").write_text(" ".join(WORDS[:6]))
     (folder / "decoder.txt").write_text(" ".join(WORDS[:4]))
@@ -118,7 +104,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """Run a command in the folder of the models, and return what it printed."""
+    """Run a command in the folder of the models and return its output."""
     monkeypatch.chdir(models)
 
     def run(*arguments: str, status: int = 0) -> str:
@@ -143,7 +129,7 @@ def padded(*lengths: int) -> dict[str, Any]:
 
 
 def eager(folder: Path, inputs: dict[str, Any], field: str, real: Any = None) -> list[np.ndarray]:
-    """Mean entropy of each head, for each layer, of the weights that the model makes: of its real rows."""
+    """Mean entropy of the model's own weights for each layer and head, over rows of real tokens."""
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
         weights = model(**inputs, output_attentions=True)[field]
@@ -173,14 +159,11 @@ def test_a_text_goes_to_the_encoder_and_the_decoder_begins_or_reads_its_own(call
                 seen = entropies(found)[pattern.format(layer)]
                 np.testing.assert_allclose(seen, own, atol=1e-5)
     cross = json.loads(call(*start, "--kind", "cross"))["rows"]
-    assert [(row["module"], row["layer"], row["kind"]) for row in cross] == [
-        (f"decoder.layers.{layer}.encoder_attn", layer, "cross") for layer in (0, 1)
-    ]
+    wanted = [(f"decoder.layers.{layer}.encoder_attn", layer, "cross") for layer in (0, 1)]
+    assert [(row["module"], row["layer"], row["kind"]) for row in cross] == wanted
     encoder = json.loads(call(*start, "--modules", "encoder.*", "*.0.encoder_attn"))["rows"]
-    assert [row["module"] for row in encoder] == [
-        *(f"encoder.layers.{layer}.self_attn" for layer in (0, 1)),
-        "decoder.layers.0.encoder_attn",
-    ]
+    names = [*(f"encoder.layers.{layer}.self_attn" for layer in (0, 1)), "decoder.layers.0.encoder_attn"]
+    assert [row["module"] for row in encoder] == names
 
 
 @pytest.mark.parametrize(
@@ -190,9 +173,8 @@ def test_a_text_goes_to_the_encoder_and_the_decoder_begins_or_reads_its_own(call
 def test_rows_of_padding_are_left_out_and_counted(call: Any, models: Path, model: str, field: str) -> None:
     given = ("diagnose", model, "--text", "long.txt", "--text", "short.txt", "--n", "16")
     inputs = padded(16, 6)
-    start = (
-        {} if model == "deberta" else {"decoder_input_ids": torch.full((2, 1), 2 if model == "bart" else 0)}
-    )
+    begin = {"bart": 2, "t5": 0}
+    start = {"decoder_input_ids": torch.full((2, 1), begin[model])} if model in begin else {}
     own = eager(models / model, {**inputs, **start}, field, inputs["attention_mask"] > 0)
     both = entropies(json.loads(call(*given, "--json")))
     names = [name for name in both if name.startswith("encoder")]
@@ -245,15 +227,10 @@ def test_images_are_those_of_the_folder_or_random_ones(call: Any, models: Path) 
 
 
 def test_a_model_of_text_and_images_reads_a_text_alone_and_says_so(call: Any, models: Path) -> None:
-    said = call("diagnose", "llava", "--text", "short.txt", "--json")
-    model = transformers.AutoModel.from_pretrained(models / "llava", attn_implementation="eager").eval()
-    with torch.no_grad():
-        weights = model(torch.tensor([tokens(6)]), output_attentions=True).attentions
-    own = [torch.special.entr(each.double()).sum(-1).mean((0, 2)).numpy() for each in weights]
-    np.testing.assert_allclose([*entropies(json.loads(said)).values()], own, atol=1e-5)
-    assert "The model read the text alone, without images." in call(
-        "diagnose", "llava", "--text", "short.txt"
-    )
+    start = ("diagnose", "llava", "--text", "short.txt")
+    own = eager(models / "llava", {"input_ids": torch.tensor([tokens(6)])}, "attentions")
+    np.testing.assert_allclose([*entropies(json.loads(call(*start, "--json"))).values()], own, atol=1e-5)
+    assert "The model read the text alone, without images." in call(*start)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +243,7 @@ def test_a_model_of_text_and_images_reads_a_text_alone_and_says_so(call: Any, mo
         ("vit --text short.txt", "--text must be left out: ViTModel reads no text"),
         ("roberta", "RobertaModel reads a text, which --text FILE gives"),
         ("roberta --text short.txt --images .", "--images .: RobertaModel looks at no images"),
-        (
-            "roberta --text short.txt --decoder-text short.txt",
-            "RobertaModel has no decoder beside its encoder",
-        ),
+        ("roberta --text short.txt --decoder-text short.txt", "RobertaModel has no decoder beside its enc"),
         ("whisper --text short.txt", "WhisperModel reads input_features, no text and no images"),
         ("clip", "CLIPModel does not run on images alone"),
         (

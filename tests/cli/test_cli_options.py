@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attnscale._base.checks import refusal
-from attnscale.cli import build_parser, main
-from attnscale.cli._options import OPTIONS, in_option_words, real, whole
-from attnscale.cli._output import as_input
+from attnscale._base import checks
+from attnscale.cli import _options, _output, build_parser, main
 from attnscale.cli.mc import parameters
-from attnscale.montecarlo import _run
-from attnscale.montecarlo._experiment import DECLARATIONS, Declaration
+from attnscale.montecarlo import _experiment, _run
 from pages import with_lists
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
@@ -27,7 +24,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-lin
 def commands(
     parser: argparse.ArgumentParser, name: str = ""
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command with its parser; experiments of mc as "mc NAME"."""
+    """All commands with their parsers; experiments of mc as "mc NAME"."""
     below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if not below:
         yield name, parser
@@ -52,7 +49,7 @@ def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
     for flag, action in options_of(command).items():
         if flag == "--help":
             continue
-        option = OPTIONS[flag]
+        option = _options.OPTIONS[flag]
         assert list(action.option_strings) == [*filter(None, [option.short]), option.flag]
         assert action.type is option.kind if option.kind else action.nargs == 0
         assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag == "--head-dim"
@@ -60,7 +57,8 @@ def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
 
 
 def test_every_word_of_the_vocabulary_has_a_command() -> None:
-    assert {flag for command in COMMANDS for flag in options_of(command)} - {"--help"} == set(OPTIONS)
+    found = {flag for command in COMMANDS for flag in options_of(command)}
+    assert found - {"--help"} == {*_options.OPTIONS}
 
 
 def test_every_command_prints_json_and_what_has_rows_csv() -> None:
@@ -73,9 +71,9 @@ def test_every_command_prints_json_and_what_has_rows_csv() -> None:
 
 def test_the_page_has_the_table() -> None:
     rows = re.findall(r"^\| `(--[^`]*)` \| (.*) \| (.*) \|$", with_lists(PAGE), re.MULTILINE)
-    assert [form.split()[0] for form, _, _ in rows] == list(OPTIONS)
+    assert [form.split()[0] for form, _, _ in rows] == list(_options.OPTIONS)
     for form, _, where in rows:
-        option = OPTIONS[form.split()[0]]
+        option = _options.OPTIONS[form.split()[0]]
         value = option.metavar or ("" if option.kind is None else "NAME")
         assert form == f"{option.flag} {value}{' ...' if option.several else ''}".strip()
         users = {command.split()[0] for command in COMMANDS if option.flag in options_of(command)}
@@ -112,8 +110,8 @@ def test_an_option_says_what_it_is_in_its_command() -> None:
     ("text", "value"), [("1024", 1024), ("1e3", 1000), ("1e+3", 1000), ("2.0", 2), ("+7", 7)]
 )
 def test_whole_numbers_are_written_as_people_do(text: str, value: int) -> None:
-    assert whole(1)(text) == value
-    assert isinstance(whole(1)(text), int)
+    assert _options.whole(1)(text) == value
+    assert isinstance(_options.whole(1)(text), int)
 
 
 @pytest.mark.parametrize(
@@ -132,13 +130,13 @@ def test_whole_numbers_are_written_as_people_do(text: str, value: int) -> None:
 )
 def test_other_numbers_are_refused(text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=message):
-        whole(1)(text)
+        _options.whole(1)(text)
 
 
 def test_a_number_is_one() -> None:
-    assert real("-1e-3") == -0.001
+    assert _options.real("-1e-3") == -0.001
     with pytest.raises(argparse.ArgumentTypeError, match="must be a number, got 'x'"):
-        real("x")
+        _options.real("x")
 
 
 Run = Callable[..., str]
@@ -183,14 +181,14 @@ def test_arguments_of_the_library_are_called_as_the_options() -> None:
         "n_jobs": "n_jobs must be 3",  # it came from elsewhere, as a file
         "n0": "n0 must be 3",  # the command has no such option
     }.items():
-        error = refusal(ValueError, names, "must be 3", before="did you mean 'n'? ")
-        for told, where in ((error, ""), (as_input(error, "a.toml"), "a.toml: ")):
-            assert in_option_words(told, options) == f"{where}did you mean 'n'? {expected}"
-    assert in_option_words(ValueError("n must be 3"), options) == "n must be 3"
+        error = checks.refusal(ValueError, names, "must be 3", before="did you mean 'n'? ")
+        for told, where in ((error, ""), (_output.as_input(error, "a.toml"), "a.toml: ")):
+            assert _options.in_option_words(told, options) == f"{where}did you mean 'n'? {expected}"
+    assert _options.in_option_words(ValueError("n must be 3"), options) == "n must be 3"
 
 
-@pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=DECLARATIONS)
-def test_the_help_of_an_experiment_says_what_it_declares(declared: Declaration) -> None:
+@pytest.mark.parametrize("declared", _experiment.DECLARATIONS.values(), ids=_experiment.DECLARATIONS)
+def test_the_help_of_an_experiment_says_what_it_declares(declared: _experiment.Declaration) -> None:
     given = options_of(f"mc {declared.name}")
     text = " ".join(COMMANDS[f"mc {declared.name}"].format_help().split())
     for parameter in parameters(declared):
@@ -203,9 +201,9 @@ def test_the_help_of_an_experiment_says_what_it_declares(declared: Declaration) 
         assert choice in text
 
 
-@pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=DECLARATIONS)
-def test_the_defaults_in_words_are_those_of_the_experiment(declared: Declaration) -> None:
-    """A default that the signature has as None is in words in the declaration: they give the same run."""
+@pytest.mark.parametrize("declared", _experiment.DECLARATIONS.values(), ids=_experiment.DECLARATIONS)
+def test_the_defaults_in_words_are_those_of_the_experiment(declared: _experiment.Declaration) -> None:
+    """A default that is None in the signature gives the run of its words in the declaration."""
     small: dict[str, Any] = {"n": 8, "head_dim": 8, "k": 4}
     signature = inspect.signature(declared.function).parameters
     given = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale diagnose --per-head`` and ``--budget``: every head, its budget, and the schema of the JSON."""
+"""``attnscale diagnose --per-head`` and ``--budget``: heads, their budgets, and the schema of the JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import jsonschema
 import numpy as np
 import pytest
 from attnscale.cli import main
-from attnscale.cli._model import Reader
 from attnscale.cli.diagnose import (
     Budget,
     bits_by_head,
@@ -25,50 +24,27 @@ from attnscale.cli.diagnose import (
     read_budget,
     tokens_by_head,
 )
+from cases import closed_schema
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-# transformers and torch warn about their own affairs while they load and run.
+from small_model import Reader, weights_of  # noqa: E402
+
+# transformers and torch give warnings of their own.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 SCHEMA = json.loads((files("attnscale.cli") / "diagnose.schema.json").read_text(encoding="utf-8"))
-
-
-def closed(schema: Any) -> Any:
-    """The schema without room for fields that it does not name, so that a new one is not forgotten."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: closed(value) for key, value in schema.items()}
-    return {**found, "additionalProperties": False} if "properties" in schema else found
-
-
-def weights_of(path: str, text: str, n: int) -> np.ndarray:
-    """The weights that the model itself makes, (layers, heads, n, n)."""
-    model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(path)(Path(text).read_text(), truncation=False)[
-        "input_ids"
-    ]
-    with torch.no_grad():
-        weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
-    return torch.stack(weights)[:, 0].double().numpy()
 
 
 def test_json_is_what_its_schema_says_and_what_the_weights_say(
     minilm: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    check = jsonschema.Draft202012Validator(closed(SCHEMA))
+    check = jsonschema.Draft202012Validator(closed_schema(SCHEMA))
     common = ["diagnose", minilm, "--text", text, "--n", "48", "--json"]
-    for more, new in (
-        ([], set()),
-        (
-            ["--budget", "bits=4", "tokens=20", "--laws", "log_n", "standard"],
-            {"bits", "tokens", "entropy under log_n"},
-        ),
-    ):
+    budget = ["--budget", "bits=4", "tokens=20", "--laws", "log_n", "standard"]
+    for more, new in (([], set()), (budget, {"bits", "tokens", "entropy under log_n"})):
         assert main([*common, *more]) == 0
         report = json.loads(capsys.readouterr().out)
         assert ("heads" in report) == bool(more)
@@ -79,9 +55,8 @@ def test_json_is_what_its_schema_says_and_what_the_weights_say(
     p = weights_of(minilm, text, 48).reshape(72, 48, 48)
     heads = report["heads"]
     assert [(head["layer"], head["head"]) for head in heads] == [(i, j) for i in range(6) for j in range(12)]
-    np.testing.assert_allclose(
-        [head["renyi2"] for head in heads], -np.log((p**2).sum(-1)).mean(-1), atol=1e-4
-    )
+    renyi2 = -np.log((p**2).sum(-1)).mean(-1)
+    np.testing.assert_allclose([head["renyi2"] for head in heads], renyi2, atol=1e-4)
     np.testing.assert_allclose([head["max_weight"] for head in heads], p.max(-1).mean(-1), atol=1e-5)
     entropy = -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1).mean(-1)
     np.testing.assert_allclose([head["entropy"] for head in heads], entropy, atol=1e-4)
@@ -95,16 +70,10 @@ def test_json_is_what_its_schema_says_and_what_the_weights_say(
 
 
 def test_a_field_that_the_schema_does_not_name_is_refused() -> None:
-    """The check above would see one."""
-    report = {
-        "schema": "attnscale.diagnose/1",
-        "model": "a",
-        "text": "b",
-        "unit": "nat",
-        "plan": {},
-        "rows": [],
-    }
-    check = jsonschema.Draft202012Validator(closed(SCHEMA))
+    """The check above can fail."""
+    report = {"schema": "attnscale.diagnose/1", "model": "a", "text": "b", "unit": "nat"}
+    report |= {"plan": {}, "rows": []}
+    check = jsonschema.Draft202012Validator(closed_schema(SCHEMA))
     assert check.is_valid(report)
     assert not check.is_valid({**report, "novel": 1})
     assert not check.is_valid({**report, "heads": []})  # without its budget
@@ -125,24 +94,16 @@ def test_csv_has_a_line_for_every_head_and_the_table_as_well(
     assert header == ["n", "layer", "head", "entropy", "keys", "renyi2", "max_weight", "max_score"]
     for line, row in zip(lines, rows, strict=True):
         assert row[:3] == [line["n"], line["layer"], line["head"]]
-        found = [float(row[3]), float(row[5])]
-        np.testing.assert_allclose(
-            found, [float(line[name]) / np.log(2) for name in ("entropy", "renyi2")], atol=5e-4
-        )
+        in_bits = [float(line[name]) / np.log(2) for name in ("entropy", "renyi2")]
+        np.testing.assert_allclose([float(row[3]), float(row[5])], in_bits, atol=5e-4)
 
 
 def grouped(window: int | None = None) -> Any:
-    """Two layers of four heads that share two key heads."""
-    config = transformers.MistralConfig(
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=50,
-        sliding_window=window,
-        initializer_range=0.5,
-    )
+    """A model of two layers with four heads that share two key heads."""
+    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 50}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    options = {"sliding_window": window, "initializer_range": 0.5}
+    config = transformers.MistralConfig(**sizes, **heads, **options)
     torch.manual_seed(0)
     return transformers.MistralModel(config).eval()
 
@@ -157,7 +118,7 @@ def test_heads_that_share_keys_share_their_part_of_the_budget() -> None:
     assert all(one["bits"] == other["bits"] and one["tokens"] == other["tokens"] for one, other in pairs)
     assert sum(one["tokens"] for one, _ in pairs) == 5 * 4
     np.testing.assert_allclose(np.mean([one["bits"] for one, _ in pairs]), 4)
-    # The errors of two heads with the same keys add up: so do their sums of squared weights.
+    # Errors of two heads with the same keys add up, as do their sums of squared weights.
     squares = [np.mean([np.exp(-head["renyi2"]) for head in pair]) for pair in pairs]
     in_bits = -np.log2(squares)
     np.testing.assert_allclose([one["bits"] for one, _ in pairs], 4 + (in_bits.mean() - in_bits) / 4)

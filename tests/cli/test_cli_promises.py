@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What holds for every command: nothing is lost, and whatever goes wrong is one line and a status."""
+"""Promises of every command: nothing is lost, and an error is one line and a status."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ import attnscale
 import numpy as np
 import pytest
 from attnscale import cli, laws
-from attnscale._files.heads import InputError
+from attnscale.cli import _output, main
 from attnscale.cli import entropy as entropy_command
-from attnscale.cli import main
-from attnscale.cli._output import Answer, Drawing, bad_input, emit
-from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
+from attnscale.cli import sweep as sweep_command
 
 HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
@@ -45,7 +43,7 @@ RUNS = {
     "report": f"report {HEADS} --lengths 16 --laws log_n",
     "train": f"train {TINY} --seeds 2 --reduced",
 }
-#: Those that take too long, or need a model: only their beginning is looked at.
+#: Commands that take too long or need a model; only their start is tested.
 BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt"}
 FIGURES = {"out": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
 DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
@@ -53,7 +51,7 @@ DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with what the commands read."""
+    """The working directory, with the files that commands read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (tmp_path / "grid.toml").write_text(SWEEP, encoding="utf-8")
@@ -64,7 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command; its status, standard output and standard error."""
+    """Run a command: its status, standard output and standard error."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
         status = main(arguments)
@@ -83,7 +81,7 @@ def test_every_command_that_computes_has_a_run() -> None:
 
 @pytest.fixture
 def not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails the test if a command begins."""
+    """Fail the test if a command begins."""
 
     def begin(options: Any) -> None:
         pytest.fail("the command began")
@@ -162,10 +160,8 @@ def test_what_a_command_reads_is_not_replaced(command: Command) -> None:
 @pytest.mark.usefixtures("not_run")
 def test_a_store_that_cannot_be_made(command: Command) -> None:
     status, _, err = command("sweep", "grid.toml", "--store", "config.json/runs")
-    assert (status, err) == (
-        2,
-        "attnscale: error: --store config.json/runs: config.json is a file, not a folder\n",
-    )
+    told = "attnscale: error: --store config.json/runs: config.json is a file, not a folder\n"
+    assert (status, err) == (2, told)
 
 
 def test_a_store_of_the_file_is_looked_at_too(command: Command, place: Path) -> None:
@@ -205,10 +201,10 @@ def test_a_figure_that_cannot_be_drawn_takes_nothing_along(
 ) -> None:
     pytest.importorskip("matplotlib")
 
-    def fails(self: Drawing, path: Path) -> None:
+    def fails(self: _output.Drawing, path: Path) -> None:
         raise ValueError("nothing to draw")
 
-    monkeypatch.setattr(Drawing, "save", fails)
+    monkeypatch.setattr(_output.Drawing, "save", fails)
     status, out, err = command("theory", "--n", "8", "--plot", "x.png", "--csv", "rows.csv")
     assert (status, err) == (1, "attnscale: error: --plot x.png: nothing to draw\n")
     assert "E[H]" in out
@@ -246,7 +242,7 @@ def test_an_answer_is_text_json_csv_and_a_figure(command: Command, name: str) ->
 
 @pytest.mark.parametrize("flag", ["--json", "--csv", "--plot"])
 def test_what_is_asked_for_is_written_or_refused(command: Command, flag: str) -> None:
-    """An export has neither rows nor a figure, and says so before it writes its files."""
+    """An export has no rows and no figure, and refuses the option before it writes files."""
     pytest.importorskip("matplotlib")
     status, out, err = command("demo", "--export", "out", flag, *([] if flag == "--json" else ["x.png"]))
     assert (status, out) == (2, "")
@@ -257,8 +253,8 @@ def test_what_is_asked_for_is_written_or_refused(command: Command, flag: str) ->
 @pytest.mark.parametrize("flag", ["csv", "plot", "json"])
 def test_an_answer_without_a_form_is_never_silent(flag: str) -> None:
     options = argparse.Namespace(**{"csv": None, "plot": None, "json": False, flag: "x.png"})
-    with pytest.raises(InputError, match=f"^--{flag} must be left out with this answer"):
-        emit(options, Answer("words"))
+    with pytest.raises(_output.InputError, match=f"^--{flag} must be left out with this answer"):
+        _output.emit(options, _output.Answer("words"))
 
 
 def test_explain_prints_json(command: Command) -> None:
@@ -282,44 +278,36 @@ def test_ctrl_c_is_one_line_and_status_130(
     assert command(*BEGUN[name].split()) == (130, "", f"attnscale: interrupted{goes_on}\n")
 
 
-def test_ctrl_c_prints_what_is_finished(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, seen = entropy_command.mean_entropy, []
-
-    def second_time(*arguments: Any, **options: Any) -> Any:
-        seen.append(arguments)
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(entropy_command, "mean_entropy", second_time)
-    for arguments, finished in {
-        "--laws standard log_n": {("512", "standard")},
-        "--laws log_n standard --n 16 8": {("8", "log_n")},
-        "--laws standard --n 16 8": {("8", "standard")},
-    }.items():
-        seen.clear()
-        status, out, err = command("entropy", HEADS, *arguments.split(), "--csv", "-")
-        assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
-        rows = csv.DictReader(io.StringIO(out))
-        assert {(row["n_keys"], row["law"]) for row in rows} == finished
-
-
-def test_ctrl_c_keeps_the_lengths_of_which_all_laws_are_there(
-    command: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "calls", "finished"),
+    [
+        ("--laws standard log_n", 1, {("512", "standard")}),
+        ("--laws log_n standard --n 16 8", 1, {("8", "log_n")}),
+        ("--laws standard --n 16 8", 1, {("8", "standard")}),
+        # Only lengths of which all laws are finished.
+        ("--laws standard log_n --n 8 16", 3, {("8", "standard"), ("8", "log_n")}),
+    ],
+)
+def test_ctrl_c_prints_what_is_finished(
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    calls: int,
+    finished: set[tuple[str, str]],
 ) -> None:
     original, seen = entropy_command.mean_entropy, []
 
-    def fourth_time(*arguments: Any, **options: Any) -> Any:
-        seen.append(arguments)
-        if len(seen) > 3:
+    def interrupted(*given: Any, **options: Any) -> Any:
+        seen.append(given)
+        if len(seen) > calls:
             raise KeyboardInterrupt
-        return original(*arguments, **options)
+        return original(*given, **options)
 
-    monkeypatch.setattr(entropy_command, "mean_entropy", fourth_time)
-    status, out, _ = command(*f"entropy {HEADS} --laws standard log_n --n 8 16 --csv -".split())
-    assert status == 130
+    monkeypatch.setattr(entropy_command, "mean_entropy", interrupted)
+    status, out, err = command("entropy", HEADS, *arguments.split(), "--csv", "-")
+    assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
     rows = csv.DictReader(io.StringIO(out))
-    assert {(row["n_keys"], row["law"]) for row in rows} == {("8", "standard"), ("8", "log_n")}
+    assert {(row["n_keys"], row["law"]) for row in rows} == finished
 
 
 ENDINGS = {
@@ -375,13 +363,8 @@ def test_a_size_beyond_memory_says_what_it_would_take(command: Command) -> None:
 
 
 def started(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "attnscale", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        **options,
-    )
+    command = [sys.executable, "-m", "attnscale", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
 
 
 @pytest.mark.parametrize("variable", ["ATTNSCALE_NUM_THREADS", "ATTNSCALE_SIMD"])
@@ -413,12 +396,8 @@ def test_commands_do_not_import_matplotlib() -> None:
 
 
 def test_a_closed_standard_output_is_a_reader_that_went_away(place: Path) -> None:
-    result = subprocess.run(
-        ["sh", "-c", '"$0" -m attnscale laws --csv rows.csv >&-', sys.executable],
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    shell = ["sh", "-c", '"$0" -m attnscale laws --csv rows.csv >&-', sys.executable]
+    result = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
     assert (result.returncode, result.stderr) == (1, "")
     assert (place / "rows.csv").exists()
 
@@ -448,7 +427,7 @@ def test_a_full_device_is_a_failed_write() -> None:
 def test_the_file_in_the_help_of_sweep_runs_as_it_stands(command: Command, place: Path) -> None:
     pytest.importorskip("xarray")
     pytest.importorskip("joblib")
-    block = SWEEP_HELP.split("FILE is TOML:\n\n")[1].split("\n\nA function")[0]
+    block = sweep_command._DESCRIPTION.split("FILE is TOML:\n\n")[1].split("\n\nA function")[0]
     (place / "pasted.toml").write_text(block, encoding="utf-8")
     status, out, err = command("sweep", "pasted.toml", "--csv", "-")
     assert (status, err) == (0, "")
@@ -475,9 +454,8 @@ def test_laws_fit_a_hundred_columns(command: Command) -> None:
 def test_one_is_singular_and_arrays_are_called_by_their_files(command: Command, place: Path) -> None:
     array = np.random.default_rng(0).standard_normal((1, 8, 4))
     np.savez(place / "one.npz", query=array, key=array)
-    assert command("entropy", "one.npz", "--n", "1")[1].startswith(
-        "Mean entropy (nats) of 1 head over all queries, 1 token; "
-    )
+    text = command("entropy", "one.npz", "--n", "1")[1]
+    assert text.startswith("Mean entropy (nats) of 1 head over all queries, 1 token; ")
     arguments = ["--heads", "one.npz", "--samples", "3", "--seed", "1"]
     for experiment in (["entropy_vs_length", "--n", "4"], ["dot_product_variance"]):
         title = command("mc", *experiment, *arguments)[1].splitlines()[0]
@@ -555,16 +533,17 @@ def test_no_command_prints_a_format_by_itself() -> None:
     assert names == {"_output.py"}
 
 
-@pytest.mark.parametrize("error", [ValueError, TypeError, InputError])
+@pytest.mark.parametrize("error", [ValueError, TypeError, _output.InputError])
 def test_what_the_library_refuses_is_bad_input(error: type[Exception]) -> None:
-    with pytest.raises(InputError, match=r"^n must be at least 1$"), bad_input():
+    with pytest.raises(_output.InputError, match=r"^n must be at least 1$"), _output.bad_input():
         raise error("n must be at least 1")
 
 
 def test_bad_input_says_where_and_takes_other_errors_by_name() -> None:
-    with pytest.raises(InputError, match=r"^FILE: no module$"), bad_input("FILE", ImportError):
+    refused = pytest.raises(_output.InputError, match=r"^FILE: no module$")
+    with refused, _output.bad_input("FILE", ImportError):
         raise ImportError("no module")
-    with pytest.raises(ImportError), bad_input("FILE"):
+    with pytest.raises(ImportError), _output.bad_input("FILE"):
         raise ImportError("no module")
-    with pytest.raises(ZeroDivisionError), bad_input():
+    with pytest.raises(ZeroDivisionError), _output.bad_input():
         raise ZeroDivisionError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale report``: a page from files and from a model, and what it refuses."""
+"""``attnscale report``: pages from files and from a model, and refusals."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale._report import page
-from attnscale.cli import main
+from attnscale.cli import _model, main
 from pages import page as page_text
 
 Run = Callable[..., str]
@@ -29,10 +30,9 @@ def heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     provenance = json.dumps({"model": "MiniLM", "text": "a chapter"})
     chosen = [0, 1, 6, 12]
-    arrays = {"query": data.query[chosen], "key": data.key[chosen]}
-    np.savez(
-        "heads.npz", **arrays, layers=data.layers[chosen], heads=data.heads[chosen], provenance=provenance
-    )
+    names = {"query": "query", "key": "key", "layers": "layers", "heads": "heads"}
+    arrays = {name: getattr(data, field)[chosen] for name, field in names.items()}
+    np.savez("heads.npz", **arrays, provenance=provenance)
     return "heads.npz"
 
 
@@ -85,7 +85,7 @@ def test_a_file_beside_itself_differs_nowhere(heads: str, run: Run) -> None:
 def test_heads_that_the_page_cannot_measure_are_left_out(
     heads: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A line says so, where the package has no kernels for pages, and of two inputs."""
+    """A line says so if the package has no kernels for pages, or if there are two inputs."""
     monkeypatch.setattr(page, "_MODULE", tmp_path / "absent")
     assert main(["report", heads, *SMALL]) == 0
     capsys.readouterr()
@@ -100,13 +100,9 @@ def test_heads_that_the_page_cannot_measure_are_left_out(
 
 
 def test_tokens_of_a_model_are_letters() -> None:
-    """A token may hold some bytes of a letter; the text goes on behind the tokens that are shown."""
-    from types import SimpleNamespace
-
-    from attnscale.cli._model import Reader
-
+    """A token may hold some bytes of a letter; the text continues after the shown tokens."""
     byte_level = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
-    reader = Reader(None, [list("a\u4f60".encode())], tokenizer=byte_level)
+    reader = _model.Reader(None, [list("a\u4f60".encode())], tokenizer=byte_level)
     assert reader.words(3) == ["a", "\u4f60 [1/3]", "\u4f60 [2/3]"]
 
 
@@ -125,7 +121,7 @@ def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
     assert Path("text.html").read_text(encoding="utf-8") == "<p>A text"
 
 
-#: Arguments, and what is said of them.
+#: Arguments and their errors.
 REFUSED = {
     "heads.npz --lengths 1": "--lengths must be at least 2, got 1",
     "heads.npz --lengths 64 513": "--lengths must be at most 512, the tokens in heads.npz, got 513",
@@ -193,7 +189,7 @@ def test_a_file_with_its_tokens_shows_the_text(heads: str, run: Run) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.filterwarnings("default")  # transformers and torch warn about their own affairs
+@pytest.mark.filterwarnings("default")
 def test_a_model_reads_a_text(minilm: str, heads: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("text.txt").write_text("Names refer to objects. " * 40, encoding="utf-8")
     arguments = ["report", minilm, "--text", "text.txt", *SMALL]
@@ -223,9 +219,7 @@ def test_a_text_that_is_too_short_and_a_model_that_cannot_be_recorded(
     assert "--lengths must be at most 7, the tokens of text.txt, got 64" in fail(*start, *SMALL)
 
     def load(*given: Any, **more: Any) -> Any:
-        from attnscale.cli._model import load
-
-        reader = load(*given, **more)
+        reader = _model.load(*given, **more)
         reader.model.config._attn_implementation = "flash_attention_2"
         return reader
 
@@ -248,7 +242,6 @@ def test_what_is_seen_and_not_measured_is_said_and_stands_on_the_page(
 ) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from attnscale.cli._model import Reader
     from small_model import OPAQUE, Small
 
     from tests.models.spellings import fused, products
@@ -258,14 +251,12 @@ def test_what_is_seen_and_not_measured_is_said_and_stands_on_the_page(
     start = ("report", "small", "--text", "text.txt", "--lengths", "8", "16")
     model = Small(plain=products.Matmul(), other=fused.Opaque(), another=fused.Opaque())
     lost = f"parts.other, parts.another: {OPAQUE}"
-    reader = Reader(model, [[*range(20)]])
-    monkeypatch.setattr(Reader, "words", lambda self, n: [])
+    reader = _model.Reader(model, [[*range(20)]])
+    monkeypatch.setattr(_model.Reader, "words", lambda self, n: [])
     monkeypatch.setattr("attnscale.cli.report.load", lambda name, options: reader)
     assert f"Seen, not measured: {lost}." in run(*start).splitlines()
-    page = Path("report.html").read_text(encoding="utf-8")
-    assert json.dumps({"seen, not measured": lost})[1:-1] in page.replace('","', '", "').replace(
-        '":"', '": "'
-    )
+    text = Path("report.html").read_text(encoding="utf-8").replace('","', '", "').replace('":"', '": "')
+    assert json.dumps({"seen, not measured": lost})[1:-1] in text
     model.parts = torch.nn.ModuleDict({"one": fused.Opaque()})
     said = "MODEL small: attention was seen, and none could be measured: parts.one: " + OPAQUE
     assert said in fail(*start, "--kind", "self")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""demo --export: the documentation's command lines run in the folder that it writes."""
+"""demo --export: commands of the documentation run in the exported folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the program prints to be run next runs as it is printed, in the shell that it was printed in."""
+"""Commands that the program suggests run as printed, in the shell where they were printed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from attnscale.cli._program import activation, program
+from attnscale.cli import _program
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("attnscale")
-#: A search path without this environment, on which make and a shell are.
+#: A search path with make and a shell, without this environment.
 BARE = os.pathsep.join(
     each for each in os.environ["PATH"].split(os.pathsep) if not (Path(each) / "attnscale").exists()
 )
@@ -80,7 +80,7 @@ def test_a_module_that_is_run_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "argv", ["/somewhere/attnscale/__main__.py"])
     monkeypatch.setenv("PATH", str(SCRIPT.parent))
     monkeypatch.setattr(sys, "executable", str(SCRIPT.with_name("python")))
-    assert program() == "python -m attnscale"
+    assert _program.program() == "python -m attnscale"
     monkeypatch.setenv("PATH", BARE)
-    assert program() == f"{sys.executable} -m attnscale"
-    assert activation() is None
+    assert _program.program() == f"{sys.executable} -m attnscale"
+    assert _program.activation() is None

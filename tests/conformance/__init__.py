@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One net of calls for everything that computes attention: cases, backends, and what both must agree on."""
+"""Calls that every backend of attention must answer alike: cases, backends, and comparisons."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything that computes attention, behind one interface.
+"""Backends that compute attention, behind one interface.
 
 A backend takes query, key and value in NumPy's arrays of one of its types, and the options of a case; it
 returns results, or gradients, by their names.
@@ -16,7 +16,7 @@ from unittest import mock
 
 import attnscale as at
 import numpy as np
-from attnscale.conformance._cases import Case
+from attnscale.conformance import Case
 
 from . import truth
 
@@ -24,18 +24,18 @@ Arrays = dict[str, Any]
 
 
 class Backend:
-    """The functions on arrays, which all other backends stand beside."""
+    """The functions on NumPy arrays, and base of other backends."""
 
     types: tuple[str, ...] = ("float64", "float32")
-    #: How many times the tolerance of a type its gradients may be off.
+    #: Factor on the tolerance of its gradients.
     looseness = 1.0
-    #: Statistics that it does not compute.
+    #: Statistics that are missing.
     lacks: tuple[str, ...] = ()
-    #: Whether gradients are of all cases, or of those with one subject; and values.
+    #: Whether gradients, and values, are tested for all cases, or only for those of one option.
     is_thorough = values_are_thorough = True
 
     def serves(self, case: Case) -> bool:
-        """Whether it takes the call; one that it refuses is in test_refusals.py."""
+        """Whether the backend takes the call; test_refusals.py has calls that it refuses."""
         return True
 
     def has_bits(self, case: Case) -> bool:
@@ -49,7 +49,7 @@ class Backend:
         return {name: getattr(rows, name) for name in names}
 
     def gradients(self, arrays: list[Any], case: Case, cotangents: Arrays) -> Arrays:
-        """Gradients of arrays, and of what `truth.parameters` names."""
+        """Gradients of arrays, and of the parameters of `truth.parameters`."""
         weights = {name: x.astype(arrays[0].dtype) for name, x in cotangents.items()}
         given = weights.pop("output", None)
         learnt = truth.parameters(case.options)
@@ -66,13 +66,13 @@ class Backend:
         return fields | {name: getattr(found, name) for name in ("query", "key", "value")}
 
 
-#: The field of AttentionGradients for each parameter; those of a law are in one of its own.
+#: Field of AttentionGradients for each parameter; parameters of a law are in the field `law`.
 _FIELDS = {name: name for name in ("scale", "attn_mask", "distance_scale", "distance_bias", "bias", "alpha")}
 _FIELDS["logits"] = "sink"
 
 
 class OnTensors(Backend):
-    """attnscale.torch, somewhere and with some ``backend=``."""
+    """attnscale.torch on a device, with a ``backend=``."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class OnTensors(Backend):
         return self.backend == "core"
 
     def serves(self, case: Case) -> bool:
-        """A function of the distance is refused."""
+        """Whether the options hold no function of the distance, which is refused."""
         return not callable(case.options.get("distance_bias"))
 
     def tensor(self, x: Any, *, learns: bool = False) -> Any:
-        """A tensor where the backend takes them, which may require grad."""
+        """Tensor on the backend's device, which may require grad."""
         import torch
 
         if x.dtype.name == "bfloat16":
@@ -102,10 +102,9 @@ class OnTensors(Backend):
 
     def call(self, tensors: list[Any], options: dict[str, Any], statistics: tuple[str, ...]) -> Arrays:
         """Output and statistics as tensors."""
+        options = {"statistics": statistics, "backend": self.backend, **options}
         with self.around():
-            rows = at.torch.attention_statistics(
-                *tensors, statistics=statistics, backend=self.backend, **options
-            )
+            rows = at.torch.attention_statistics(*tensors, **options)
         return {name: x for name, x in rows._asdict().items() if x is not None}
 
     def options(self, case: Case, dtype: Any) -> dict[str, Any]:
@@ -126,14 +125,12 @@ class OnTensors(Backend):
         dtype = arrays[0].dtype
         names = [name for name, x in zip(("query", "key", "value"), arrays, strict=True) if x is not None]
         learns = {name: self.tensor(x, learns=True) for name, x in zip(names, arrays, strict=False)}
-        parameters = {
-            name: self.tensor(in_type(x, dtype), learns=True)
-            for name, x in truth.parameters(case.options).items()
-        }
+        learnt = truth.parameters(case.options).items()
+        parameters = {name: self.tensor(in_type(x, dtype), learns=True) for name, x in learnt}
         options = self.options(case, dtype) | learned_options(case, parameters)
         tensors = [learns.get(name) for name in ("query", "key", "value")]
         found = self.call(tensors, options, tuple(name for name in cotangents if name != "output"))
-        # Of a row without keys some results are numbers that depend on nothing.
+        # Some results of a row without keys are constants.
         weights = {name: x for name, x in cotangents.items() if found[name].requires_grad}
         with self.around():
             gradients = torch.autograd.grad(
@@ -147,25 +144,23 @@ class OnTensors(Backend):
 
 
 class OnAnotherDevice(OnTensors):
-    """Operations of PyTorch where a tensor of the CPU is an error, and where each takes its time."""
+    """Operations of PyTorch on a slow device where a CPU tensor is an error."""
 
     is_thorough = False
 
 
 @contextmanager
 def in_blocks() -> Iterator[None]:
-    """Operations of PyTorch take a few queries at a time, as they do where there are millions of pairs."""
-    from attnscale.torch._plain import scores as _scores
-
-    with mock.patch.object(_scores, "_PAIRS", 300):
+    """Make operations of PyTorch take a few queries at a time, as for millions of pairs."""
+    with mock.patch("attnscale.torch._plain.scores._PAIRS", 300):
         yield
 
 
 class OnTriton(OnTensors):
-    """The kernels of Triton, beside operations of PyTorch for the calls that they do not serve."""
+    """Triton kernels, and operations of PyTorch for calls that they do not serve."""
 
     looseness = 10.0
-    # How options meet is known before a kernel begins, by what `torch, operations` shares with it.
+    # Combinations of options are resolved before a kernel, in code that `torch, operations` shares.
     is_thorough = values_are_thorough = False
     lacks = ("renyi2", "min_score")
 
@@ -179,7 +174,7 @@ class OnTriton(OnTensors):
 
 
 def learned_options(case: Case, parameters: Arrays) -> dict[str, Any]:
-    """The options that tensors to learn stand in."""
+    """Options that hold the learned tensors."""
     of_law = {
         name: x for name, x in parameters.items() if name not in (*case.options, "logits", "bias", "alpha")
     }
@@ -194,7 +189,7 @@ def learned_options(case: Case, parameters: Arrays) -> dict[str, Any]:
 
 
 def in_type(x: Any, dtype: Any) -> Any:
-    """Numbers of 64 bits in the type of the sums; masks of other types have their own."""
+    """Cast 64-bit numbers to the type of the sums; masks of other types keep theirs."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32) if x.dtype == np.float64 != dtype else x
 
@@ -205,7 +200,7 @@ def to_array(x: Any) -> Any:
 
 
 class OnJax(Backend):
-    """attnscale.jax, compiled: arrays among the options are traced where their numbers are not counted.
+    """attnscale.jax, compiled: arrays among the options are traced unless their values are counted.
 
     A program is compiled for each case, which takes a hundred times as long as the case.
     """
@@ -214,13 +209,13 @@ class OnJax(Backend):
     is_thorough = False
 
     def has_bits(self, case: Case) -> bool:
-        """Lengths of rows, and products of a law and a table, are in operations of JAX."""
+        """Whether no lengths of rows and no products of law and table are computed by JAX."""
         is_law = isinstance(case.options.get("scale"), str)
         is_table = bool(case.options.keys() & {"distance_scale", "distance_bias"})
         return "qk_norm" not in case.options and not (is_law and is_table)
 
     def serves(self, case: Case) -> bool:
-        """A law that measures its rows is refused."""
+        """Whether no law measures its rows, which is refused."""
         law = case.options.get("scale")
         measures = isinstance(law, (str, at.laws.Law)) and at.laws.get(law).meaning.measures_the_row
         return not measures
@@ -265,7 +260,7 @@ class OnJax(Backend):
         return {name: np.asarray(x) for name, x in found.items()}
 
     def _split(self, case: Case, dtype: Any) -> tuple[Arrays, dict[str, Any]]:
-        """Options that are traced, and those that are parts of the program."""
+        """Traced options, and static ones."""
         options = {
             name: in_type(x, dtype) if isinstance(x, np.ndarray) else x for name, x in case.options.items()
         }
@@ -288,7 +283,7 @@ class OnJax(Backend):
 
 
 def counts(case: Case) -> bool:
-    """Whether a call takes the numbers of its masks before the kernels do: for an n, or for distances."""
+    """Whether a call reads the values of its masks before the kernels do, to count n or for distances."""
     law, normalizer = case.options.get("scale"), at.normalizers.get(case.options.get("normalizer", "softmax"))
     tables = case.options.keys() & {"distance_scale", "distance_bias"}
     return (
@@ -299,7 +294,7 @@ def counts(case: Case) -> bool:
 
 
 def in_python() -> dict[str, Backend]:
-    """Those that this process has.
+    """Backends that this process has.
 
     Triton's kernels are interpreted in a process of their own. A process that is at a SIMD level by request
     is for the core, and imports no framework.
@@ -317,7 +312,7 @@ def in_python() -> dict[str, Backend]:
             triton_calls.start("cpu")
             return {"Triton": OnTriton("triton", types=("float32",))}
         found["torch, kernels"] = OnTensors("core")
-        # A mode of PyTorch makes every call one of the operator.
+        # A dispatch mode of PyTorch makes every call go through the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
         found["torch, operations"] = OnTensors("torch", around=in_blocks)
         elsewhere = OnAnotherDevice(None, other_device.there, types=("float32",), around=in_blocks)

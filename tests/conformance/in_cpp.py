@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C++ API as a backend: the program attnscale_conformance, which answers one call."""
+"""The C++ API as a backend: the program attnscale_conformance, which computes one call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale.conformance._cases import Case
+from attnscale.conformance import Case
 
 from . import truth
 from .backends import Arrays, Backend
@@ -19,17 +19,17 @@ _PROGRAM = _BUILD / "cpp" / "tests" / "attnscale_conformance"
 #: Types of arrays, by their names in C++.
 _WORDS = {"float32": "float", "float64": "double"}
 
-#: Laws that C++ has not: those that measure rows or search for a root, and that of numbers of the heads.
+#: Laws missing in C++: laws that measure rows or search for a root, and the law with a number for each head.
 _LAWS_OF_PYTHON = ("adaptive_temperature", "critical_scale", "norm_softmax", "per_head", "entropy_invariant")
-#: Normalizers whose number of each row is 1/n or -ln n, which a caller counts in C++.
+#: Normalizers with a number 1/n or -ln n for each row, where the caller of C++ counts n.
 _COUNTED = [at.normalizers.get(name) for name in ("sigmoid", "relu", "squared_relu")]
 
 
 class InCpp(Backend):
-    """Arrays in text, which keeps their bits."""
+    """A backend that sends arrays as text, which keeps their bits."""
 
     def serves(self, case: Case) -> bool:
-        """What the C++ API has no option for is left out: laws of heads, and layouts, which are views."""
+        """Whether the C++ API has the options: it has no laws of heads and no layouts, which are views."""
         options = case.options
         law, normalizer = options.get("scale"), at.normalizers.get(options.get("normalizer", "softmax"))
         return not (
@@ -56,7 +56,7 @@ class InCpp(Backend):
         return found
 
     def _answer(self, lines: list[str]) -> Arrays:
-        """What the program says of a call."""
+        """Error of the program for a call."""
         status, said, error = self.ask("\n".join(lines) + "\n")
         assert status == 0, error
         found = {}
@@ -67,14 +67,14 @@ class InCpp(Backend):
         return found
 
     def ask(self, call: str) -> tuple[int, str, str]:
-        """Runs the program: its exit status, what it prints and what it says on the standard error."""
+        """Run the program: its exit status, standard output and standard error."""
         assert _PROGRAM.exists(), f"{_PROGRAM} is not built: cmake --build --preset gcc"
         ran = subprocess.run([_PROGRAM], input=call, capture_output=True, text=True, check=False)
         return ran.returncode, ran.stdout, ran.stderr
 
 
 def _sum_to(rows: Any, shape: tuple[int, ...], *, of_heads: bool) -> Any:
-    """Numbers of rows (..., heads, n_queries), summed to the shape of what was given."""
+    """Sum numbers of rows (..., heads, n_queries) to the shape of the given array."""
     if of_heads:
         return rows.sum() if not shape else rows.sum((*range(rows.ndim - 2), -1))
     rows = rows.sum(tuple(range(rows.ndim - len(shape))))
@@ -92,7 +92,7 @@ def _text(x: Any) -> str:
 
 
 def _lines(arrays: list[Any], case: Case) -> list[str]:
-    """A call but for what is asked of it."""
+    """Lines that describe a call, without the requested results."""
     given = [f"type {_word(arrays[0])}"]
     named = zip(("query", "key", "value"), arrays, strict=True)
     given += [f"{name} {_text(x)}" for name, x in named if x is not None]
@@ -116,7 +116,7 @@ def _option(name: str, x: Any) -> list[str]:
 
 
 def _normalizer(normalizer: Any) -> str | None:
-    """Its name in the program, and its number."""
+    """Name of a normalizer in the program, and its number."""
     number = {"softmax_n": "n", "sigmoid": "bias", "entmax": "alpha", "top_k": "k"}.get(normalizer.name)
     if number is not None:
         return f"{normalizer.name} {getattr(normalizer, number)}"
@@ -127,5 +127,5 @@ def _normalizer(normalizer: Any) -> str | None:
 
 
 def backends() -> dict[str, Backend]:
-    """The backend, where the C++ tests are built."""
+    """The backend, if the C++ tests are built."""
     return {"C++": InCpp()} if _BUILD.exists() else {}

@@ -16,9 +16,9 @@ PROGRAM = Path(__file__).parents[2] / "build" / "wasm-tests" / "cpp" / "tests" /
 
 
 class InWasm(InCpp):
-    """Each call has an instance of its own."""
+    """A backend that starts one instance for each call."""
 
-    # How options meet is in C++ that the program of in_cpp.py has as well.
+    # Combinations of options are C++ code that in_cpp.py tests too.
     is_thorough = values_are_thorough = False
 
     def ask(self, call: str) -> tuple[int, str, str]:
@@ -57,9 +57,9 @@ def _compiled(program: Path) -> Any:
 
 
 def backends() -> dict[str, Backend]:
-    """The backend, where the program is built."""
+    """The backend, if its program is built."""
     return {"WebAssembly": InWasm()} if PROGRAM.exists() else {}
 
 
-# wasmtime frees them no more once Python has let go of its functions.
+# wasmtime does not free them after Python has unloaded its functions.
 atexit.register(_compiled.cache_clear)

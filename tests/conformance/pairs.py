@@ -8,26 +8,26 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from attnscale.conformance._cases import CASES
+from attnscale.conformance import CASES
 
 from . import in_cpp, in_wasm
 from .backends import Backend, in_python
 
-#: All that compute attention here, by name.
+#: Backends of this process, by name.
 BACKENDS = in_python()
 if os.environ.get("TRITON_INTERPRET") != "1":
     BACKENDS |= in_cpp.backends() | in_wasm.backends()
-#: Backends that need nothing but this package.
+#: Backends that need only this package.
 _CORE = ("NumPy", "C++")
-#: Cases of several options that meet.
+#: Cases that combine several options.
 OF_PAIRS = {name for name in CASES if " + " in name or ": " in name}
-#: Cases whose "values" or "gradients" a backend does not give as it should.
+#: Cases whose "values" or "gradients" are wrong in a backend, with the reason.
 _OF_TRITON = {("an infinity in a value", "values"): "rows that see it are NaN, not infinite"}
 FAULTS = {"Triton": _OF_TRITON}
 
 
 def fault(backend: str, name: str, kind: str) -> str | None:
-    """What is wrong with a case, if anything is known to be."""
+    """Known fault of a backend in a case, or None."""
     return FAULTS.get(backend, {}).get((name, kind))
 
 
@@ -37,7 +37,7 @@ def pairs(
     asked: Callable[[Backend, str], bool] = lambda *_: True,
     of_the_core: tuple[Any, ...] = (),
 ) -> list[Any]:
-    """Every backend with every case of these names that it serves, marked by the library that it needs.
+    """All backends with all cases of these names that they serve, marked by the library that they need.
 
     `of_the_core` are marks of the backends that are the core alone.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bits of the results of every case, which a change of the package's structure leaves as they are.
+"""Bits of the results of every case, which changes of the package's structure must not change.
 
 pins.json has for each case, and each SIMD level of the machine that wrote it, a short hash of output and
 statistics in float32 and in float64. The core gives the same bits at one level on every machine, whatever the
@@ -25,8 +25,7 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale import _core
-from attnscale.conformance._cases import CASES, Case
+from attnscale.conformance import CASES, Case
 
 from .backends import Backend
 from .truth import statistics_of
@@ -38,21 +37,21 @@ _TYPES = ("float32", "float64")
 def _digest(*arrays: Any) -> str:
     whole = hashlib.sha256()
     for x in arrays:
-        # NaN has many spellings, of which a processor may choose any.
+        # A processor may return any of the many bit patterns of NaN.
         plain = np.where(np.isnan(x), np.nan, x) if x.dtype.kind == "f" else x
         whole.update(repr((plain.dtype.str, plain.shape)).encode() + np.ascontiguousarray(plain).tobytes())
     return whole.hexdigest()[:7]
 
 
 def fingerprint() -> str:
-    """The bits of the functions that laws and normalizers are made of."""
+    """Hash of the functions of NumPy and C that laws and normalizers call."""
     x = np.linspace(0.01, 90, 997)
     of_c = [f(each) for f in (math.log, math.sqrt, math.exp) for each in x.tolist()]
     return _digest(np.log(x), np.exp(x), np.sqrt(x), x**0.3, np.array(of_c))
 
 
 def depends_on_functions(case: Case) -> bool:
-    """Whether a number of the call is a function's, and not the core's alone."""
+    """Whether a number of the call depends on functions outside the core."""
     is_law = isinstance(case.options.get("scale"), (str, at.laws.Law))
     return is_law or at.normalizers.get(case.options.get("normalizer", "softmax")).name in (
         "softmax_n",
@@ -72,7 +71,7 @@ def bits(name: str) -> str:
 
 
 def pinned(level: str) -> dict[str, str] | None:
-    """The hashes of a level that can be compared in this process; None for a level that has none."""
+    """Hashes of a level that can be compared in this process; None for a level without hashes."""
     told = json.loads(_FILE.read_text(encoding="utf-8"))
     level = told["as"].get(level, level)
     if level not in told["levels"]:
@@ -97,10 +96,10 @@ def _measure_at(level: str) -> dict[str, str]:
 
 
 def write() -> None:
-    """Write pins.json, for all levels that this machine has."""
+    """Write pins.json for all levels of this machine."""
     found: dict[str, dict[str, str]] = {}
     same: dict[str, str] = {}
-    for level in _core.available_simd_levels():
+    for level in at.show_config()["available_simd_levels"]:
         measured = _measure_at(level)
         twin = next((each for each, x in found.items() if x == measured), None)
         if twin is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that every front end refuses, as data: what is put into a right call, by the name of its argument.
+"""Calls that every front end refuses, as data: a bad value for one argument of a right call.
 
 refusals.json has the error that each front end gives, as "type: message", and null where one takes the call:
 under "torch" for both of its ways, under "all" for every front end that is not named. Messages are promises.
@@ -21,7 +21,7 @@ Q, K, V = (np.ones((2, 4, n, 8), np.float32) for n in (5, 7, 7))
 
 
 def _options(name: str, /, **given: Any) -> dict[str, dict[str, Any]]:
-    """Bad values of one option, by a word for each."""
+    """Bad values of one option, by a name for each."""
     return {f"{name}: {word.replace('_', ' ')}": {name: x} for word, x in given.items()}
 
 
@@ -44,12 +44,10 @@ BAD: dict[str, dict[str, Any]] = {
     **_options("layout", text="bsdh", none=None, number=3, list=["bhsd"]),
     **_options("normalizer", name="softmin", number=3, parameter="entmax(alpha=0.5)"),
     **_options("normalizer", heads=at.normalizers.Sink([1, 2, 3])),
-    **_options(
-        "normalizer", missing="top_k", k="top_k(k=0)", unread="softmax_n(n=-1)", word="relu(divide='m')"
-    ),
-    **_options(
-        "softcap", zero=0.0, infinite=np.inf, tiny=1e-40, large=1e39, text="50", bool=True, negative=-1
-    ),
+    **_options("normalizer", missing="top_k", k="top_k(k=0)", unread="softmax_n(n=-1)"),
+    **_options("normalizer", word="relu(divide='m')"),
+    **_options("softcap", zero=0.0, infinite=np.inf, tiny=1e-40, large=1e39, text="50", bool=True),
+    **_options("softcap", negative=-1),
     **_options("qk_norm", name="l1", number=2, bool=True),
     **_options("num_threads", zero=0, real=1.5, bool=True, many=2**31),
     **_options("attn_mask", integers=np.ones((5, 7), int), complex=np.ones((5, 7), complex)),
@@ -61,15 +59,11 @@ BAD: dict[str, dict[str, Any]] = {
     **_options("document_ids", runs=np.array([0, 1, 0, 0, 1, 1, 1]), floats=np.ones(7), few=np.array([0, 1])),
     **_options("document_ids", batch=np.zeros((3, 7), int), bools=np.zeros(7, bool)),
     "document_ids: queries beyond": {"document_ids": np.zeros(7, int), "causal": 5},
-    "document_ids: more queries": {
-        "query": np.ones((2, 4, 9, 8), np.float32),
-        "document_ids": np.zeros(7, int),
-    },
+    "document_ids: more queries": {"query": np.ones((2, 4, 9, 8), "f4"), "document_ids": np.zeros(7, int)},
     **_options("scale", nan=np.nan, infinite=-np.inf, bool=True, complex=1j, kind=object),
     **_options("scale", missing="kappa", number="log_n(base=-1)", heads=at.laws.PerHead([1, 2, 3])),
-    **_options(
-        "scale", array=np.array([0.1, 0.2, 0.3, 0.4, np.nan]), shape=np.ones(4), wide=np.ones((2, 4, 5, 1))
-    ),
+    **_options("scale", array=np.array([0.1, 0.2, 0.3, 0.4, np.nan]), shape=np.ones(4)),
+    **_options("scale", wide=np.ones((2, 4, 5, 1))),
     **_options("distance_bias", few=np.ones(3), nan=np.full(7, np.nan), heads=np.ones((3, 7)), number=1.0),
     **_options("distance_scale", few=np.ones(3), infinite=np.full(7, np.inf)),
     "distance_bias: lengths": {"distance_bias": np.ones(3), "is_causal": True},
@@ -111,7 +105,7 @@ _TABLE = Path(__file__).with_name("refusals.json")
 
 
 def refusal(front_end: str, name: str) -> str | None:
-    """The error that a front end gives, or None if it takes the call."""
+    """Error of a front end, or None if it takes the call."""
     try:
         FRONT_ENDS[front_end](**{"query": Q, "key": K, "value": V, **BAD[name]})
     except Exception as error:
@@ -120,14 +114,14 @@ def refusal(front_end: str, name: str) -> str | None:
 
 
 def wanted(front_end: str, name: str) -> str | None:
-    """What the table says of it."""
+    """Error of the call in the table."""
     told = json.loads(_TABLE.read_text(encoding="utf-8"))[name]
     found: str | None = told[next(x for x in (front_end, front_end.partition(",")[0], "all") if x in told)]
     return found
 
 
 def write() -> None:
-    """Write the table by what the front ends say."""
+    """Write the table from the errors of the front ends."""
     table = {}
     for name in BAD:
         said = {each: refusal(each, name) for each in FRONT_ENDS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.conformance: engines that are right, engines with a slip, and what PyTorch and JAX do."""
+"""at.conformance: right engines, engines with a slip, and engines of PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale.exact.lse import LSE_CONVENTIONS, LseConvention
+from attnscale import LSE_CONVENTIONS, LseConvention
 from attnscale_bench._engines import onnx_session
 
 Engine = Callable[..., Any]
@@ -34,7 +34,7 @@ def test_our_own_functions_are_right() -> None:
 
 
 def slipped(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Engine:
-    """Our own functions, called with other options."""
+    """An engine of our functions with changed options."""
     return lambda *arrays, **options: ours(*arrays, **change(dict(options)))
 
 
@@ -51,12 +51,14 @@ def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda options: {each: x for each, x in options.items() if each != name}
 
 
+def turned(options: dict[str, Any]) -> dict[str, Any]:
+    mask = np.asarray(options.get("attn_mask", 0))
+    return options | ({"attn_mask": ~mask} if mask.dtype == np.bool_ else {})
+
+
 SLIPS = {
     "the scale is not applied": (lambda options: {**options, "scale": 1.0}, "plain"),
-    "the scale is applied twice": (
-        lambda options: options if "scale" in options else {**options, "scale": 1 / 6},
-        "mask",
-    ),
+    "the scale is applied twice": (lambda options: {"scale": 1 / 6, **options}, "mask"),
     "the window is (1, 1) in place of (2, 1)": (moved, "window"),
     "the causal mask is aligned at the last keys": (at_the_end, "causal"),
     "the causal mask is not read": (without("is_causal"), "causal"),
@@ -65,14 +67,7 @@ SLIPS = {
     "document_ids is not read": (without("document_ids"), "documents"),
     "distance_bias is not read": (without("distance_bias"), "biases of heads"),
     "the sink is missing": (without("normalizer"), "softmax_n(n=2): all"),
-    "True in attn_mask hides a key": (
-        lambda options: (
-            {**options, "attn_mask": ~np.asarray(options["attn_mask"])}
-            if np.asarray(options.get("attn_mask", 0)).dtype == np.bool_
-            else options
-        ),
-        "mask",
-    ),
+    "True in attn_mask hides a key": (turned, "mask"),
 }
 
 
@@ -191,7 +186,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def served(rest: dict[str, Any], *arrays: Any) -> None:
-    """Refuse what the engines below do not have, and arrays of less than four axes."""
+    """Refuse options that the engines below lack, and arrays with less than four axes."""
     if any(x is not None and x is not False for x in rest.values()) or any(x.ndim != 4 for x in arrays):
         raise NotImplementedError
 
@@ -228,9 +223,8 @@ def test_scaled_dot_product_attention_of_torch() -> None:
 def test_the_page_says_what_pytorch_does(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     page = PAGE.read_text(encoding="utf-8")
-    (code,) = (
-        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def attend" in block
-    )
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (code,) = (block for block in blocks if "def attend" in block)
     exec(compile(code, "check-an-engine.md", "exec"), {})
     assert f"```text\n{capsys.readouterr().out}```" in page
 
@@ -318,7 +312,7 @@ def onnx_attend(*arrays: Any, **options: Any) -> Any:
     kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
     try:
         (output,) = onnx_session(node, kinds, kinds["Q"], {"": 24}, 1).run(None, inputs)
-    except Exception as error:  # the end of its messages is what was wrong
+    except Exception as error:  # the reason is at the end of its messages
         raise RuntimeError(str(error).rpartition(" was false. ")[2]) from None
     return output.reshape(*output.shape[:2], heads[0], -1) if layout == "bshd" else output
 
@@ -346,7 +340,7 @@ def openvino_attend(*arrays: Any, is_causal: bool = False, attn_mask: Any = None
 
 @pytest.mark.parametrize(("package", "attend"), [("onnxruntime", onnx_attend), ("openvino", openvino_attend)])
 def test_the_page_says_what_engines_for_inference_do(package: str, attend: Engine) -> None:
-    """`make peers` installs them, and runs this."""
+    """`make peers` installs these engines and runs this test."""
     pytest.importorskip(package)
     page = PAGE.read_text(encoding="utf-8")
     installed = version(package).partition("-")[0]

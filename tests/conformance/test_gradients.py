@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of every case through every backend: of arrays, and of what options have to learn."""
+"""Gradients of every case through every backend: of arrays and of learned options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnscale.conformance._cases import CASES
+from attnscale.conformance import CASES
 
 from . import truth
 from .backends import Backend
@@ -16,7 +16,7 @@ from .truth import SIXTEEN_BITS
 
 #: Errors as shares of the largest number of a gradient, or of 1.
 TOLERANCES = {"float64": 1e-8, "float32": 4e-5, "float16": 4e-3, "bfloat16": 4e-2}
-#: Rows that are not finite have no gradient to compare, and sparse rows no statistic with one.
+#: Cases with gradients: rows are finite, and sparse rows have a value.
 DIFFERENTIATED = [name for name in CASES if " in a " not in name and name != "no value, entmax"]
 
 
@@ -43,7 +43,7 @@ def check(backend: Backend, name: str, dtype: Any) -> None:
 
 
 def check_parameter(name: str, found: Any, parameter: Any, slope: float, share: float) -> None:
-    """The derivative along one direction, by central differences; nothing reaches what a mask hides."""
+    """Derivative along one direction by central differences, 0 where a mask hides a key."""
     assert found.shape == parameter.shape, name
     along = truth.direction(parameter)
     assert (found[along == 0] == 0).all() or (along != 0).all(), name

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a case must give, by attnscale.reference in float64: arrays are broadcast here, derivatives of what is
-learned are central differences.
-"""
+"""Results of cases by attnscale.reference in float64; derivatives of parameters are central differences."""
 
 from __future__ import annotations
 
@@ -12,36 +10,20 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale.conformance._cases import CASES, Case, draw
+from attnscale.conformance import CASES, Case, _cases
 
-#: Cases in the types that are storage, whose sums are in float32.
-SIXTEEN_BITS = (
-    "plain",
-    "causal + mask",
-    "bshd",
-    "grouped",
-    "sparsemax: mask",
-    "everything",
-    "factors",
-    "rms",
-)
+#: Cases for 16-bit types, whose sums are in float32.
+SIXTEEN_BITS = ["plain", "causal + mask", "bshd", "grouped", "sparsemax: mask", "everything"]
+SIXTEEN_BITS += ["factors", "rms"]
 #: Statistics of softmax rows that have a gradient.
-SMOOTH = (
-    "lse",
-    "entropy",
-    "mean_score",
-    "score_variance",
-    "concentration",
-    "max_score",
-    "max_weight",
-    "renyi2",
-)
+SMOOTH = ("lse", "entropy", "mean_score", "score_variance", "concentration", "max_score", "max_weight")
+SMOOTH += ("renyi2",)
 _READ = {"scale": at.laws.get, "normalizer": at.normalizers.get}
 _PARAMETERS = {at.normalizers.Sink: "logits", at.normalizers.Sigmoid: "bias", at.normalizers.Entmax: "alpha"}
 
 
 def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the options is differentiated, by the names of options and parameters."""
+    """Differentiated values among the options, by the names of options and parameters."""
     found = {}
     for name in ("scale", "attn_mask", "distance_scale", "distance_bias"):
         given = options.get(name)
@@ -57,12 +39,12 @@ def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def learnt_names(law: Any) -> tuple[str, ...]:
-    """The parameters of a law that are learned here: all, of a multiple the factor."""
+    """Learned parameters of a law: all, or the factor of a multiple."""
     return ("amplitude",) if isinstance(law, at.laws.Scaled) else tuple(law.derivatives(3.0, 1))
 
 
 def with_parameters(options: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """The options with other numbers for some of what `parameters` names."""
+    """Options with other numbers for some of the names in `parameters`."""
     law, normalizer = options.get("scale"), options.get("normalizer")
     changed = {name: x for name, x in values.items() if name in options}
     rest = {name: x.tolist() for name, x in values.items() if name not in options}
@@ -75,7 +57,7 @@ def with_parameters(options: dict[str, Any], values: dict[str, Any]) -> dict[str
 
 
 def _wide(case: Case) -> tuple[list[Any], dict[str, Any]]:
-    """Arrays with heads first and all their leading axes, and options in which nothing is spelled."""
+    """Arrays with heads first and all leading axes, and options without names of laws or normalizers."""
     options = {
         name: _READ[name](x) if name in _READ and isinstance(x, str) else x
         for name, x in case.options.items()
@@ -89,7 +71,7 @@ def _wide(case: Case) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _as_given(wide: Any, case: Case, shape: tuple[int, ...]) -> Any:
-    """A gradient of a broadcast array, summed to the shape of the array that was given."""
+    """Sum the gradient of a broadcast array to the shape of the given array."""
     if case.options.get("layout") == "bshd" and len(shape) > 2:
         shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
     gradient = wide.sum(tuple(range(wide.ndim - len(shape))))
@@ -99,7 +81,7 @@ def _as_given(wide: Any, case: Case, shape: tuple[int, ...]) -> Any:
 
 
 def statistics_of(case: Case) -> tuple[str, ...]:
-    """The statistics that the rows of a call have."""
+    """Statistics of the rows of a call."""
     return tuple(at.normalizers.get(case.options.get("normalizer", "softmax")).statistics)
 
 
@@ -123,20 +105,20 @@ def _values(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def cotangents(name: str, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Weights of the results in the number that is differentiated, but for those that a backend lacks."""
+    """Weights of the results in the differentiated sum, without those that a backend lacks."""
     case, want = CASES[name], values(name)
     normalizer = at.normalizers.get(case.options.get("normalizer", "softmax"))
     is_softmax = normalizer.name in ("softmax", "softmax_n", "sink")
     wanted = [
         each for each in ("output", *(SMOOTH if is_softmax else ())) if each in want and each not in lacks
     ]
-    return {each: draw(*want[each].shape, seed=3 + i) for i, each in enumerate(wanted)}
+    return {each: _cases.draw(*want[each].shape, seed=3 + i) for i, each in enumerate(wanted)}
 
 
 @cache
 @np.errstate(invalid="ignore", over="ignore")
 def gradients(name: str, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Gradients by query, key and value, and the derivative by each parameter along its `direction`."""
+    """Gradients of query, key and value, and the derivative of each parameter along its `direction`."""
     case, weights = CASES[name], cotangents(name, lacks).copy()
     arrays, options = _wide(case)
     given = weights.pop("output", None)
@@ -157,9 +139,9 @@ def gradients(name: str, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def direction(parameter: Any) -> Any:
-    """Where a parameter is moved to: at random, but for the keys that a mask hides."""
+    """Random direction of a parameter, 0 for keys that a mask hides."""
     hidden = parameter <= np.finfo(np.float64).min / 2
-    return np.where(hidden, 0, draw(*parameter.shape, seed=2))
+    return np.where(hidden, 0, _cases.draw(*parameter.shape, seed=2))
 
 
 def _loss(case: Case, weights: dict[str, Any], given: dict[str, Any]) -> float:

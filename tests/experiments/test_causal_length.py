@@ -1,4 +1,4 @@
-"""A causal language model of prose, read beyond the length of its training (T15)."""
+"""T15: a causal language model of prose, read beyond its training length."""
 
 from __future__ import annotations
 
@@ -32,14 +32,7 @@ from torch.nn import functional  # noqa: E402
 pytestmark = pytest.mark.torch
 
 SMALL = replace(
-    CausalLength.reduced(),
-    vocabulary=300,
-    width=16,
-    steps=3,
-    batch=2,
-    length=128,
-    windows=2,
-    clip=20,
+    CausalLength.reduced(), vocabulary=300, width=16, steps=3, batch=2, length=128, windows=2, clip=20
 )
 WORDS = ("in", "reader", "writes", "about", "many", "small", "things", "near", "rivers", "houses", "trees")
 
@@ -144,9 +137,8 @@ def test_scores_are_those_of_the_definition():
 def test_a_row_begins_by_looking_at_its_like_and_sees_no_later_token():
     one, tokens = model(), text(41)[None]
     with torch.random.fork_rng(devices=[]):
-        fresh = CausalModel(
-            50, 1, 32, 2, positions="none", trained="ssmax", train_length=32, implementation="torch"
-        )
+        options = {"positions": "none", "trained": "ssmax", "implementation": "torch"}
+        fresh = CausalModel(50, 1, 32, 2, train_length=32, **options)
     query, key, _ = fresh.blocks[0].project.weight.chunk(3)
     assert torch.equal(query, key)
     other = tokens.clone()
@@ -203,7 +195,7 @@ BY_PACKAGE = ("one", "two")
 
 @pytest.fixture
 def packages(tmp_path):
-    """Three packages, one of them in usr/share, of sentences that stand in one place only."""
+    """Three packages, one of them in usr/share, without repeated sentences."""
     rng = random.Random(0)
     for i, place in enumerate(("doc/one", "doc/two/html", "three")):
         folder = tmp_path / "prose" / "usr" / "share" / place
@@ -215,14 +207,10 @@ def packages(tmp_path):
 
 
 def test_whole_packages_are_held_out_and_are_the_clusters(packages, tmp_path):
-    study = replace(
-        CausalLength.by_package(),
-        **{name: getattr(SMALL, name) for name in ("vocabulary", "width", "heads", "steps", "batch")},
-        **{name: getattr(SMALL, name) for name in ("train_length", "length")},
-        corpus=packages,
-        packages=BY_PACKAGE,
-        windows=4,
-    )
+    names = ("vocabulary", "width", "heads", "steps", "batch", "train_length", "length")
+    small = {name: getattr(SMALL, name) for name in names}
+    small |= {"corpus": packages, "packages": BY_PACKAGE, "windows": 4}
+    study = replace(CausalLength.by_package(), **small)
     found = study.run(seeds=2, progress=False, store=tmp_path / "store")
     source = found.facts["source"]
     assert source["train"]["files"] == 4
@@ -249,9 +237,8 @@ def test_the_roots_of_the_logarithm_that_models_are_trained_under_and_read_under
     np.testing.assert_allclose(factor, np.maximum(1, wanted.numpy()), rtol=1e-6)
     tokens = text(65)
     sharper, _ = one.losses(tokens[None, :17], factor=np.full(16, 1.3))
-    torch.testing.assert_close(
-        in_short_windows(one, tokens, 16, 1.3)[0][:16], sharper[0], rtol=1e-4, atol=1e-5
-    )
+    in_windows, _ = in_short_windows(one, tokens, 16, 1.3)
+    torch.testing.assert_close(in_windows[:16], sharper[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -275,16 +262,9 @@ def test_bad_fields_are_named(changes, said):
 def test_some_of_the_reduced_models_are_within_the_stored_error_bars(tmp_path):
     kept = stored("causal_length", "reduced")["late"]
     some = ("none,trained=standard", "alibi,trained=ssmax", "plain rotary,trained=standard")
-    again = (
-        CausalLength.reduced()
-        .run(
-            seeds=[100],
-            only=[f"positions={each}" for each in some],
-            progress=False,
-            store=tmp_path,  # which keeps the tokens for all models
-        )["late"]
-        .value
-    )
+    # The store keeps the tokens for all models.
+    options = {"only": [f"positions={each}" for each in some], "progress": False, "store": tmp_path}
+    again = CausalLength.reduced().run(seeds=[100], **options)["late"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
     there = np.isfinite(again)
     assert there.sum() == 5 + 3 + 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entropy that collapses, and what keeps it."""
+"""Collapse of entropy, and guards against it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import Training  # noqa: E402
-from studies.collapse import (  # noqa: E402
-    Collapse,
-    _GuardedModel,
-)
+from studies.collapse import Collapse, _GuardedModel  # noqa: E402
 from studies.data.tags import tagged  # noqa: E402
 from studies.models.spectral import SpectralScale, reparametrise  # noqa: E402
 
@@ -25,10 +22,9 @@ def small(**changes):
 
 
 def test_programs_agree_on_the_losses():
-    ours, theirs = (
-        small(attention=each, learning_rates=(0.003,), floor=0.95).run(seeds=1, progress=False)
-        for each in ("attnscale", "torch")
-    )
+    options = {"learning_rates": (0.003,), "floor": 0.95}
+    studies = [small(attention=each, **options) for each in ("attnscale", "torch")]
+    ours, theirs = (each.run(seeds=1, progress=False) for each in studies)
     for name in ("loss", "entropy", "test_loss"):
         assert np.allclose(ours.arrays[name], theirs.arrays[name], rtol=2e-3)
 
@@ -44,9 +40,8 @@ def test_the_penalty_is_of_rows_below_the_floor():
 
 def test_the_penalty_raises_the_entropy():
     def lowest(guard):
-        found = small(learning_rates=(0.05,), floor=0.8, floor_weight=10.0).measure(
-            {"guard": guard, "learning_rate": 0.05}, 0, Training(0)
-        )
+        study = small(learning_rates=(0.05,), floor=0.8, floor_weight=10.0)
+        found = study.measure({"guard": guard, "learning_rate": 0.05}, 0, Training(0))
         return found["entropy"][1:].min()
 
     assert lowest("entropy_floor") > lowest("none") + 0.3

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import other_device  # noqa: E402
 from attnscale.experiments import Training, find  # noqa: E402
-from attnscale.experiments._run import units  # noqa: E402
+from tiny import units  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +30,7 @@ def test_products_are_in_the_type_of_the_training_and_weights_are_not():
     assert (seen, model.weight.dtype) == ({torch.bfloat16}, torch.float32)
 
 
-#: A few steps of experiments that train, in the smallest cell of each; the longer ones, for `make check`.
+#: Changes that leave few steps to experiments that train.
 SMALL = {
     "context": {"steps": 2, "tests": 64, "lengths": (32,)},
     "recall": {"steps": 2, "tests": 8},
@@ -48,7 +48,7 @@ NAMES = [
 
 @cache
 def first_model(name, **changes):
-    """The arrays of the first model of an experiment."""
+    """Arrays of the first model of an experiment."""
     study = replace(find(name).reduced(), **SMALL[name], **changes)
     case = units(study, 1)[1][0]
     only = ",".join(f"{axis}={label}" for axis, label in case.parameters.items())
@@ -62,7 +62,7 @@ def test_another_device_gives_the_same_numbers(name):
         return
     here, there = first_model(name), first_model(name, device=other_device.NAME)
     for each, values in here.items():
-        # The rounding of float32, which a training enlarges.
+        # Training enlarges rounding errors of float32.
         np.testing.assert_allclose(there[each], values, rtol=2e-2, atol=2e-2, err_msg=each)
 
 
@@ -77,7 +77,7 @@ def test_products_in_bfloat16_train_nearly_the_same_model(name):
 
 
 def test_a_store_of_float32_has_no_field_for_the_type(tmp_path):
-    """Stores that are older than the field go on."""
+    """Stores from before the field are continued."""
     study = replace(find("recall").reduced(), **SMALL["recall"])
     for dtype, refused in (("float32", False), ("bfloat16", True)):
         options = {"progress": False, "store": tmp_path}

@@ -12,12 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale import experiments  # noqa: E402
-from attnscale._sweep import SweepError, SweepInterrupted  # noqa: E402
+from attnscale import SweepError, SweepInterrupted, experiments  # noqa: E402
 from attnscale.experiments import Training, TrainingResult, find  # noqa: E402
-from attnscale.experiments._run import units  # noqa: E402
-from attnscale.experiments._training import Checkpoints  # noqa: E402
-from tiny import Tiny  # noqa: E402
+from tiny import Checkpoints, Loop, Tiny, units  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -29,7 +26,7 @@ def train(study=None, seeds=2, **options):
 
 
 def failing(error):
-    """A measurement of Tiny that raises where the slope is negative."""
+    """A measurement of Tiny that raises if the slope is negative."""
     measure = Tiny.measure
 
     def measured(study, cell, seed, training):
@@ -57,9 +54,8 @@ def test_the_seed_decides():
 
 def test_a_model_does_not_depend_on_the_others():
     alone = train(seeds=[1], only="slope=-2.0")
-    assert np.array_equal(
-        alone.select("loss", slope=-2.0, seed=1), train().select("loss", slope=-2.0, seed=1)
-    )
+    one, other = (each.select("loss", slope=-2.0, seed=1) for each in (alone, train()))
+    assert np.array_equal(one, other)
     assert not alone.complete
     assert "1 of 2 models are not trained" in str(alone)
 
@@ -75,14 +71,13 @@ def test_mean_and_error():
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
-from tiny import Tiny
-from attnscale.experiments import _train as loop
-advance = loop.Loop.advance
+from tiny import Loop, Tiny
+advance = Loop.advance
 def dying(loop):
     if loop.step == {step} and loop.schedule.steps == {of}:
         os.kill(os.getpid(), signal.SIGKILL)
     advance(loop)
-loop.Loop.advance = dying
+Loop.advance = dying
 Tiny().run(1, store={store!r}, checkpoint_seconds=0.0, progress=False)
 """
 
@@ -100,13 +95,11 @@ def test_killed_in_the_middle_it_ends_equal(tmp_path, step, of):
 
 
 def test_a_resumed_training_does_not_begin_again(tmp_path, monkeypatch):
-    from attnscale.experiments import _train as loop
-
     code = _KILLED.format(here=str(HERE), step=7, of=12, store=str(tmp_path / "store"))
     subprocess.run([sys.executable, "-c", code])
     steps = []
-    advance = loop.Loop.advance
-    monkeypatch.setattr(loop.Loop, "advance", lambda loop: (steps.append(loop.step), advance(loop)))
+    advance = Loop.advance
+    monkeypatch.setattr(Loop, "advance", lambda loop: (steps.append(loop.step), advance(loop)))
     train(seeds=1, only="slope=1.0", store=tmp_path / "store")
     assert steps == [*range(7, 12), 0, 1, 2]
 
@@ -125,18 +118,14 @@ def test_processes_share_a_store(tmp_path):
 
 def test_a_store_of_another_config_is_refused(tmp_path):
     train(Tiny(steps=3), store=tmp_path, seeds=1)
-    with pytest.raises(
-        ValueError, match=r"whose config has 'steps' = 3 and not 12; choose another directory"
-    ):
+    with pytest.raises(ValueError, match="config has 'steps' = 3 and not 12; choose another directory"):
         train(store=tmp_path, seeds=1)
 
 
 def test_unknown_models_are_refused():
     with pytest.raises(ValueError, match="only must name models of the experiment, got 'slope=7'"):
         train(only="slope=7")
-    with pytest.raises(
-        ValueError, match=r"only must be written AXIS=LABEL,\.\.\. with axes slope, seed, got 'x'"
-    ):
+    with pytest.raises(ValueError, match=r"written AXIS=LABEL,\.\.\. with axes slope, seed, got 'x'"):
         train(only="x")
 
 
@@ -221,10 +210,8 @@ def test_a_figure_has_a_line_for_each_point():
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature", "weight")
         line = ax.containers[1].lines[0]
         assert np.array_equal(line.get_ydata(), result["weight"].value[1])
-        ax = result.plot("weight", x="slope", feature=2)
-        assert np.array_equal(
-            ax.containers[0].lines[0].get_ydata(), result["weight"].value[::-1, 2]
-        )  # from -2 to 1
+        line = result.plot("weight", x="slope", feature=2).containers[0].lines[0]
+        assert np.array_equal(line.get_ydata(), result["weight"].value[::-1, 2])  # from -2 to 1
         assert result.plot("loss", slope=1.0).get_ylabel() == "loss (nat)"
         with pytest.raises(KeyError, match="slope must be one of"):
             result.plot("loss", slope=7)
@@ -246,9 +233,11 @@ def test_select_names_what_is_wrong():
 def test_a_loss_that_is_not_finite_ends_the_training():
     training = Training(seed=0)
     weight = torch.nn.Linear(1, 1)
-    history = training.fit(
-        weight, lambda step: weight.weight.sum() * (float("inf") if step >= 5 else 1.0), steps=200
-    )
+
+    def loss(step):
+        return weight.weight.sum() * (float("inf") if step >= 5 else 1.0)
+
+    history = training.fit(weight, loss, steps=200)
     assert history.diverged
     assert np.isfinite(history.loss[:5]).all()
     assert np.isnan(history.loss[5:]).all()
@@ -257,9 +246,8 @@ def test_a_loss_that_is_not_finite_ends_the_training():
 
 
 def test_a_run_that_is_not_stored_is_told_from_those_that_are():
-    with pytest.raises(
-        ValueError, match=r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sizee'$"
-    ):
+    said = r"^did you mean 'sizes'\? run of hybrids must be one of 'full', 'cpu', .*'sizee'$"
+    with pytest.raises(ValueError, match=said):
         find("hybrids").stored("sizee")
     assert find("context").stored("lengths").claim == find("context").stored().claim
     with pytest.raises(ValueError, match=r"run of tiny must be stored, got 'full': there is no .*tiny"):

@@ -38,7 +38,7 @@ def test_both_programs_agree_with_gradients(family, causal):
 
 @pytest.mark.parametrize("implementation", ["attnscale", "torch"])
 def test_an_early_sum_far_below_the_last_key_has_a_gradient(implementation):
-    """A channel that grows from key to key: in float32, e^-60 for the first."""
+    """A channel that grows from key to key has e^-60 for the first, in float32."""
     query, key, value = (x[..., :4, :].float() for x in rows(heads=1))
     key = (key + torch.tensor([-60.0, -40.0, -20.0, 0.0])[:, None]).requires_grad_()
     query.requires_grad_()
@@ -90,9 +90,8 @@ def test_ours_and_pytorch_train_alike(tmp_path):
 
 
 def test_models_of_several_widths_and_numbers_of_heads():
-    result = replace(SMALL, variants=("4 dot", "dot + 15 efficient"), widths=(16, 32)).run(
-        seeds=1, progress=False
-    )
+    study = replace(SMALL, variants=("4 dot", "dot + 15 efficient"), widths=(16, 32))
+    result = study.run(seeds=1, progress=False)
     assert result.complete
     assert result.axes["width"] == (16, 32)
     keys = result.select("effective_keys", seed=0)  # variant, width, layer, head

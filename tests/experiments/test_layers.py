@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T34: layers of MiniLM fed with the output of every other."""
+"""T34: layers of MiniLM fed with the output of every other layer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_missing_weights_are_one_line(monkeypatch):
 
 
 def test_rows_of_molecules(monkeypatch, tmp_path):
-    """Each molecule is in one row alone, and one with an unknown token in none."""
+    """Each molecule is in one row only; one with an unknown token is left out."""
     from studies.models import reactions
 
     (tmp_path / "data").mkdir()
@@ -73,11 +73,8 @@ def test_rows_of_molecules(monkeypatch, tmp_path):
     assert len(rows) == 2
     assert all(len(row) == 8 and (row[0], row[-1]) == (0, 1) for _, row in rows)
     assert "Xx" not in "".join(read)
-    order = [
-        each
-        for each in reactions.by_hash(["CCO", "c1ccccc1", "[Xx]C", "BrC(Cl)=O", "N#N"])
-        if "X" not in each
-    ]
+    hashed = reactions.by_hash(["CCO", "c1ccccc1", "[Xx]C", "BrC(Cl)=O", "N#N"])
+    order = [each for each in hashed if "X" not in each]
     assert read[0].startswith(f"{order[0]}."[:6])
 
 

@@ -88,11 +88,8 @@ def test_recall_has_one_answer_of_two_halves():
 
 
 def test_names_and_their_tags():
-    source = (
-        "class A(B, metaclass=M):\n"
-        "    def f(self, *rest: int, **more):  # x\n"
-        '        return f"{self}".join(rest)\n'
-    )
+    source = "class A(B, metaclass=M):\n    def f(self, *rest: int, **more):  # x\n"
+    source += '        return f"{self}".join(rest)\n'
     tokens, tags = tokens_of(source)
     named = [TAGS[tag] for tag in tags if tag != OTHER]
     assert named == [
@@ -121,10 +118,8 @@ def small(**changes):
 
 
 def test_programs_agree_on_the_losses():
-    ours, theirs = (
-        small(attention=each, tasks=("recall",)).run(seeds=1, progress=False)
-        for each in ("attnscale", "torch")
-    )
+    studies = [small(attention=each, tasks=("recall",)) for each in ("attnscale", "torch")]
+    ours, theirs = (each.run(seeds=1, progress=False) for each in studies)
     first = slice(0, 10)
     assert np.allclose(ours.arrays["loss"][..., first], theirs.arrays["loss"][..., first], rtol=1e-4)
     assert np.allclose(ours.arrays["keys"], theirs.arrays["keys"], rtol=2e-2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15: a model that is trained at one length and read at others."""
+"""T15: a model trained at one length and read at others."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from studies.models.clipped import clipped_rows, clipped_scores  # noqa: E402
 from studies.models.masked import hide_tokens, masked_loss, read_texts  # noqa: E402
 from studies.models.readings import Reading, _clipped_beta, calibrated  # noqa: E402
 from studies.models.transformer import Mixing, Transformer, rotate  # noqa: E402
+from tiny import TINY_TEXT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -34,22 +35,7 @@ def model(positions="rotary", implementation="attnscale", seed=0):
 
 
 def tiny(**changes):
-    sizes = {
-        "layers": 1,
-        "width": 8,
-        "heads": 2,
-        "vocabulary": 300,
-        "steps": 4,
-        "batch": 2,
-        "train_length": 8,
-        "masked": 2,
-        "lengths": (8, 16, 32),
-        "windows": 4,
-        "clip": 6,
-        "calibration_windows": 2,
-        "most_bytes": 200_000,
-    }
-    return LengthGeneralization(**{**sizes, **changes})
+    return LengthGeneralization(**{**TINY_TEXT, "windows": 4, "calibration_windows": 2, **changes})
 
 
 def test_programs_agree_step_by_step():
@@ -88,9 +74,8 @@ def test_the_merged_parts_are_the_whole(scale, clip):
     weights = (clipped_scores(q, k, clip) * factor).softmax(-1)
     whole = weights @ v, torch.special.entr(weights).sum(-1)
     for backend in ("core", "torch"):
-        for one, other in zip(
-            clipped_rows(q, k, v, scale=scale, clip=clip, backend=backend), whole, strict=True
-        ):
+        found = clipped_rows(q, k, v, scale=scale, clip=clip, backend=backend)
+        for one, other in zip(found, whole, strict=True):
             assert torch.allclose(one, other, atol=1e-5)
 
 
@@ -108,10 +93,8 @@ def test_every_length_reads_the_same_masked_tokens():
     assert len({each[1].shape for each in found.values()}) == 1
     for n, (right, nll) in found.items():
         logits = net(texts.tokens.view(-1, n)).view(5, 64, -1).detach()
-        expected = torch.nn.functional.cross_entropy(
-            logits.gather(1, texts.places[..., None].expand(-1, -1, 40)).flatten(0, 1),
-            texts.targets.flatten(),
-        )
+        there = logits.gather(1, texts.places[..., None].expand(-1, -1, 40)).flatten(0, 1)
+        expected = torch.nn.functional.cross_entropy(there, texts.targets.flatten())
         assert float(nll.mean()) == pytest.approx(float(expected), abs=1e-5)
         assert 0 <= float(right.mean()) <= 1
 
@@ -148,7 +131,7 @@ def test_source_is_split_by_file():
 
 
 def repeated_by_hand(train, held_out, run):
-    """Every run of tokens compared with every run of the training part and of the files before."""
+    """Compare every run of tokens with the runs of the training part and of earlier files."""
     seen = {tuple(train[i : i + run]) for i in range(len(train) - run + 1)}
     found, file, of_file = np.zeros(len(held_out), bool), 0, {}
     for i in range(len(held_out) - run + 1):
@@ -214,11 +197,10 @@ def test_what_is_measured():
 
 
 def test_the_laws_of_a_reading_are_chosen():
-    """The numbers of a law do not depend on which others are read."""
+    """Results of a law do not depend on the other laws that are read."""
     given = {"trained": ("E",), "positions": ("rotary",)}
-    every, two = (
-        tiny(**given, **laws).run(seeds=1, progress=False) for laws in ({}, {"laws": ("standard", "log_n")})
-    )
+    choices = ({}, {"laws": ("standard", "log_n")})
+    every, two = (tiny(**given, **laws).run(seeds=1, progress=False) for laws in choices)
     assert two.complete
     assert "beta" not in two.variables
     for law in ("standard", "log_n"):
@@ -228,9 +210,8 @@ def test_the_laws_of_a_reading_are_chosen():
 def test_two_ways_to_log_n_are_compared_on_both_sides_of_a_margin():
     levels = {("E", "log_n"): 0.31, ("O", "log_n"): 0.3, ("O", "standard"): 0.25}
     first, equal = LengthGeneralization.primary().criterion().claims
-    for contrast, expected, least in zip(
-        (*first.contrasts, *equal.contrasts), (0.06, 0.01, -0.01), (0, -0.02, -0.02), strict=True
-    ):
+    wanted = ((0.06, 0), (0.01, -0.02), (-0.01, -0.02))
+    for contrast, (expected, least) in zip((*first.contrasts, *equal.contrasts), wanted, strict=True):
         value = sum(weight * levels[place["trained"], place["law"]] for weight, place in contrast.terms)
         assert value == pytest.approx(expected)
         assert contrast.least == least

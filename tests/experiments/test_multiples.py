@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15, the shape of the law: multiples of the trained scale, and the best one at each length."""
+"""T15, the shape of the law: multiples of the trained scale, and the best at each length."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from studies.models.best_multiples import best_multiples  # noqa: E402
 from studies.models.multiples import GRID, at_length, labels  # noqa: E402
 from studies.needle_multiples import NeedleMultiples  # noqa: E402
 from studies.text_multiples import TextMultiples  # noqa: E402
+from tiny import TINY_TEXT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -32,21 +33,7 @@ def needle(**changes):
 
 
 def text(**changes):
-    sizes = {
-        "layers": 1,
-        "width": 8,
-        "heads": 2,
-        "vocabulary": 300,
-        "steps": 4,
-        "batch": 2,
-        "masked": 2,
-        "train_length": 8,
-        "lengths": (8, 16, 32),
-        "files": 3,
-        "clip": 6,
-        "most_bytes": 200_000,
-    }
-    return TextMultiples(**{**sizes, **changes})
+    return TextMultiples(**{**TINY_TEXT, "files": 3, **changes})
 
 
 def test_shapes_are_one_where_the_model_was_trained():
@@ -54,40 +41,26 @@ def test_shapes_are_one_where_the_model_was_trained():
     here = dict(zip(labels(GRID), at_length(GRID, 1024, 64), strict=True))
     assert here["log n"] == pytest.approx(at.laws.get("log_n(base=64)").multiplier(1024, 32))
     assert here["sqrt(1 + ln n)"] == pytest.approx(math.sqrt((1 + math.log(1024)) / (1 + math.log(64))))
-    assert here["sqrt(1 + 2 ln n)"] == pytest.approx(
-        math.sqrt((1 + 2 * math.log(1024)) / (1 + 2 * math.log(64)))
-    )
+    root = math.sqrt((1 + 2 * math.log(1024)) / (1 + 2 * math.log(64)))
+    assert here["sqrt(1 + 2 ln n)"] == pytest.approx(root)
 
 
 def made(best, *, curvature=0.5, files=4, noise=0.0):
-    """A result whose loss is a parabola in ln beta about the given best multiples, at five lengths."""
+    """A result whose loss is a parabola in ln beta around the best multiples, at five lengths."""
     rng = np.random.default_rng(0)
     study = TextMultiples(files=files)
     variables = {name: v for name, v in study.variables().items() if name != "loss"}
     x = np.log([at_length(GRID, n, 64) for n in LENGTHS]).T  # multiples, n
     loss = 3 + curvature * (x - np.log(best)) ** 2
-    by_text = (
-        loss[..., None]
-        + rng.normal(size=(1, 5, 2, 1, 1, files))
-        + noise * rng.normal(size=(1, 5, 2, *loss.shape, files))
-    )
-    arrays = {
-        "nll": by_text.mean(-1),
-        "accuracy": np.zeros_like(by_text.mean(-1)),
-        "nll_by_text": by_text,
-        "text_file": np.tile(np.arange(files), (1, 5, 1)),
-    }
+    by_text = loss[..., None] + rng.normal(size=(1, 5, 2, 1, 1, files))
+    by_text = by_text + noise * rng.normal(size=(1, 5, 2, *loss.shape, files))
+    nll = by_text.mean(-1)
+    arrays = {"nll": nll, "accuracy": np.zeros_like(nll), "nll_by_text": by_text}
+    arrays["text_file"] = np.tile(np.arange(files), (1, 5, 1))
+    empty = {"claim": "", "question": "", "refuted_if": "", "parameters": {}, "facts": {}, "provenance": []}
+    axes = {"trained": ("standard",), "seed": tuple(range(5))}
     return experiments.TrainingResult(
-        experiment="text_multiples",
-        claim="",
-        question="",
-        refuted_if="",
-        axes={"trained": ("standard",), "seed": tuple(range(5))},
-        variables=variables,
-        arrays=arrays,
-        parameters={},
-        facts={},
-        provenance=[],
+        experiment="text_multiples", axes=axes, variables=variables, arrays=arrays, **empty
     )
 
 
@@ -162,9 +135,8 @@ def test_texts_are_the_same_under_all_multiples():
     assert result.complete
     nll, by_text = result.select("nll", trained="standard"), result.select("nll_by_text", trained="standard")
     np.testing.assert_allclose(by_text.mean(-1), nll, atol=5.1e-4)
-    clipped, trained = (
-        result.select("nll", trained="standard", reading=r) for r in ("clipped", "as trained")
-    )
+    readings = ("clipped", "as trained")
+    clipped, trained = (result.select("nll", trained="standard", reading=r) for r in readings)
     assert (nll[..., -3:, 0] == nll[..., [list(GRID).index(1.0)], 0]).all()
     assert (clipped != trained)[..., 1:].all()
     files = result.select("text_file", trained="standard")
@@ -201,6 +173,6 @@ def test_the_reduced_run_is_within_the_stored_error_bars(name):
     again = study.reduced().run(seeds=[100], progress=False)
     there = kept["nll"]
     spread = there.standard_error * np.sqrt(there.seeds + 1)  # of one model, and of the mean
-    # Another Python has another library, and another text is harder or easier to fill in.
+    # The text is Python's library: another version may be harder or easier to fill in.
     slack = 0.02 if again.facts == kept.facts else 0.3
     assert (abs(again["nll"].value - there.value) <= 4 * spread + slack).all()

@@ -166,10 +166,7 @@ def test_answers_of_the_tasks(name, n):
         (lambda: Recall(variants=("2 dots",)), "dots"),
         (lambda: Recall(variants=("x dot",)), r"written as in 'dot \+ 3 efficient', got 'x dot'"),
         (lambda: Recall(pairs=(65,)), r"pairs must be between 2 and symbols=64, got \(65,\)"),
-        (
-            lambda: Recall(variants=("3 dot",)),
-            "width must be a multiple of the heads, got 64 and '3 dot'",
-        ),
+        (lambda: Recall(variants=("3 dot",)), "width must be a multiple of the heads, got 64 and '3 dot'"),
     ],
 )
 def test_bad_fields(study, message):
@@ -180,7 +177,7 @@ def test_bad_fields(study, message):
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
-    """Those of contexts and of recall run in their notebooks."""
+    """The reduced run of length tasks; those of contexts and recall run in their notebooks."""
     kept = stored("length_tasks", "reduced")["accuracy"]
     again = train(LengthTasks.reduced(), seeds=[100])["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale train``: what it prints, and what it refuses in one line."""
+"""``attnscale train``: output, and errors of one line."""
 
 from __future__ import annotations
 
@@ -86,16 +86,15 @@ def test_verdicts_of_runs_that_were_not_registered(capsys, tmp_path):
     _, out, _ = train(capsys, "tiny", "--seeds", 2)
     assert "tiny, exploratory: not registered\n\n" in out
     found = train(capsys, "tiny", "--judge", KEPT)[1]  # of the test cell, and older than criteria
-    assert found.startswith(
-        f"tiny, exploratory: not registered{MARK}\n\nundecided in a test cell: a flat line"
-    )
+    told = f"tiny, exploratory: not registered{MARK}\n\nundecided in a test cell: a flat line"
+    assert found.startswith(told)
     assert "-2 less 1  " in found
     data = json.loads(train(capsys, "tiny", "--judge", KEPT, "--json")[1])
     assert data["contrasts"][0]["seeds"] == 2
 
 
 def test_a_verdict_names_what_it_is_of(capsys):
-    """The verdict of recall is of the loss, while the table of a run shows accuracies."""
+    """The verdict of recall uses the loss; the table of a run shows accuracies."""
     _, out, _ = train(capsys, "recall", "--judge", "full")
     for block in out.split("\n\n")[1:-1]:
         _, header, *rows = block.splitlines()
@@ -119,10 +118,8 @@ def test_a_run_of_the_test_cell_is_marked(capsys, changes):
 def test_a_stored_run_of_the_test_cell_is_marked(capsys):
     first, *claims = train(capsys, "recall", "--judge", "reduced")[1].split("\n\n")
     assert first.endswith(MARK)
-    assert [each.partition(":")[0] for each in claims[:-1]] == [
-        "shown in a test cell",
-        "undecided in a test cell",
-    ]
+    verdicts = ["shown in a test cell", "undecided in a test cell"]
+    assert [each.partition(":")[0] for each in claims[:-1]] == verdicts
     assert all(row["reduced"] for row in find("recall").stored("reduced").verdict().rows())
     assert MARK not in train(capsys, "recall", "--judge", "full")[1]
 
@@ -144,7 +141,7 @@ def test_lists_have_rows(capsys):
     assert rows == ["slope,seed", "1.0,0", "-2.0,0"]
 
 
-#: Arguments of which a mode would drop one, and what is said of it.
+#: Arguments that a mode would ignore, and their errors.
 DROPPED = {
     "--list --plot x.png": "--plot must be left out with --list",
     "--list --keep x.json": "--keep must be left out with --list",
@@ -167,7 +164,7 @@ def test_nothing_that_is_asked_for_is_dropped(capsys, tmp_path, monkeypatch, lin
 
 
 def test_values_that_agree_have_no_error(capsys, monkeypatch):
-    """One seed, and two seeds with equal numbers: neither says how far the mean is from the truth."""
+    """One seed, or two seeds with equal numbers, give no error of the mean."""
 
     def measure(study, cell, seed, training):
         return {"last": 0.5, "loss": [1.0] * study.steps, "weight": [0.0, 1.0, seed]}
@@ -175,10 +172,7 @@ def test_values_that_agree_have_no_error(capsys, monkeypatch):
     monkeypatch.setattr(find(TINY), "measure", measure)
     for seeds in (1, 2):
         rows = train(capsys, "tiny", "--seeds", seeds)[1].splitlines()[2:4]
-        assert [row.split() for row in rows] == [
-            ["1.0", "0.5", "-", str(seeds)],
-            ["-2.0", "0.5", "-", str(seeds)],
-        ]
+        assert [row.split() for row in rows] == [[slope, "0.5", "-", str(seeds)] for slope in ("1.0", "-2.0")]
 
 
 def test_some_models(capsys, tmp_path):
@@ -190,9 +184,8 @@ def test_some_models(capsys, tmp_path):
     assert "2 of 4 models are not trained" in out
     status, _, err = train(capsys, "tiny", "--only", "slope=3")
     assert status == 2
-    assert (
-        err == "attnscale: error: --only must name models of the experiment, got 'slope=3': there is none\n"
-    )
+    told = "--only must name models of the experiment, got 'slope=3': there is none"
+    assert err == f"attnscale: error: {told}\n"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +199,7 @@ def test_several_values_of_a_field(capsys, variants):
     assert out.splitlines() == ["variant=2 dot,pairs=4,seed=0"]
 
 
-#: Arguments, and what is said of them.
+#: Arguments and their errors.
 REFUSED = {
     "": "STUDY must be a file, FILE.py, or a name that --list shows, got none",
     "length_generalisation": "did you mean 'length_generalization'? study must be ",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A12, trained: heads with one scale or two, asked for a needle and a majority at once."""
+"""A12, trained: heads with one or two scales that find a needle and a majority at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from studies.two_heads import TwoHeads  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-SMALL = TwoHeads(
-    variants=("one: ssmax", "shared: pair", "two: split"), steps=4, batch=8, lengths=(16, 40), tests=50
-)
+VARIANTS = ("one: ssmax", "shared: pair", "two: split")
+SMALL = TwoHeads(variants=VARIANTS, steps=4, batch=8, lengths=(16, 40), tests=50)
 
 
 def model(*, factors=(1.0, 1.0), shared=False, laws=None, learned=False):
@@ -108,22 +107,14 @@ def test_what_is_measured_of_heads():
     assert up.sum() > 5
     bound = theory.needle_weight_bound(20, gap=above[up] / beta[up], beta=beta[up])
     np.testing.assert_allclose(found["weight_bound"][up, 0], bound, rtol=1e-9)
-    flat = {
-        "weight": 1 / 21,
-        "excess": 1,
-        "others_excess": 1,
-        "variance": 0,
-        "above": 0,
-        "weight_bound": 1 / 21,
-    }
-    for name, value in flat.items():
+    flat = {"weight": 1 / 21, "excess": 1, "others_excess": 1, "variance": 0, "above": 0}
+    for name, value in (flat | {"weight_bound": 1 / 21}).items():
         np.testing.assert_allclose(found[name][:, 1], value, atol=1e-9, err_msg=name)
 
 
 def test_ours_and_pytorch_train_alike():
-    ours, theirs = (
-        replace(SMALL, attention=each).run(seeds=1, progress=False) for each in ("attnscale", "torch")
-    )
+    studies = [replace(SMALL, attention=each) for each in ("attnscale", "torch")]
+    ours, theirs = (each.run(seeds=1, progress=False) for each in studies)
     assert ours.complete
     for name, values in ours.arrays.items():
         np.testing.assert_allclose(theirs.arrays[name], values, rtol=5e-3, atol=5e-3, err_msg=name)
@@ -172,9 +163,8 @@ def test_the_reduced_run_is_within_the_stored_error_bars():
 def test_claims_are_about_the_models_that_there_are():
     whole = TwoHeads().criterion()
     assert [len(claim.contrasts) for claim in whole.claims] == [5, 5, 1, 1, 1]
-    assert {term[1]["n"] for claim in whole.claims for each in claim.contrasts for term in each.terms} == {
-        1024
-    }
+    contrasts = [each for claim in whole.claims for each in claim.contrasts]
+    assert {term[1]["n"] for each in contrasts for term in each.terms} == {1024}
     (claim,) = TwoHeads.reduced().criterion().claims
     assert [each.name for each in claim.contrasts] == ["shared: pair less one: log_n"]
 
@@ -188,12 +178,9 @@ def test_where_the_answer_has_hidden_units_what_is_kept_is_judged():
     right, kept = found.verdict().claims
     at_first = accuracy[..., 0, 2].mean(1)
     np.testing.assert_allclose([each.value for each in right.findings], at_first)
-    assert [each.name for each in kept.findings] == [
-        f"shared: pair less one: {law}" for law in ("standard", "log_n", "natural_log_n")
-    ]
+    laws = ("standard", "log_n", "natural_log_n")
+    assert [each.name for each in kept.findings] == [f"shared: pair less one: {law}" for law in laws]
     drawn = mixture(4000, 6, torch.Generator().manual_seed(0), 128)
-    code = drawn.tokens[..., :128]
-    near = torch.nn.functional.cosine_similarity(
-        drawn.query[:, :128], code[torch.arange(4000), drawn.place], dim=-1
-    )
+    code = drawn.tokens[torch.arange(4000), drawn.place, :128]
+    near = torch.nn.functional.cosine_similarity(drawn.query[:, :128], code, dim=-1)
     assert abs(near.mean() - 0.87) < 0.01  # at every length of the codes

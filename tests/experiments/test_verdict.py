@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Criteria that run: verdicts in both directions, their rate of errors, and what cannot be told."""
+"""Criteria of runs: verdicts in both directions, their rates of errors, and open ones."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from itertools import product
@@ -15,7 +16,6 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 
 from attnscale import experiments  # noqa: E402
-from attnscale._grid.describe import digest  # noqa: E402
 from attnscale.experiments import (  # noqa: E402
     Claim,
     Criterion,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.torch
 
 
 class Columns:
-    """A table of two models, "a" and "b", by seed: all that a verdict reads of a result."""
+    """A table of two models, "a" and "b", by seed: the part of a result that a verdict reads."""
 
     def __init__(self, **arrays):
         self.arrays = arrays
@@ -51,7 +51,7 @@ def criterion(count=1, needs="all", least=0.0, models=("b", "a")):
 
 
 def table(effects, seeds=5, rng=0):
-    """Models whose seeds differ much, and the pairs of one seed little."""
+    """Models with a large spread over seeds and a small one within pairs of a seed."""
     rng = np.random.default_rng(rng)
     common = 10 * rng.normal(size=(len(effects), 1, seeds))
     values = common + rng.normal(size=(len(effects), 2, seeds))
@@ -95,7 +95,7 @@ def test_intervals_are_those_of_t_shared_by_all_contrasts():
 
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_wrong_verdicts_are_as_rare_as_the_rate_says(seeds):
-    """4 contrasts without an effect, 2000 tables: a rule of two standard errors fires in 9 to 36 %."""
+    """2000 tables of 4 contrasts without an effect; a rule of two standard errors would fire in 9 to 36 %."""
     wrong = naive = 0
     rng = np.random.default_rng(1)
     quantile = stats.t.isf(0.05 / 4 / 2, seeds - 1)
@@ -139,7 +139,7 @@ def test_what_cannot_be_told_is_undecided(change, models, note):
 
 
 def of_texts(by_text, **ids):
-    """A table in which "b" gains this on each text, with the files or clusters of the texts."""
+    """A table with the gain of "b" on each text, and the files or clusters of the texts."""
     return Columns(
         x0=np.stack((np.zeros(len(by_text)), by_text.mean(1))),
         x0_by_text=np.stack((0 * by_text, by_text)),
@@ -148,7 +148,7 @@ def of_texts(by_text, **ids):
 
 
 def test_texts_of_one_file_count_as_one():
-    """Two models, and 40 texts of 4 files: a file's own gain is what a new file would change."""
+    """Two models and 40 texts of 4 files, each with a gain of its own."""
     rng = np.random.default_rng(0)
     files = np.repeat(np.arange(4.0), 10)
     by_text = 1 + rng.normal(size=4)[files.astype(int)] + 0.01 * rng.normal(size=(5, 40))
@@ -193,7 +193,7 @@ def test_an_old_criterion_keeps_its_intervals_and_has_those_by_cluster_beside_th
 
 
 def test_intervals_of_few_clusters_cover_as_the_rate_says(monkeypatch):
-    """At a rate of 1 %, 250 studies of 5 seeds and 6 books; a normal quantile in place of t misses more."""
+    """250 studies of 5 seeds and 6 books at a rate of 1 %; a normal quantile instead of t would miss more."""
     monkeypatch.setattr(_verdict, "_DRAWS", 200)
     rng, books = np.random.default_rng(0), np.repeat(np.arange(6), BOOKS)
     runs, missed, naive = 250, 0, 0
@@ -215,7 +215,7 @@ def test_old_runs_have_the_books_of_their_texts():
 
 
 def test_errors_over_seeds_and_files_are_right():
-    """The spread of means over 300 studies of 4 seeds and 20 files is what the bootstrap says of one."""
+    """The bootstrap of one study gives the spread of means over 300 studies of 4 seeds and 20 files."""
     rng = np.random.default_rng(0)
     files = np.repeat(np.arange(20), 3)
 
@@ -242,7 +242,7 @@ def test_a_criterion_survives_json():
 
 
 def obeying(result, sign):
-    """The result with noise for measurements, and all contrasts 1 above their margins, or 1 below."""
+    """The result with noise as measurements and all contrasts 1 above or below their margins."""
     rng = np.random.default_rng(0)
     arrays = {name: 0.01 * rng.normal(size=values.shape) for name, values in result.arrays.items()}
     contrasts = [each for claim in result.criterion.claims for each in claim.contrasts]
@@ -254,9 +254,8 @@ def obeying(result, sign):
             for row, each in zip(weights, own, strict=True):
                 for weight, labels in each.terms:
                     row[int(places.select(name, **labels)[seed])] += weight
-            arrays[name] += (np.linalg.pinv(weights) @ [each.least + sign for each in own]).reshape(
-                arrays[name].shape
-            )
+            solved = np.linalg.pinv(weights) @ [each.least + sign for each in own]
+            arrays[name] += solved.reshape(arrays[name].shape)
     return replace(result, arrays=arrays)
 
 
@@ -271,7 +270,7 @@ OWN = {
 
 @pytest.mark.parametrize(("name", "run"), [*product(experiments.names(), ["full", "reduced"]), *OWN])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
-    """A table that favours the claims shows them all, and its opposite refutes them all."""
+    """A table in favour of the claims shows them all, and its opposite refutes them all."""
     kept, study = stored(name, run), experiments.find(name)
     for sign, outcome in ((1, "shown"), (-1, "refuted")):
         table = obeying(kept, sign)
@@ -282,7 +281,7 @@ def test_each_criterion_reads_the_table_of_its_design(name, run):
 
 
 def test_registrations_that_are_shipped():
-    """A registered run has the design, seeds and criterion that were written before it, under their hash."""
+    """A registered run has the design, seeds and criterion of its registration, and its hash."""
     folder = Path(__file__).parents[2] / "notebooks" / "studies" / "runs"
     found = sorted(folder.glob("*.registration.json"))
     assert len(found) >= len(OWN)
@@ -290,7 +289,8 @@ def test_registrations_that_are_shipped():
         name, _, run = path.name.removesuffix(".registration.json").partition("-")
         written = json.loads(path.read_text(encoding="utf-8"))
         parts = written.keys() - {"format", "kind", "sha256", "created"}
-        assert digest({part: written[part] for part in parts}) == written["sha256"]
+        text = json.dumps({part: written[part] for part in parts}, sort_keys=True)
+        assert hashlib.sha256(text.encode()).hexdigest() == written["sha256"]
         kept = stored(name, run or "full")
         assert kept.registration == written["sha256"]
         assert written["config"] == kept.parameters

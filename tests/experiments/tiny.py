@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest study: a line that is fitted, in two cells."""
+"""The smallest study: fits of a line, in two cells."""
 
 from dataclasses import dataclass
 
 import torch
-from attnscale.experiments import Claim, Criterion, Study, Variable, difference
+from attnscale.experiments import Claim, Criterion, Study, Variable, _run, _train, _training, difference
+
+#: Sizes of the smallest model of text.
+TINY_TEXT = {"layers": 1, "width": 8, "heads": 2, "vocabulary": 300, "steps": 4, "batch": 2, "masked": 2}
+TINY_TEXT |= {"train_length": 8, "lengths": (8, 16, 32), "clip": 6, "most_bytes": 200_000}
+#: Parts of the frame that tests call.
+units, Loop, Checkpoints = _run.units, _train.Loop, _training.Checkpoints
 
 
 @dataclass(frozen=True)

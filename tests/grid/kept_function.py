@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The function of the sweep whose store is kept in kept/sweep: its text is part of what the store is of."""
+"""The function of the sweep stored in kept/sweep; its source is part of the store's identity."""
 
 from __future__ import annotations
 

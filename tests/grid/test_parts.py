@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of a sweep, an experiment and a training on a store that they share, and stores that become one."""
+"""Parts of a sweep, an experiment and a training in a shared store, and merged stores."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._grid.case import make_cases
-from attnscale._grid.files import locked
-from attnscale._grid.merge import merge_stores
-from attnscale._grid.part import Part
-from attnscale._grid.store import Store, from_bytes, to_bytes
+from attnscale._grid import case, files, merge, part, store
 from attnscale.cli import main
-from attnscale.montecarlo import _run
 
+make_cases, locked, merge_stores, Part = case.make_cases, files.locked, merge.merge_stores, part.Part
+Store, from_bytes, to_bytes = store.Store, store.from_bytes, store.to_bytes
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "cluster.md"
 GRID = {"n": [4, 8, 16, 32], "law": ["standard", "log_n"]}
 N = [8, 16, 32, 64, 128]
@@ -35,7 +32,7 @@ def entropy(n: int, law: str, rng: Any) -> Any:
 
 
 class Counted:
-    """The function `entropy`, which knows its calls and may be interrupted."""
+    """The function `entropy`, which records its calls and may interrupt itself."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, str]] = []
@@ -123,28 +120,16 @@ def test_the_time_that_is_announced_is_of_the_part(tmp_path: Path, monkeypatch: 
         seen.append((len(experiment.cases), len(tallies)))
         return ""
 
-    monkeypatch.setattr(_run, "announcement", announced)
-    for part in ("1/2", "2/2"):
-        draw(tmp_path, part=part, announce=print)
+    monkeypatch.setattr("attnscale.montecarlo._run.announcement", announced)
+    for half in ("1/2", "2/2"):
+        draw(tmp_path, part=half, announce=print)
     draw(announce=print)
     assert seen == [(3, 3), (2, 2), (5, 5)]
 
 
 def test_commands_say_that_other_parts_are_missing(tmp_path: Path, capsys: Any) -> None:
-    command = [
-        "mc",
-        "max_cosine",
-        "--n",
-        "8",
-        "16",
-        "32",
-        "--head-dim",
-        "16",
-        "--samples",
-        "64",
-        "--seed",
-        "1",
-    ]
+    options = ["--n", "8", "16", "32", "--head-dim", "16", "--samples", "64", "--seed", "1"]
+    command = ["mc", "max_cosine", *options]
     parts = [*command, "--store", str(tmp_path), "--part"]
     assert main([*parts, "1/2"]) == 0
     said = capsys.readouterr()
@@ -170,8 +155,8 @@ def test_parts_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     whole = Tiny().run(2, progress=False)
     first = Tiny().run(2, progress=False, store=tmp_path, part="1/3")
     assert np.isnan(first.arrays["last"]).tolist() == [[False, True], [True, False]]
-    for part in ("2/3", "3/3"):
-        last = Tiny().run(2, progress=False, store=tmp_path, part=part)
+    for third in ("2/3", "3/3"):
+        last = Tiny().run(2, progress=False, store=tmp_path, part=third)
     for name, values in whole.arrays.items():
         np.testing.assert_array_equal(last.arrays[name], values)
 
@@ -179,9 +164,8 @@ def test_parts_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_part_works_beside_other_parts_and_not_beside_itself_or_the_whole(tmp_path: Path) -> None:
     held = "import sys; from attnscale._grid.store import *; from contextlib import ExitStack\n"
     held += "with Store(sys.argv[1]).locked(Part.read(sys.argv[2], 1)): print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", held, str(tmp_path), "1/2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
+    command, pipe = [sys.executable, "-c", held, str(tmp_path), "1/2"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with Store(tmp_path).locked(Part(2, 2)):
@@ -268,10 +252,10 @@ def test_the_job_array_of_the_page_in_processes_at_once(
     sys.modules.pop("own_module", None)
 
 
-# ---- stores that become one ----------------------------------------------------------------------
+# ---- merged stores -------------------------------------------------------------------------------
 
 
-def merge(*arguments: Any) -> int:
+def run_merge(*arguments: Any) -> int:
     return main(["store", "merge", *map(str, arguments)])
 
 
@@ -283,13 +267,13 @@ def test_stores_of_machines_without_a_common_disk(
     a, b, c = (tmp_path / name for name in "abc")
     sweep(a, part="1/2")
     sweep(b, part="2/2")
-    assert merge(a, b, "--to", c) == 0
+    assert run_merge(a, b, "--to", c) == 0
     assert capsys.readouterr().out == f"{c}: 8 cases of 2 stores\n"
     with monkeypatch.context() as patched:
         patched.setattr(Store, "write", lambda *_: pytest.fail("computed again"))
         assert same(sweep(c), whole)
     assert len(list((a / "cases").iterdir())) == 4  # as it was
-    assert merge(b, "--to", a) == 0  # into one that is there
+    assert run_merge(b, "--to", a) == 0  # into one that is there
     assert len(list((a / "cases").iterdir())) == 8
 
 
@@ -321,7 +305,7 @@ def test_stores_that_were_made_otherwise_are_refused(
     shutil.copytree(a, b)
     manifest = b / "attnscale-mc.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    assert merge(a, b, "--to", c) == 2
+    assert run_merge(a, b, "--to", c) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"attnscale: error: stores must be of the same work as '{a}', got '{b}', whose ")
     assert difference in error
@@ -333,14 +317,14 @@ def test_what_cannot_be_merged(tmp_path: Path, capsys: Any) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     draw(a, samples=300)
     shutil.copytree(a, b)
-    assert merge(a, tmp_path, "--to", c) == 2
+    assert run_merge(a, tmp_path, "--to", c) == 2
     assert "stores must be stores, got " in capsys.readouterr().err
     (one, other, *_) = sorted((b / "cases").iterdir())
     one.write_bytes(one.read_bytes()[:-9])
     other.unlink()
-    assert merge(b, "--to", c) == 0
+    assert run_merge(b, "--to", c) == 0
     assert "damaged, and left out" in capsys.readouterr().err
-    assert merge(b, a, "--to", c) == 0  # whole in the other store
+    assert run_merge(b, a, "--to", c) == 0  # whole in the other store
     assert capsys.readouterr().err == ""
     assert draw(c).missing == 0
     store, case = Store(b, "mc"), sorted((b / "cases").iterdir())[-1]

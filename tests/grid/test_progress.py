@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Long work says how far it is, and announces once how long it takes."""
+"""Progress of long work, and one announcement of its time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from attnscale._grid import progress
-from attnscale._grid.progress import Watch, reporter
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A clock that the test sets."""
+    """Replace the clock by one that the test sets."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     return now
@@ -22,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_minutes_are_announced_once_and_what_is_left_is_shown(clock: SimpleNamespace) -> None:
     shown: list[str] = []
     announced: list[str] = []
-    watch = Watch(shown.append, announced.append)
+    watch = progress.Watch(shown.append, announced.append)
     watch(0, 100, "first")
     assert (shown, announced) == (["0%: first"], [])
     clock.seconds = 1.0
@@ -39,7 +38,7 @@ def test_minutes_are_announced_once_and_what_is_left_is_shown(clock: SimpleNames
 
 def test_seconds_are_not_announced(clock: SimpleNamespace) -> None:
     announced: list[str] = []
-    watch = Watch(lambda text: None, announced.append)
+    watch = progress.Watch(lambda text: None, announced.append)
     clock.seconds = 10.0
     watch(1, 2)
     watch.expect(59.0)
@@ -51,6 +50,6 @@ def test_a_terminal_without_tqdm_gets_a_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with reporter(True, "case", 7) as report:
+    with progress.reporter(True, "case", 7) as report:
         report(3)
     assert "\r\x1b[K3 of 7 cases" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results as tables: the same numbers as rows, files, Datasets and figures, in files of before too."""
+"""Results as tables: equal numbers in rows, files, Datasets and figures, also from older files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._grid.table import Column, points
+from attnscale._grid import table as columns
 from attnscale.montecarlo import ExperimentResult
-from attnscale.plot._curves import read_curves
-from attnscale.plot._tables import read_table
+from attnscale.plot import _curves, _tables
 
 KEPT = Path(__file__).parent / "kept"  # written when results were no tables yet
 
@@ -33,8 +32,8 @@ def assert_equal(first: Any, second: Any) -> None:
 
 
 def test_points_and_parts_of_a_column() -> None:
-    column = Column({"n": (8, 64), "law": ("a", "b", "c")}, np.arange(6.0).reshape(2, 3), "nat")
-    assert [column.value[index] for index, _ in points(column.axes)] == list(range(6))
+    column = columns.Column({"n": (8, 64), "law": ("a", "b", "c")}, np.arange(6.0).reshape(2, 3), "nat")
+    assert [column.value[index] for index, _ in columns.points(column.axes)] == list(range(6))
     part = column.at("entropy", law="b")
     assert (part.axes, part.value.tolist(), part.unit) == ({"n": (8, 64)}, [1, 4], "nat")
     with pytest.raises(KeyError, match=r"law must be one of \('a', 'b', 'c'\), got 'd'"):
@@ -63,7 +62,7 @@ def test_a_column_has_the_fields_of_the_result(result: ExperimentResult) -> None
 @pytest.mark.parametrize("unit", ["nats", "bits"])
 def test_a_dataset_is_read_as_the_table_that_it_was(result: ExperimentResult, unit: Any) -> None:
     pytest.importorskip("xarray")
-    read = read_table("table", result.to_xarray(unit=unit))
+    read = _tables.read_table("table", result.to_xarray(unit=unit))
     assert set(read.names()) == set(result.names())
     assert (read.names()[0], read.experiment) == (result.names()[0], result.experiment)
     for name in result.names():
@@ -114,7 +113,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         ExperimentResult.load(path)
 
 
-# ---- files of before ------------------------------------------------------------------------------
+# ---- older files ----------------------------------------------------------------------------------
 
 
 def test_the_store_of_a_sweep_of_before_is_not_computed_again(
@@ -163,7 +162,7 @@ def test_datasets_of_before_are_drawn_with_their_exact_curves(file: str, n_curve
     xarray = pytest.importorskip("xarray")
     pyplot = pytest.importorskip("matplotlib.pyplot")
     table = xarray.Dataset.from_dict(json.loads((KEPT / file).read_text()))
-    curves = read_curves(read_table("table", table), "n")
+    curves = _curves.read_curves(_tables.read_table("table", table), "n")
     assert len(curves) == n_curves
     for curve in curves:
         assert curve.exact is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The core evaluates the laws: their values against NumPy, their names and refusals against Python's."""
+"""Laws in the core: values against NumPy, names and refusals against Python."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import _core
-from attnscale.laws._base import ClosedForm
-from attnscale.laws._registry import class_of
+from attnscale.laws import _base, _registry
 from attnscale.reference import law_multiplier as multiplier
 from test_laws import EXAMPLES
 
-#: Laws without a closed form of one number a parameter, and why C++ has none of that name.
+#: Laws that are missing in C++, without a closed form of one number for each parameter, and the reason.
 ELSEWHERE = {
     "per_head": "one number a head: a scale for each head",
     "entropy_invariant": "the solution of an equation: a table of multipliers",
     "adaptive_temperature": "a polynomial of any degree: a table of multipliers",
 }
 
-#: The examples with one number a parameter, as C++ reads them, and spellings that are not the shortest.
+#: Examples with one number for each parameter, which C++ reads, and spellings that are not the shortest.
 SPELLINGS = [
     *("constant(value=0.3)", "0.125", "constant(value=-2)"),
-    *(law.spelling for law in EXAMPLES if isinstance(law, ClosedForm) and law._in_core),
+    *(law.spelling for law in EXAMPLES if isinstance(law, _base.ClosedForm) and law._in_core),
 ]
 SPELLINGS = [each for each in SPELLINGS if "channels" not in each]
 
 
-#: Laws with one number a head, which no spelling of C++ has.
+#: Laws with one number for each head, which have no spelling in C++.
 BY_HEAD = [
     at.laws.SSMax(s=[0.4, 0.5, 0.6], b=0.1),
     at.laws.SSMax(s=0.3, b=[0.1, -2.0, 7.0], floor=3),
@@ -47,12 +46,13 @@ def test_every_law_is_there_or_has_a_reason() -> None:
     assert [*_core.law_names()] == [name for name in at.laws.names() if name not in ELSEWHERE]
     assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()}
     for name in (*_core.law_names(), *ELSEWHERE):
-        assert issubclass(class_of(name) or object, ClosedForm) == (name not in ELSEWHERE), name
+        is_closed = issubclass(_registry.class_of(name) or object, _base.ClosedForm)
+        assert is_closed == (name not in ELSEWHERE), name
 
 
 @pytest.mark.parametrize("name", _core.law_names())
 def test_parameters_have_the_same_names_and_order(name: str) -> None:
-    found = [each.name for each in dataclasses.fields(class_of(name)) if each.name != "channels"]  # type: ignore[arg-type]
+    found = [each.name for each in dataclasses.fields(_registry.class_of(name)) if each.name != "channels"]  # type: ignore[arg-type]
     assert _core.law_parameters(name) == found
 
 
@@ -71,17 +71,8 @@ def test_values_meaning_and_spelling(spelling: str) -> None:
 @pytest.mark.parametrize("law", BY_HEAD, ids=repr)
 def test_one_number_a_head(law: at.laws.Law) -> None:
     n = np.random.default_rng(5).integers(2, 5000, (2, 3, 4)).astype(float)
-    for counts in (
-        n,
-        n[:, :1],
-        n[0],
-        n[0, :1],
-        n[0, 0],
-        n[0, 0, 0],
-        n[:, :, :0],
-        np.asfortranarray(n),
-        n[:, ::-1],
-    ):
+    views = (n, n[:, :1], n[0], n[0, :1], n[0, 0], n[0, 0, 0], n[:, :, :0], n[:, ::-1])
+    for counts in (*views, np.asfortranarray(n)):
         expected = multiplier(law, counts, 64)
         found = law.multiplier(counts, 64)
         assert found.shape == expected.shape
@@ -98,7 +89,7 @@ def test_heads_that_do_not_fit_each_other() -> None:
 
 
 def test_the_quantile_keeps_its_digits_at_both_ends() -> None:
-    """Where keys / n is near 1/2, and where it is tiny."""
+    """Values where keys / n is near 1/2, and where it is tiny."""
     law = at.laws.SparsityInvariant(n0=2001.0, keys=1000.0)
     n = np.r_[2000 + 10.0 ** np.arange(-6, 4), 10.0 ** np.arange(5, 300, 7)]
     np.testing.assert_allclose(law.multiplier(n, 64), multiplier(law, n, 64), rtol=4e-15)
@@ -123,7 +114,7 @@ def test_counts_of_any_memory() -> None:
     ],
 )
 def test_refusals_say_what_pythons_do(spelling: str) -> None:
-    """But for the name that was perhaps meant, which only Python looks for."""
+    """Messages are Python's without its "did you mean"."""
     with pytest.raises((ValueError, TypeError)) as python:
         at.laws.get(spelling)
     said = re.sub(r"^did you mean '\w+'\? ", "", str(python.value))

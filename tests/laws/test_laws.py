@@ -230,7 +230,7 @@ def test_the_factor_of_yarn_before_it_is_squared() -> None:
     assert laws.YaRN(64).attention_scaling == pytest.approx(1.415888, abs=5e-7)
     assert laws.YaRN(16).attention_scaling == pytest.approx(1.2772588722, abs=5e-11)
     assert laws.YaRN(32).attention_scaling == pytest.approx(1.3466, abs=5e-5)
-    # mscale alone has no effect, nor has a 0.
+    # mscale alone, or 0, has no effect.
     for one in ({"mscale": 0.7}, {"mscale_all_dim": 0.7}, {"mscale": 0.7, "mscale_all_dim": 0}):
         assert laws.YaRN(64, **one).attention_scaling == laws.YaRN(64).attention_scaling
     both = laws.YaRN(40, mscale=0.707, mscale_all_dim=1.0).attention_scaling
@@ -239,19 +239,18 @@ def test_the_factor_of_yarn_before_it_is_squared() -> None:
 
 def test_longrope_is_log_n_at_the_extended_length() -> None:
     """LongRoPE's factor squared, 1 + ln s / ln L, is log_L(s L)."""
-    assert laws.LogN(base=512).multiplier(64 * 512, 64) == pytest.approx(
-        laws.LongRoPE(512, 64).multiplier(1, 64), rel=1e-15
-    )
+    extended = laws.LogN(base=512).multiplier(64 * 512, 64)
+    assert extended == pytest.approx(laws.LongRoPE(512, 64).multiplier(1, 64), rel=1e-15)
 
 
 def test_the_selective_temperature_as_its_authors_write_it() -> None:
-    """Scores times 1 + exp(-exp(x)) ln(row length), x = 1.5 at the start; SSMax with b = 1 is the same."""
+    """The factor is 1 + exp(-exp(x)) ln(row length), x = 1.5 at the start, as of SSMax with b = 1."""
     rows = np.arange(1, 41)
     s = np.random.default_rng(5).standard_normal((1, 40, 40))
     weights = np.exp(s * (1 + math.exp(-math.exp(1.5)) * np.log(rows))[:, None])
     weights = np.tril(weights) / np.tril(weights).sum(-1, keepdims=True)
     law = laws.SelectiveTemperature(math.exp(-math.exp(1.5)))
-    # q . k / sqrt(40) is the score: the query is the row of scores, the keys are unit vectors.
+    # The score is q . k / sqrt(40): the query is the row of scores, the keys are unit vectors.
     q, k = s * math.sqrt(40), np.eye(40)[None]
     np.testing.assert_allclose(at.attention(q, k, k, scale=law, is_causal=True), weights, atol=1e-6)
     same = laws.SSMax(s=law.strength, b=1)
@@ -277,7 +276,7 @@ def test_scale_invariant_in_the_notation_of_its_paper() -> None:
 
 @pytest.mark.parametrize("law", EXAMPLES, ids=repr)
 def test_laws_are_their_twins(law: laws.Law) -> None:
-    """Laws of the core to the last digits: test_core_laws."""
+    """test_core_laws.py compares laws of the core to the last digits."""
     n = np.array([2, 3, 5.5, 6, 100, 512, 8191, 8192, 8193, 16383, 16384, 16385, 32768, 2**20], float)
     invariant = law.name == "entropy_invariant"  # interpolated, and slow to solve
     for head_dim in (2, 64) if invariant else (2, 64, 192):
@@ -327,9 +326,8 @@ def test_shapes(law: laws.Law) -> None:
         assert values.dtype == np.float64
     assert np.shape(law.scale(700, 64)) == ((heads, 1) if heads else ())
     np.testing.assert_allclose(np.asarray(law.scale(n, 64)) * 8, law.multiplier(n, 64), rtol=1e-15)
-    np.testing.assert_array_equal(
-        np.asarray(law.scale(n, 64))[..., -1:], np.reshape(law.scale(700, 64), (*lead, 1))
-    )
+    last = np.asarray(law.scale(n, 64))[..., -1:]
+    np.testing.assert_array_equal(last, np.reshape(law.scale(700, 64), (*lead, 1)))
 
 
 @pytest.mark.parametrize("law", EXAMPLES, ids=repr)
@@ -346,18 +344,15 @@ def test_explanations_are_complete(law: laws.Law) -> None:
     assert law.n_means in laws.MEANINGS_OF_N
 
 
-def test_why_log_n_is_not_enough() -> None:
+def test_explanations_of_limits() -> None:
     assert "slows the growth" in laws.explain("log_n")
-
-
-def test_the_mean_of_the_critical_scale_is_not_to_be_taken() -> None:
-    assert "infinite" in laws.explain("critical_scale")
-    assert "median" in laws.explain("critical_scale")
+    for word in ("infinite", "median"):  # not the mean
+        assert word in laws.explain("critical_scale")
 
 
 @pytest.mark.parametrize("law", [laws.QKNormScale(512), laws.SwinV2(), laws.SwinV2([0.3, 7.0])], ids=repr)
 def test_laws_of_the_cosine_multiply_it(law: laws.Law) -> None:
-    """With q and k of length sqrt(head_dim); of length 1, the scale is head_dim times as large."""
+    """Scales for q and k of length sqrt(head_dim); for length 1 they are head_dim times as large."""
     q, k, v = np.random.default_rng(3).standard_normal((3, 2, 20, 16))
     rms = at.attention(q, k, v, scale=law, qk_norm="rms")
     factor = np.asarray(law.scale(20, 16))[..., None] * 16
@@ -389,7 +384,7 @@ def test_position_gives_n_to_the_laws_that_count_positions() -> None:
     ],
 )
 def test_a_law_names_its_length(name: str, lengths: set[str]) -> None:
-    """Each law of a shorter length is further along at the same n."""
+    """A law of a shorter training length is larger at the same n."""
     named = {law.name: law for law in reversed(EXAMPLES) if law.length_parameter == name}  # the first of each
     assert named.keys() == lengths
     for law in named.values():
@@ -474,7 +469,7 @@ def test_the_invariant_law_keeps_entropy() -> None:
     for law in (laws.EntropyInvariant(), laws.EntropyInvariant(64), laws.EntropyInvariant(model="gaussian")):
         kept = at.theory.expected_entropy(n, law.multiplier(n, 64), model=law.model)
         np.testing.assert_allclose(kept, at.theory.expected_entropy(law.n0, 1, model=law.model), atol=1e-7)
-    # Its first order does not quite, and log_512 n does not at all.
+    # The first order nearly keeps it, log_512 n does not.
     annealed = at.theory.expected_entropy(n, laws.Annealed().multiplier(n, 64))
     log_n = at.theory.expected_entropy(n, laws.LogN().multiplier(n, 64))
     start = at.theory.expected_entropy(512, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A law whose n is no count has no value at a number of keys, and nobody makes one up."""
+"""A law whose n is not a count has no value at a number of keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_commands_print_nothing_in_its_place(law: str, capsys: Any) -> None:
 
 
 def test_positions_are_those_of_the_last_query(capsys: Any) -> None:
-    """Grok counts i from 0: the last of 1025 queries is at 1024, where its length begins."""
+    """Grok counts i from 0: the last of 1025 queries is at 1024, the law's length."""
     law = laws.GrokTemperature(1024)
     assert law.multiplier_at([1025, 1024**2 + 1], 64) == pytest.approx([1, 2], abs=1e-12)
     axes = at.plot.law_comparison([law], [1025, 1024**2 + 1])

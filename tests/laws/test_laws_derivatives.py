@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How scales depend on the parameters of their laws."""
+"""Derivatives of scales by the parameters of their laws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from attnscale import laws
 
 N = np.array([1.0, 2.0, 30.0, 63.9, 64.1, 500.0, 5000.0, 1e6])
-#: A law with each parameter somewhere, and the parameters that it can be learned by.
+#: Laws that cover all parameters, and their learnable parameters.
 LEARNED: list[tuple[laws.Law, tuple[str, ...]]] = [
     (laws.Constant(0.3), ("value",)),
     (laws.PerHead([0.5, 2.0, 3.0]), ("values",)),
@@ -54,7 +54,7 @@ LEARNED: list[tuple[laws.Law, tuple[str, ...]]] = [
 
 
 def moved(law: laws.Law, name: str, by: float) -> Any:
-    """The law's scale with the parameter larger by a factor (of every head)."""
+    """Scale of the law with a parameter (of every head) times a factor."""
     holder: Any = law
     if isinstance(law, laws.Scaled) and name != "amplitude":
         return replace(law, law=replace(law.law, **{name: getattr(law.law, name) * by}))  # type: ignore[type-var]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One grammar of laws: a Law, a number, a name, or a name with parameters, wherever a law is taken."""
+"""The grammar of laws: a Law, a number, a name, or a name with parameters."""
 
 from __future__ import annotations
 
@@ -31,30 +31,16 @@ def of_montecarlo(law: Any) -> Any:
 
 
 def of_saturation(law: Any) -> Any:
-    return at.montecarlo.softmax_saturation(head_dim=4, n=16, law=law, samples=8, rng=0)[
-        "gradient_norm"
-    ].value
+    found = at.montecarlo.softmax_saturation(head_dim=4, n=16, law=law, samples=8, rng=0)
+    return found["gradient_norm"].value
 
 
-def of_calibrate(law: Any) -> Any:
-    return at.calibrate(Q, K, 8, laws=[law]).law_entropy
+def of_comparison(laws_: Any) -> Any:
+    return np.asarray(at.plot.law_comparison(laws_, [16, 64, 256]).get_lines()[0].get_ydata())
 
 
-def of_comparison(law: Any) -> Any:
-    return np.asarray(at.plot.law_comparison([law], [16, 64, 256]).get_lines()[0].get_ydata())
-
-
-def of_one_law_compared(law: Any) -> Any:
-    return np.asarray(at.plot.law_comparison(law, [16, 64, 256]).get_lines()[0].get_ydata())
-
-
-def of_phases(law: Any) -> Any:
-    return of_one_law_among_phases([law])
-
-
-def of_one_law_among_phases(law: Any) -> Any:
-    n, beta = [16, 64], [0.5, 1, 4]
-    axes = at.plot.phase_diagram(n, beta, np.ones((2, 3)), laws=law)
+def of_phases(laws_: Any) -> Any:
+    axes = at.plot.phase_diagram([16, 64], [0.5, 1, 4], np.ones((2, 3)), laws=laws_)
     return np.asarray(axes.get_lines()[1].get_ydata())
 
 
@@ -69,11 +55,11 @@ PYTHON: dict[str, Callable[[Any], Any]] = {
     "kattention": lambda law: at.variants.kattention_heads(Q, K, K, scale=law),
     "montecarlo": of_montecarlo,
     "saturation": of_saturation,
-    "calibrate": of_calibrate,
-    "law_comparison": of_comparison,
-    "law_comparison of one": of_one_law_compared,
-    "phase_diagram": of_phases,
-    "phase_diagram of one": of_one_law_among_phases,
+    "calibrate": lambda law: at.calibrate(Q, K, 8, laws=[law]).law_entropy,
+    "law_comparison": lambda law: of_comparison([law]),
+    "law_comparison of one": of_comparison,
+    "phase_diagram": lambda law: of_phases([law]),
+    "phase_diagram of one": of_phases,
     "calibrate for one": lambda law: at.calibrate(Q, K, 8, laws=law).law_entropy,
 }
 
@@ -113,31 +99,32 @@ def heads(tmp_path: Any) -> str:
     return str(path)
 
 
-def command(name: str, law: str, heads: str) -> list[str]:
-    return {
-        "entropy": ["entropy", heads, "--laws", law],
-        "calibrate": ["calibrate", heads, "--n0", "8", "--laws", law],
-        "theory": ["theory", "--n", "16", "--laws", law],
-        "mc": ["mc", "entropy_vs_length", "--n", "16", "--samples", "8", "--seed", "0", "--laws", law],
-        "saturation": ["mc", "softmax_saturation", "--head-dim", "4", "--samples", "8", "--laws", law],
-        "laws": ["laws", "--n", "16", "--laws", law],
-        "explain": ["explain", law],
-    }[name]
+#: Commands that take a law as their last argument; HEADS is a file.
+COMMANDS = (
+    "entropy HEADS --laws",
+    "calibrate HEADS --n0 8 --laws",
+    "theory --n 16 --laws",
+    "mc entropy_vs_length --n 16 --samples 8 --seed 0 --laws",
+    "mc softmax_saturation --head-dim 4 --samples 8 --laws",
+    "laws --n 16 --laws",
+    "explain",
+)
 
 
-COMMANDS = ("entropy", "calibrate", "theory", "mc", "saturation", "laws", "explain")
+def run(command: str, law: str, heads: str) -> int:
+    return main([*(heads if word == "HEADS" else word for word in command.split()), law])
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_take_the_same(name: str, spelling: str, heads: str, capsys: Any) -> None:
-    assert main(command(name, spelling, heads)) == 0
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_take_the_same(command: str, spelling: str, heads: str, capsys: Any) -> None:
+    assert run(command, spelling, heads) == 0
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_say_what_was_meant(name: str, heads: str, capsys: Any) -> None:
-    assert main(command(name, "logn", heads)) == 2
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_say_what_was_meant(command: str, heads: str, capsys: Any) -> None:
+    assert run(command, "logn", heads) == 2
     assert capsys.readouterr().err.startswith("attnscale: error: did you mean 'log_n'?")
 
 
@@ -150,40 +137,27 @@ def test_a_number_means_the_same_in_two_commands(heads: str, capsys: Any) -> Non
     assert {row["law"] for row in found[0]} == {"0.25"}
 
 
-@pytest.mark.parametrize(
-    ("name", "others"),
-    [
-        ("log_n", {}),
-        ("log_n_from_training", {}),
-        ("qwen_log_n", {}),
-        ("grok_temperature", {}),
-        ("ministral_temperature", {"beta": 0.2}),
-        ("beam_temperature", {}),
-        ("info_scale", {}),
-        ("annealed", {}),
-        ("entropy_invariant", {}),
-        ("sparsity_invariant", {}),
-        ("variance_invariant", {}),
-        ("longrope", {"factor": 4}),
-    ],
-)
-def test_every_length_has_one_name(name: str, others: dict[str, float]) -> None:
+WITH_LENGTH = "log_n log_n_from_training qwen_log_n grok_temperature ministral_temperature beam_temperature"
+WITH_LENGTH += " info_scale annealed entropy_invariant sparsity_invariant variance_invariant longrope"
+
+
+@pytest.mark.parametrize("name", WITH_LENGTH.split())
+def test_every_length_has_one_name(name: str) -> None:
+    others = {"ministral_temperature": {"beta": 0.2}, "longrope": {"factor": 4.0}}.get(name, {})
     law = laws.get(name, train_length=99, **others)
     assert law.length_parameter is not None
     assert getattr(law, law.length_parameter) == 99
     assert laws.get(name, **{law.length_parameter: 99}, **others) == law
     assert "train_length" in law.explain()
     if law.length_parameter != "train_length":
-        with pytest.raises(
-            TypeError, match=f"train_length is {law.length_parameter} of law '{name}': give one"
-        ):
+        said = f"train_length is {law.length_parameter} of law '{name}': give one"
+        with pytest.raises(TypeError, match=said):
             laws.get(name, train_length=99, **{law.length_parameter: 99})
 
 
 def test_laws_without_a_length_refuse_one() -> None:
-    with pytest.raises(
-        TypeError, match="law 'ssmax' has no parameter 'train_length'; its parameters: s, b, floor"
-    ):
+    said = "law 'ssmax' has no parameter 'train_length'; its parameters: s, b, floor"
+    with pytest.raises(TypeError, match=said):
         laws.get("ssmax", train_length=99)
 
 
@@ -221,7 +195,7 @@ def test_a_registered_law_has_a_spelling() -> None:
 
 
 def test_a_number_times_a_law() -> None:
-    """One number or one a head; n, channels and sources are those of the law."""
+    """A factor is one number or one for each head; n, channels and sources are those of the law."""
     law = [1.0, 2.0] * laws.LogN(base=16)
     rows = at.attention_entropy(Q, K, scale=law, is_causal=True)
     one, two = (at.attention_entropy(Q, K, scale=c * laws.LogN(base=16), is_causal=True) for c in (1, 2))
@@ -275,7 +249,7 @@ def test_a_registered_law_returns_finite_numbers(value: float, seen: str) -> Non
         law.multiplier([512, 3], 64)
     with pytest.raises(ValueError, match=message.format(3)):
         at.montecarlo.entropy_vs_length(3, law=law, samples=1)
-    # A scale may be negative, and every n that is asked for is fine here.
+    # A scale may be negative, and every n is valid here.
     assert np.isfinite(at.attention(Q, K, K, scale=laws.get("is_finite_beyond", n0=0), is_causal=True)).all()
 
 

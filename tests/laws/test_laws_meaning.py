@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What laws count: one object for each meaning of n."""
+"""Meanings of n in laws, one object for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnscale import laws, reference
 from attnscale.laws._meaning import meaning_of
 from cases import mask_cases, random_inputs
 
-# Meaning: (least, n - i of a causal query, what a call answers 10 to counts as).
+# Meaning: (least, n - i of a causal query, method of a call and n where it returns 10).
 MEANINGS = {
     "visible keys": (1, 1, ("visible_keys", 10)),
     "row size": (1, 1, ("row_sizes", 10)),
@@ -77,7 +77,7 @@ def test_attention_counts_what_the_meaning_says(name: str, monkeypatch: pytest.M
 
 
 def test_nothing_asks_for_the_name_of_a_meaning() -> None:
-    """What depends on the meaning asks the object, so that another one is written in one place."""
+    """No other file compares names of meanings, so a new meaning is written in one place."""
     for path in Path(at.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             asked = node.func if isinstance(node, ast.Call) else node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws of the row's own scores, of the distance, and of some channels, in attention."""
+"""Attention with laws that measure the row, of the distance, and of some channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, reference
-from attnscale._call import measures
 from cases import mask_cases, random_inputs
 
 MEASURED = (
@@ -120,7 +119,7 @@ def test_a_nan_reaches_only_the_rows_that_see_it() -> None:
 def test_gaps_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, _ = random_inputs(9, batch=(3,), n_queries=50)
     whole = at.attention_entropy(q, k, scale="critical_scale", causal="bottom_right")
-    monkeypatch.setattr(measures, "_BLOCK", 1000)
+    monkeypatch.setattr("attnscale._call.measures._BLOCK", 1000)
     blocks = at.attention_entropy(q, k, scale="critical_scale", causal="bottom_right")
     np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
 
@@ -147,7 +146,7 @@ def test_scale_invariant() -> None:
     np.testing.assert_allclose(at.attention(q, k, v, scale=law, is_causal=True), weights @ v, atol=1e-13)
     twin = reference.attention(q, k, v, scale=law, is_causal=True)
     np.testing.assert_allclose(twin, weights @ v, atol=1e-13)
-    # Distances count from where the query is aligned.
+    # Distances count from the aligned position of the query.
     last = at.attention(q[:, -3:], k, v, scale="scale_invariant", causal="bottom_right")
     np.testing.assert_allclose(last, twin[:, -3:], atol=1e-13)
     with pytest.raises(ValueError, match="scale='scale_invariant' depends on distances in the whole"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mistakes that published programs made with laws and their like: the right value, the wrong one named."""
+"""Mistakes of published programs with laws: the right value, and the wrong one for reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnscale import laws
 
 
 def test_causal_entropy_is_of_the_visible_keys() -> None:
-    """entropix took it over the masked future, and the variance along an axis of one entry."""
+    """entropix included the masked future, and took the variance along an axis of one entry."""
     q, k = np.random.default_rng(2).standard_normal((2, 1, 50, 16))
     rows = at.attention_statistics(q, k, is_causal=True, statistics=("entropy", "score_variance"))
     for i in (0, 1, 20, 49):
@@ -45,7 +45,7 @@ def test_info_scale_is_of_one_head() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_off_by_one(law: laws.Law, last_without: int, first_with: int) -> None:
-    """The families disagree about where they begin; one port of another's rule is off by one."""
+    """Families begin at different positions; a port of another family's rule is off by one."""
     assert law.multiplier(1, 64, position=last_without) == 1
     assert law.multiplier(1, 64, position=first_with) > 1
     q, k, v = np.random.default_rng(3).standard_normal((3, 1, 110, 8))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What laws and their registry refuse, and what they say."""
+"""Refusals of laws and their registry, and their messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws are told apart by their spelling: two of one name are two laws, in every result, table and figure."""
+"""Spellings tell laws of one name apart, in every result, table and figure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws
-from attnscale._sweep.task import registered_laws
+from attnscale._sweep import task
 from attnscale.cli import main
-from attnscale.plot._exact import exact_curve
-from attnscale.plot._tables import read_table
+from attnscale.plot import _exact, _tables
 
-#: Two laws of one name and a third, and how they are spelled: 512 is the default.
+#: Two laws of one name and a third, and their spellings; 512 is the default.
 GIVEN = ["annealed(n0=64)", "annealed(n0=512)", "standard"]
 SPELLED = ["annealed(n0=64)", "annealed", "standard"]
 WINNER, OTHER, _ = SPELLED
@@ -128,7 +127,7 @@ def test_a_figure_of_an_experiment_has_the_exact_curve_of_each_label() -> None:
     laws.register("spelling_linear")(lambda n, head_dim, *, slope: 1 + slope * n / 1000)
     given = [WINNER, "spelling_linear(slope=2)"]
     result = at.montecarlo.entropy_vs_length([64, 512], law=given, head_dim=16, samples=8, rng=0)
-    dense = exact_curve(result, {"n": [64, 512], "law": given}, "n", "entropy")
+    dense = _exact.exact_curve(result, {"n": [64, 512], "law": given}, "n", "entropy")
     assert dense is not None
     beta = np.stack([laws.get(law).multiplier(dense[0], 16) for law in given], axis=-1)
     exact = at.theory.expected_entropy(dense[0][:, None], beta, head_dim=16)
@@ -146,27 +145,27 @@ def test_sweeps_label_laws_by_spellings() -> None:
 
 
 def test_the_constants_of_a_sweep_are_stored_and_not_parsed() -> None:
-    """A law among them, whose repr is no literal, made the curve that of the defaults."""
+    """A law, whose repr is not a literal, is read back from the attributes."""
     pytest.importorskip("xarray")
     constants = {"law": laws.Annealed(64), "head_dim": 16, "samples": 8}
     table = at.sweep(at.montecarlo.entropy_vs_length, {"n": [64, 512]}, constants=constants, rng=0)
     assert json.loads(table.attrs["parameters"]) == constants | {"law": WINNER}
-    read = read_table("table", table)
+    read = _tables.read_table("table", table)
     assert (read.experiment, read.parameters["law"], read.parameters["head_dim"]) == (
         "entropy_vs_length",
         WINNER,
         16,
     )
     del table.attrs["parameters"]  # as an earlier version wrote it
-    read = read_table("table", table)
+    read = _tables.read_table("table", table)
     assert (read.experiment, read.parameters) == ("", {})
     at.plot.sweep(table)
 
 
 def test_a_store_knows_a_registered_law_by_its_function() -> None:
     laws.register("spelling_store")(lambda n, head_dim, *, s=1.0: s)
-    (one,) = registered_laws(["spelling_store(s=2)"])
-    (two,) = registered_laws(["spelling_store(s=1.5)", "spelling_store(s=2)"])
+    (one,) = task.registered_laws(["spelling_store(s=2)"])
+    (two,) = task.registered_laws(["spelling_store(s=1.5)", "spelling_store(s=2)"])
     assert one == two == laws.get("spelling_store")
 
 
@@ -183,7 +182,7 @@ def test_figures_of_laws() -> None:
     assert drawn == {*given[:2], r"$\log_{64} n\,/\sqrt{d}$"}
     ax = at.plot.phase_diagram([10, 1000], [0.5, 4.0], [[1.0, 2.0], [1.0, 2.0]], laws=given)
     assert texts(ax) > {*given[:2]}
-    # What is printed for one law of a name is not printed for another.
+    # Laws of one name have different labels.
     ax = at.plot.law_comparison(given[:2], [64, 512, 4096], labels={"ssmax(s=0.5)": "half"})
     assert texts(ax) == {"half", "ssmax(s=1)"}
     ax = at.plot.law_comparison(["log_n", "log_n(floor=2)"], [64, 4096], labels={"log_n": "mine"})
@@ -237,13 +236,8 @@ NUMBERS = (0.1 + 0.2, 1 / 3, 1e300, 5e-324, 2.0**60, 12345678.9)
 
 @pytest.mark.parametrize("x", NUMBERS)
 def test_numbers_are_read_back_to_the_last_bit(x: float) -> None:
-    for law in (
-        laws.Constant(x),
-        laws.SSMax(s=x),
-        laws.SSMax(s=[x, -x]),
-        x * laws.LogN(),
-        [x, 1] * laws.LogN(),
-    ):
+    plain = (laws.Constant(x), laws.SSMax(s=x), laws.SSMax(s=[x, -x]))
+    for law in (*plain, x * laws.LogN(), [x, 1] * laws.LogN()):
         assert laws.get(law.spelling) == law
 
 
@@ -265,7 +259,7 @@ def test_a_name_that_no_spelling_can_have_is_refused(name: str) -> None:
 
 
 def test_nothing_but_the_name_is_read_from_a_file_of_an_earlier_version(tmp_path: Path) -> None:
-    """Its labels are the repr of a law: they are printed as they are, without an exact curve."""
+    """Labels that are the repr of a law are printed unchanged, without an exact curve."""
     xarray = pytest.importorskip("xarray")
     result = at.montecarlo.entropy_vs_length([64, 512], law=[WINNER], samples=8, rng=0).to_xarray()
     old = result.assign_coords(law=["Annealed(n0=64.0, least=0.0, variance=1.0)"])

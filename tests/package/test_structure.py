@@ -97,7 +97,7 @@ def test_files_lie_in_folders_by_subject() -> None:
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:
-    """``attnscale.attention`` is the function, and no ``sys.modules`` is needed to reach what is behind it."""
+    """``attnscale.attention`` is the function; nobody needs ``sys.modules`` to reach a module of that name."""
     functions = {
         name for name in attnscale.__all__ if not isinstance(getattr(attnscale, name), (type, ModuleType))
     }
@@ -107,7 +107,7 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 
 
 def test_a_class_of_calls_has_one_name() -> None:
-    """`Call` is the call on arrays; the calls of the core, of models and of a dropout have names of their own."""
+    """`Call` is the call on arrays; calls of the core, of models and of a dropout have their own names."""
     classes = [
         module
         for module in FILES

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random calls at every level are right, and the fuzzer finds what is planted."""
+"""Random calls at every level are right, and the fuzzer finds planted faults."""
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +12,13 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from attnscale._call.options import DEFAULTS
 
 from tools.fuzz import build, check_attend, check_linear, draw, expect, oracle, run, subjects
 from tools.fuzz.bounds import weigh
 from tools.fuzz.mutants import MUTANTS, Mutant
 from tools.fuzz.worker import run_case
 
-# Some 6 s of one core for all levels together.
+# About 6 s of one core for all levels together.
 CALLS = 4000
 SEED = 20
 
@@ -57,11 +57,12 @@ def test_a_case_is_the_same_every_time() -> None:
 
 def test_every_option_is_drawn() -> None:
     drawn = {option for i in range(1000) for option in subjects.case(1, i, "attend")["options"]}
-    assert {*DEFAULTS} - drawn == {"dims", "out", "num_threads", "backend"}
+    options = {*signature(at.attention).parameters} - {"query", "key", "value"}
+    assert options - drawn == {"dims", "out", "num_threads"}
 
 
 def test_the_oracle_agrees_with_the_twins() -> None:
-    """Two ways to the same numbers: the oracle's, and the twin's in float64."""
+    """The oracle and the twin in float64 give equal numbers."""
     agreed = 0
     for index in range(300):
         case = subjects.case(SEED, index, "attend")
@@ -86,7 +87,7 @@ def test_the_oracle_agrees_with_the_twins() -> None:
 
 
 def _is_tame(case: Any) -> bool:
-    """Ordinary numbers, for which float64 is enough."""
+    """Whether all numbers are ordinary, so that float64 is enough."""
     profiles = {each["profile"] for each in case["arrays"].values()}
     mask = case["options"].get("attn_mask", {"profile": "normal"})["profile"]
     smooth = case["options"]["normalizer"][0] in ("name", "Sigmoid", "Sink", "SoftmaxN", "Sparsemax", "TopK")
@@ -143,7 +144,7 @@ def test_a_row_of_exponentials_is_relative_to_the_keys_that_it_sees() -> None:
 
 
 def test_the_bound_of_a_mean_covers_sums_key_by_key() -> None:
-    """As the core sums products that are further than 2^490 from a center."""
+    """Sum products further than 2^490 from a center, as the core does."""
     form, n = oracle.arithmetic(np.zeros(1)), 4096
     x = 1e153 * np.random.default_rng(SEED).random((200, n))
     center, total = x.max(-1), np.zeros(200)
@@ -167,7 +168,7 @@ def test_a_measured_scale_may_be_any_that_rounding_allows() -> None:
     assert abs(float(scores.s[0, 0]) - wanted) < scores.d[0, 0] < 3e9
 
 
-# What a process does before its fifth call, the rest of sitecustomize.py.
+# Code that a process runs before its fifth call, added to sitecustomize.py.
 _AT_THE_FIFTH = """
 import os, time
 from numpy import random

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A number that tells laws or parameters apart is printed in full: its text reads back as the same."""
+"""Numbers of laws and parameters are printed in full: their text reads back as the same number."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import attnscale as at
 import pytest
-from attnscale._base.spelling import as_number
-from attnscale.audit import resolve
-from attnscale.audit._layer import spelling
+from attnscale._base import spelling as numbers
+from attnscale.audit import _layer, resolve
 from attnscale.cli import main
 
-#: The next number is another one, and has the same six digits.
+#: The next number, with the same six digits.
 TWELFTH = 1 / 12
 NEXT = math.nextafter(TWELFTH, 1)
 
@@ -23,16 +22,16 @@ NEXT = math.nextafter(TWELFTH, 1)
     "value", [TWELFTH, NEXT, 64.0, 1e-5, 1e300, 1234567.0, 0.1 + 0.2, math.inf, -math.inf]
 )
 def test_the_shortest_text_reads_back(value: float) -> None:
-    assert float(as_number(value)) == value
-    assert len(as_number(value)) <= len(repr(value)) or value == 1e300
+    assert float(numbers.as_number(value)) == value
+    assert len(numbers.as_number(value)) <= len(repr(value)) or value == 1e300
 
 
 def test_a_base_of_the_audit_reads_back() -> None:
     sizes = {"hidden_size": 2304, "num_hidden_layers": 2, "head_dim": 144, "num_attention_heads": 8}
     plan = resolve({"model_type": "gemma2", **sizes, "query_pre_attn_scalar": 144})
     base = plan.layers[0].base
-    assert at.laws.get(spelling(base)) == base.law
-    assert spelling(base) == "constant(value=0.08333333333333333)"
+    assert at.laws.get(_layer.spelling(base)) == base.law
+    assert _layer.spelling(base) == "constant(value=0.08333333333333333)"
 
 
 def test_two_laws_of_the_audit_do_not_look_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +45,7 @@ def test_two_laws_of_the_audit_do_not_look_alike(tmp_path: Path, capsys: pytest.
         path = tmp_path / f"{beta}" / "config.json"
         path.parent.mkdir()
         path.write_text(json.dumps(config), encoding="utf-8")
-        listed.append([spelling(term) for term in resolve(config).layers[0].terms])
+        listed.append([_layer.spelling(term) for term in resolve(config).layers[0].terms])
     assert main(["audit", str(tmp_path), "--json"]) == 0
     laws = [model["laws"] for model in json.loads(capsys.readouterr().out)["models"]]
     assert laws == listed
@@ -61,15 +60,13 @@ def test_a_soft_cap_is_a_parameter() -> None:
 
 def test_a_label_of_a_figure_tells_bases_apart() -> None:
     pytest.importorskip("matplotlib")
-    from attnscale.plot._curves import _word
-    from attnscale.plot._style import law_label
-    from attnscale.plot._tables import _value
+    from attnscale.plot import _curves, _style, _tables
 
-    assert law_label("log_n(base=512)") == r"$\log_{512} n\,/\sqrt{d}$"
-    assert law_label("log_n(base=512.0001)") == r"$\log_{512.0001} n\,/\sqrt{d}$"
-    assert _word("n", 1234567, None) == "$n = 1234567$"
-    assert _word("cosine", 0.1234567, None) == "cosine 0.1234567"
-    assert _value("n", 1234567) == "1234567"
+    assert _style.law_label("log_n(base=512)") == r"$\log_{512} n\,/\sqrt{d}$"
+    assert _style.law_label("log_n(base=512.0001)") == r"$\log_{512.0001} n\,/\sqrt{d}$"
+    assert _curves._word("n", 1234567, None) == "$n = 1234567$"
+    assert _curves._word("cosine", 0.1234567, None) == "cosine 0.1234567"
+    assert _tables._value("n", 1234567) == "1234567"
 
 
 def test_the_parameters_of_a_grid_are_not_rounded() -> None:

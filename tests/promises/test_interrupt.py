@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C ends a long call at once, and leaves everything usable."""
+"""Ctrl-C ends a long call at once, and later calls work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cases import random_inputs
 # Seconds after which a process is taken to hang: far more than a busy machine needs.
 HANGS = 120
 
-# Minutes of work in each call, and more. The parent sends SIGINT when it has read `ready`.
+# Each call has minutes of work or more. The parent sends SIGINT when it has read `ready`.
 SCRIPT = """
 import sys
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A message is one line, whatever was given: arrays and long values are described, not printed."""
+"""Messages have one line for any value: arrays and long values are described, not printed."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_tensors_get_advice_for_tensors() -> None:
 
 
 def calls_that_lose_a_gradient(q: Any) -> dict[str, Callable[[], object]]:
-    """Functions of arrays on a tensor that requires grad, by the path of each."""
+    """Calls of functions of arrays on a tensor that requires grad, by their paths."""
     part = [q.shape[-2] - 1, 1]
     return {
         "attention": lambda: at.attention(q, q, q),
@@ -186,11 +186,8 @@ def test_a_gradient_that_would_be_lost_is_led_to_the_call_that_keeps_it() -> Non
     twins = {name for name in at.torch.__all__ if hasattr(at, name) or hasattr(at.variants, name)}
     assert set(calls) == twins - {"AttentionStatistics", "identify_lse"}
     for name, call in calls.items():
-        with pytest.raises(
-            TypeError,
-            match=rf"(\w+) requires grad, and an array has none; attnscale\.torch\.{name} keeps the "
-            r"gradient, \1\.detach\(\) drops it$",
-        ):
+        keeps = rf"attnscale\.torch\.{name} keeps the gradient, \1\.detach\(\) drops it$"
+        with pytest.raises(TypeError, match=rf"(\w+) requires grad, and an array has none; {keeps}"):
             call()
 
 
@@ -203,23 +200,18 @@ def test_a_gradient_that_nothing_keeps_is_to_be_dropped() -> None:
         lambda: at.identify_lse(q, q, q[..., 0]),
         lambda: at.entropy_curve(q, q, [1.0]),
     ):
-        with pytest.raises(
-            TypeError, match=r"query requires grad, and an array has none; use query\.detach\(\)$"
-        ):
+        said = r"query requires grad, and an array has none; use query\.detach\(\)$"
+        with pytest.raises(TypeError, match=said):
             call()
 
 
 @pytest.mark.jax
 def test_what_jax_traces_is_led_to_the_call_that_can_be_traced() -> None:
     jax = pytest.importorskip("jax")
-    x = np.ones((2, 32, 4), np.float32)
-    with pytest.raises(
-        TypeError, match=r"query is traced by JAX, and .*; attnscale\.jax\.attention_entropy can be"
-    ):
+    x, traced = np.ones((2, 32, 4), np.float32), "query is traced by JAX, and .*;"
+    with pytest.raises(TypeError, match=rf"{traced} attnscale\.jax\.attention_entropy can be"):
         jax.grad(lambda q: at.attention_entropy(q, x).sum())(x)
-    with pytest.raises(
-        TypeError, match=r"query is traced by JAX, and .*; call this outside of jit, grad and vmap\b"
-    ):
+    with pytest.raises(TypeError, match=rf"{traced} call this outside of jit, grad and vmap\b"):
         jax.jit(lambda q: at.attention_weights(q, x))(x)
 
 

@@ -29,7 +29,7 @@ def result() -> at.montecarlo.ExperimentResult:
 
 
 def drawn(ax: Any) -> list[np.ndarray]:
-    """What the lines of a figure show, points and bars included."""
+    """Values of the lines of a figure, points and bars included."""
     return [np.asarray(line.get_ydata(), np.float64) for line in ax.lines]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What SECURITY.md promises: a file that is read brings no code with it."""
+"""The promise of SECURITY.md: reading a file runs no code from it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import attnscale
 import numpy as np
 import pytest
-from attnscale._files.heads import InputError
-from attnscale._grid.store import from_bytes
+from attnscale._grid import store
+from attnscale.cli import main
 
 PACKAGE = Path(attnscale.__file__).parent
 
 
 class Trap:
-    """An object whose pickle makes a file when it is read."""
+    """An object whose pickle creates a file when it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,14 +48,14 @@ def test_every_call_that_could_run_what_it_reads_is_told_not_to() -> None:
             assert options.get(key) == value, (file, name)
             seen.add(name)
     assert seen == {*required, "AutoTokenizer.from_pretrained", "AutoModel.from_pretrained"}
-    assert reads_pickles == [("_grid/complete.py", "pickle.loads")]  # what a sweep sends to its own workers
+    assert reads_pickles == [("_grid/complete.py", "pickle.loads")]  # messages of a sweep to its own workers
 
 
 def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:
     trap, case = tmp_path / "trap", tmp_path / "case.npz"
     about = json.dumps({"case": "c", "names": ["x"], "dims": [None], "attrs": [{}]})
     np.savez(case, about=np.array([about, ""]), array_0=np.array([Trap(trap)], dtype=object))
-    assert from_bytes(case.read_bytes(), "c") is None
+    assert store.from_bytes(case.read_bytes(), "c") is None
     assert not trap.exists()
 
 
@@ -73,10 +72,8 @@ def test_the_state_of_a_training_with_a_pickle_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.torch
-def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
-    from attnscale.cli._model import load
-
     trap, folder, text = tmp_path / "trap", tmp_path / "model", tmp_path / "text.txt"
     folder.mkdir()
     text.write_text("a few words")
@@ -86,7 +83,6 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"auto_map": {"AutoTokenizer": ["code.X", None]}})
     )
-    given = SimpleNamespace(text=[text], decoder_text=None, images=None, device=None, dtype=None)
-    with pytest.raises(InputError, match="MODEL"):
-        load(str(folder), given)
+    assert main(["diagnose", str(folder), "--text", str(text), "--n", "2"]) == 2
+    assert f"MODEL {folder}: " in capsys.readouterr().err
     assert not trap.exists()

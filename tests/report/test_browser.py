@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The page of a report in a real browser: its figures move, its keys work, its files are what it shows."""
+"""The page of a report in a browser: figures move, keys work, exported files match the page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from xml.etree import ElementTree
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.make import Group, report_of
-from attnscale._report.measure import MULTIPLES, OWN
+from attnscale._report import make, measure
 from attnscale.calibration.fit import Length
-from browser import chromium, opened, violations
+from browser import chromium, opened, slide, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
 
@@ -52,7 +51,7 @@ def causal() -> at.Report:
 
 @pytest.fixture(scope="module")
 def folder(minilm: at.Report, causal: at.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of both models, and of one before and after its scale was changed."""
+    """Pages of both models, and of one before and after a change of its scale."""
     folder = tmp_path_factory.mktemp("pages")
     minilm.save(folder / "minilm.html")
     causal.save(folder / "causal.html")
@@ -62,13 +61,6 @@ def folder(minilm: at.Report, causal: at.Report, tmp_path_factory: pytest.TempPa
     sharper = at.report(q, data.key, lengths=[64, 256], labels=places, laws=["log_n"])
     minilm.beside(sharper, ("as it is", "sharper")).save(folder / "pair.html")
     return folder
-
-
-def slide(page: Any, name: str, value: float) -> None:
-    """Move a slider as a hand does: the value, and the event of the browser."""
-    page.locator(f"#{name}").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
-    )
 
 
 def entropies(page: Any) -> list[float]:
@@ -91,7 +83,7 @@ def download(page: Any, button: Any) -> str:
 def test_a_page_needs_no_network_and_the_console_is_empty(browser: Any, folder: Path, name: str) -> None:
     with opened(browser, folder / f"{name}.html") as page:
         slide(page, "length", 0)
-        slide(page, "multiple", OWN + 4)
+        slide(page, "multiple", measure.OWN + 4)
         page.locator("#colour").select_option("growth")
         page.locator("#scatter-x").select_option("beta")
         page.locator("#filter-layer").select_option("0")
@@ -132,14 +124,14 @@ def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path
 
 
 def test_towers_are_parts_of_the_map(browser: Any, tmp_path: Path) -> None:
-    """Each has its name above its layers, and a head is called by its module, in the map and in the CSV."""
+    """Each tower has its name above its layers; heads are named by their module, in the map and the CSV."""
     data = at.datasets.minilm_qk()
     q, k = (x.astype(np.float32) for x in (data.query, data.key))
     options = {"causal": None, "enable_gqa": False, "num_threads": None}
     rows = {n: Length(q[:2, :n], k[:2, :n], options) for n in (64, 256)}
     parts = [("decoder.0.attn", "decoder"), ("encoder.0.attn", "encoder"), ("decoder.1.attn", "decoder")]
-    groups = [Group(rows, [(i, 0), (i, 1)], *part) for i, part in enumerate(parts)]
-    report_of(groups, ["log_n"], {}).save(tmp_path / "towers.html")
+    groups = [make.Group(rows, [(i, 0), (i, 1)], *part) for i, part in enumerate(parts)]
+    make.report_of(groups, ["log_n"], {}).save(tmp_path / "towers.html")
     with opened(browser, tmp_path / "towers.html") as page:
         assert page.said == []
         assert page.locator("#maps text.group").all_text_contents() == ["decoder", "encoder"]
@@ -154,18 +146,18 @@ def test_towers_are_parts_of_the_map(browser: Any, tmp_path: Path) -> None:
         assert {row["module"] for row in saved_rows(page)} == {"encoder.0.attn"}
 
 
-@pytest.mark.parametrize("m", [0, 5, OWN, 13, 16])
+@pytest.mark.parametrize("m", [0, 5, measure.OWN, 13, 16])
 @pytest.mark.parametrize("length", [0, 1])
 def test_every_column_of_the_csv_belongs_to_its_multiple(
     browser: Any, folder: Path, minilm: at.Report, m: int, length: int
 ) -> None:
-    """Or its heading says that it belongs to the multiple 1; and no row contradicts itself."""
+    """A heading names columns that belong to multiple 1; no row contradicts itself."""
     with opened(browser, folder / "minilm.html") as page:
         slide(page, "length", length)
         slide(page, "multiple", m)
         rows = saved_rows(page)
     assert list(rows[0])[:4] == ["layer", "head", "length", "multiple"]
-    assert {float(row["multiple"]) for row in rows} == {float(f"{MULTIPLES[m]:.6g}")}
+    assert {float(row["multiple"]) for row in rows} == {float(f"{measure.MULTIPLES[m]:.6g}")}
     curve = minilm.curve[:, :, m]
     expected = {
         "effective keys": np.exp(curve[:, length]),
@@ -201,10 +193,8 @@ def test_the_panel_of_a_head_belongs_to_the_multiple(browser: Any, folder: Path,
     growth = float(texts["Growth"].split()[0].replace("\u2212", "-"))
     assert growth == pytest.approx((entropy - minilm.curve[i, 0, 15]) / 2, rel=0.05)
     assert {"Keeps its entropy of 64, at \u00d7 1", "Law that keeps it best, at \u00d7 1"} <= set(texts)
-    assert captions[2:] == [
-        "rows by entropy at 256 tokens, at \u00d7 1",
-        "along the text at 256 tokens, at \u00d7 1",
-    ]
+    figures = ("rows by entropy", "along the text")
+    assert captions[2:] == [f"{each} at 256 tokens, at \u00d7 1" for each in figures]
 
 
 def test_a_link_opens_the_page_as_it_was_left(browser: Any, folder: Path) -> None:
@@ -236,12 +226,11 @@ def test_a_notebook_has_the_page_without_an_address(browser: Any, minilm: at.Rep
     notebook = tmp_path / "notebook.html"
     notebook.write_text(minilm._repr_html_(), encoding="utf-8")
     with opened(browser, notebook) as page:
-        slide(page.frame_locator("iframe"), "multiple", OWN + 4)
+        slide(page.frame_locator("iframe"), "multiple", measure.OWN + 4)
         assert page.frame_locator("iframe").locator("#multiple-out").inner_text() == "2.00 \u00d7"
-        # Timers of a page run in their order: that of the address, which is shorter, is over then.
-        page.frame_locator("iframe").locator("body").evaluate(
-            "() => new Promise(done => setTimeout(done, 250))"
-        )
+        # The timer of the address is shorter than this one, so it has run by then.
+        wait = "() => new Promise(done => setTimeout(done, 250))"
+        page.frame_locator("iframe").locator("body").evaluate(wait)
         assert page.said == []
 
 
@@ -257,7 +246,7 @@ def test_random_keys_under_every_law_are_drawn_where_they_are_wanted(browser: An
 
 
 def test_the_open_field_is_seen_on_every_colour(browser: Any, folder: Path) -> None:
-    """A frame in the ink of the page within one in its ground: one of them differs from the field."""
+    """A frame in the text colour within one in the background colour: one of them differs from the field."""
     with opened(browser, folder / "minilm.html") as page:
         slide(page, "multiple", 16)
         halo, frame = page.locator("#maps .ring:not(.focus)").all()
@@ -288,10 +277,9 @@ def test_two_reports_are_side_by_side_on_one_axis(browser: Any, folder: Path) ->
         assert names.all_inner_texts()[:2] == ["as it is", "sharper"]
         page.locator("#sort-of").select_option("2")
         page.get_by_role("button", name="entropy (nats)", exact=True).click()
-        rows = saved_rows(page)
-        less = [
-            float(row["entropy (nats) (sharper)"]) - float(row["entropy (nats) (as it is)"]) for row in rows
-        ]
+        names = ("sharper", "as it is")
+        pairs = ([float(row[f"entropy (nats) ({name})"]) for name in names] for row in saved_rows(page))
+        less = [sharper - plain for sharper, plain in pairs]
         assert less == sorted(less, reverse=True)
 
 
@@ -318,10 +306,8 @@ def test_the_sliders_stay_in_a_narrow_window(browser: Any, folder: Path) -> None
         assert box["height"] < 150
         head = page.locator("thead").bounding_box()
         assert head["height"] < 60
-        shown = page.locator("thead th").evaluate_all(
-            "all => all.filter(each => each.getBoundingClientRect().right < 400).length"
-        )
-        assert shown >= 5
+        count = "all => all.filter(each => each.getBoundingClientRect().right < 400).length"
+        assert page.locator("thead th").evaluate_all(count) >= 5
 
 
 def test_a_figure_is_saved_with_its_colours(browser: Any, folder: Path) -> None:
@@ -362,12 +348,8 @@ def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
         for key, expected in (
             *(("ArrowRight", "layer 0, head 1"), ("ArrowRight", "layer 0, head 1")),
             *(("ArrowDown", "layer 1, head 1"), ("Home", "layer 1, head 0"), ("End", "layer 1, head 1")),
-            *(
-                ("ArrowUp", "layer 0, head 1"),
-                ("ArrowUp", "layer 0, head 1"),
-                ("ArrowLeft", "layer 0, head 0"),
-            ),
-            ("ArrowDown", "layer 1, head 0"),
+            *(("ArrowUp", "layer 0, head 1"), ("ArrowUp", "layer 0, head 1")),
+            *(("ArrowLeft", "layer 0, head 0"), ("ArrowDown", "layer 1, head 0")),
         ):
             page.keyboard.press(key)
             assert page.evaluate(focused).startswith(f"{expected}: "), key
@@ -392,12 +374,13 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found.beside(at.report(1.0001 * q, k, lengths=[64, 128], laws=["log_n"])).save(folder / "pair.html")
     options: dict[str, Any] = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
     rows = {n: Length(q[:, :n], k[:, :n], {**options, "window": (7, 0)}) for n in (64, 96, 128)}
-    report_of([Group(rows, [(0, head) for head in range(3)])], ["log_n"], {}).save(folder / "window.html")
+    group = make.Group(rows, [(0, head) for head in range(3)])
+    make.report_of([group], ["log_n"], {}).save(folder / "window.html")
     return folder
 
 
 def test_numbers_that_are_nearly_equal_look_so(browser: Any, flat: Path) -> None:
-    """Dots lie on one spot, ticks differ, and no law is judged."""
+    """Dots lie on one point, ticks differ, and no law is judged."""
     with opened(browser, flat / "all.html") as page:
         for quantity in ("growth", "entropy", "keys", "received"):
             page.locator("#scatter-x").select_option(quantity)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files for HeadVis have the form that it reads, and their numbers are those of the whole matrix."""
+"""Files for HeadVis have its format, with the numbers of the whole matrix."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ METRICS = {
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
-    """Config, numbers of heads and files of heads of a folder, whose form is checked."""
-    config, scatter = (
-        json.loads((folder / name).read_text()) for name in ("config.json", "scatter_data.json")
-    )
+    """Check the format of a folder: its config, numbers of heads and files of heads."""
+    names = ("config.json", "scatter_data.json")
+    config, scatter = (json.loads((folder / name).read_text()) for name in names)
     assert json.loads((folder / "server_config.json").read_text()) == {}
     assert json.loads((folder / "attributions" / "manifest.json").read_text()) == {}
     assert type(config["model_name"]) is str

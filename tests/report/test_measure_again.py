@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page that measures heads again: its numbers are Python's, and it follows what is chosen on the page."""
+"""A page that measures heads again: its numbers are Python's, and it follows the page's controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.page import has_core
+from attnscale._report import page as pages
 from browser import chromium, opened, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
@@ -24,20 +24,20 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def heads() -> tuple[Any, Any]:
-    """Causal heads, as the page has them."""
+    """Causal heads with the precision of the page."""
     data = at.datasets.causal_qk()
     return tuple(x[:2, :300].astype(np.float16).astype(np.float32) for x in (data.query, data.key))  # type: ignore[return-value]
 
 
 @pytest.fixture(scope="module")
 def path(heads: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert has_core(), "`make wasm` builds what the page computes with"
+    assert pages.has_core(), "`make wasm` builds what the page computes with"
     options: dict[str, Any] = {"lengths": [64, 300], "laws": ["log_n"], "is_causal": True}
     return at.report(*heads, **options, with_heads=True).save(tmp_path_factory.mktemp("page") / "heads.html")
 
 
 def measured(page: Any, **form: str) -> list[float]:
-    """Entropy in nats, largest weight and weight of the first key in percent, after the form is filled in."""
+    """Fill in the form: entropy in nats, largest weight and weight of the first key in percent."""
     page.locator("#measure-panels").evaluate("box => box.replaceChildren()")
     for name, value in form.items():
         page.locator(f"#measure-{name}").fill(value)
@@ -53,7 +53,7 @@ def wait_for_title(page: Any, begin: str) -> None:
 
 
 def expected(q: Any, k: Any, rows: int, **options: Any) -> list[float]:
-    """The same by Python, of the last rows."""
+    """Entropy and weights of the last rows by Python."""
     n = q.shape[-2]
     first = np.zeros((n, 1), np.float32)
     first[0] = 1
@@ -67,7 +67,7 @@ def expected(q: Any, k: Any, rows: int, **options: Any) -> list[float]:
 
 
 def check(found: list[float], wanted: list[float]) -> None:
-    """The entropy is shown to four digits, weights to two or three."""
+    """Compare to the shown digits: four of the entropy, two or three of weights."""
     np.testing.assert_allclose(found[0], wanted[0], rtol=6e-4)
     np.testing.assert_allclose(found[1:], wanted[1:], rtol=5e-2)
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_measured_is_one_line(browser: Any, path: Path) -> None:
 
 
 def test_it_follows_the_page(browser: Any, path: Path, heads: Any) -> None:
-    """Once something was measured: the head of the map, the length and the multiple of the sliders."""
+    """A measurement follows the head of the map, and the length and multiple of the sliders."""
     slide = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
     with opened(browser, path) as page:
         page.locator("#maps [role=gridcell]").nth(1).click()

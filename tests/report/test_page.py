@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The file of a report: one document, without a network, written whole or not at all."""
+"""The file of a report: one document without network access, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale._report import page
-from attnscale._report.page import COLOURS
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def found() -> at.Report:
 
 
 def data_of(text: str) -> Any:
-    """The content that the scripts of a page read."""
+    """Content that the scripts of a page read."""
     begin = '<script type="application/json" id="report-data">'
     return json.loads(text.split(begin)[1].split("</script>")[0])
 
@@ -38,7 +37,7 @@ def test_the_numbers_of_the_page_are_those_of_the_report(found: at.Report) -> No
 
 
 def test_heads_that_nothing_can_measure_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As after a build from source; the numbers that Python has keep them."""
+    """An installation without kernels for pages leaves heads out of the page; the report keeps them."""
     monkeypatch.setattr(page, "_MODULE", tmp_path)
     q, k = np.random.default_rng(0).standard_normal((2, 2, 64, 8))
     options: dict[str, Any] = {"lengths": [32, 64], "laws": ["log_n"]}
@@ -144,9 +143,9 @@ def rgb(stops: list[str]) -> np.ndarray:
 
 @pytest.mark.parametrize(("name", "published"), [("numbers", "cividis"), ("differences", "PuOr_r")])
 def test_the_colours_are_the_published_ones(name: str, published: str) -> None:
-    """Also between the stops, where the page mixes."""
+    """Colours match also between the stops, where the page interpolates."""
     colormaps = pytest.importorskip("matplotlib").colormaps
-    stops, places = rgb(COLOURS[name]), np.linspace(0, 1, 256)
+    stops, places = rgb(page.COLOURS[name]), np.linspace(0, 1, 256)
     mixed = np.stack([np.interp(places, np.linspace(0, 1, len(stops)), part) for part in stops.T], axis=-1)
     np.testing.assert_allclose(mixed, colormaps[published](places)[:, :3], atol=0.025)
 
@@ -158,7 +157,7 @@ def lightness(colours: np.ndarray) -> np.ndarray:
     return np.asarray(116 * np.where(y > 0.008856, np.cbrt(y), 7.787 * y + 16 / 116) - 16)
 
 
-#: What people without one kind of cones see, in linear RGB (Machado, Oliveira & Fernandes 2009, severity 1).
+#: Vision without one kind of cones, in linear RGB (Machado, Oliveira & Fernandes 2009, severity 1).
 MISSING_CONES = {
     "red": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
     "green": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
@@ -168,7 +167,7 @@ MISSING_CONES = {
 
 @pytest.mark.parametrize("cones", [None, *MISSING_CONES])
 def test_even_steps_of_the_colours_are_even_steps_of_lightness(cones: str | None) -> None:
-    colours = rgb(COLOURS["numbers"])
+    colours = rgb(page.COLOURS["numbers"])
     if cones is not None:
         linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
         seen = (linear @ np.transpose(MISSING_CONES[cones])).clip(0, 1)
@@ -179,7 +178,7 @@ def test_even_steps_of_the_colours_are_even_steps_of_lightness(cones: str | None
 
 
 def test_differences_grow_darker_to_both_sides() -> None:
-    light = lightness(rgb(COLOURS["differences"]))
+    light = lightness(rgb(page.COLOURS["differences"]))
     assert light.argmax() == 5
     assert (np.diff(light[:6]) > 0).all()
     assert (np.diff(light[5:]) < 0).all()

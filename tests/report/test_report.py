@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The numbers of a report are those of the functions that users call."""
+"""Numbers of a report against the public functions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._report.kept import kept_heads
-from attnscale._report.make import Group, report_of
-from attnscale._report.measure import BINS, MULTIPLES, OWN, POSITIONS
-from attnscale._report.text import readable, text_rows
+from attnscale._report import kept, make, measure, text
 from attnscale.calibration.fit import Length
 from attnscale.theory import expected_entropy
 
+kept_heads, readable, text_rows = kept.kept_heads, text.readable, text.text_rows
 LENGTHS = [32, 64, 128]
 LAWS = ("log_n", "annealed")
 
 
 @pytest.fixture(scope="module")
 def heads() -> tuple[np.ndarray, np.ndarray]:
-    """Four heads of MiniLM that differ much, in float32."""
+    """Four very different heads of MiniLM, in float32."""
     data = at.datasets.minilm_qk()
     chosen = [0, 2, 7, 11]
     return data.query[chosen].astype(np.float32), data.key[chosen].astype(np.float32)
@@ -55,10 +53,8 @@ def test_entropy_under_each_law_is_that_of_attention_entropy(found: at.Report, h
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_kept_heads_are_queries_and_keys_in_float16(heads: Any, causal: Any, is_causal: bool) -> None:
     q, k = (causal if is_causal else heads)[:2]
-    found = at.report(
-        q, k[:1], lengths=[32, 64], laws=[], is_causal=is_causal, enable_gqa=True, with_heads=True
-    )
-    kept = found.to_dict()["kept"]
+    options: dict[str, Any] = {"lengths": [32, 64], "laws": [], "enable_gqa": True, "with_heads": True}
+    kept = at.report(q, k[:1], is_causal=is_causal, **options).to_dict()["kept"]
     for each, query in zip(kept, q, strict=True):
         assert (each["n"], each["head_dim"]) == (64, q.shape[-1])
         assert (each["is_causal"], each["window"]) == (is_causal, None)
@@ -117,14 +113,13 @@ def test_heads_that_read_something_else_have_no_text(heads: Any) -> None:
     options = {"causal": None, "enable_gqa": False, "num_threads": None, "window": (5, 5)}
     own = {n: Length(q[:1, :n], k[:1, :n], options) for n in (40, 64)}
     other = {n: Length(q[:1, :n], k[:1, :30], {**options, "window": None}) for n in (40, 64)}
-    groups = [Group(other, [(0, 0)], "cross"), Group(own, [(1, 0)], "self")]
-    text = report_of(groups, ["log_n"], {}, tokens=["x"] * 64).text
+    groups = [make.Group(other, [(0, 0)], "cross"), make.Group(own, [(1, 0)], "self")]
+    text = make.report_of(groups, ["log_n"], {}, tokens=["x"] * 64).text
     assert text is not None
     assert np.isnan(text.entropy[0]).all()
     assert text.to_dict()["entropy"][0] is None
-    np.testing.assert_allclose(
-        text.entropy[1], at.attention_entropy(q[0, :64], k[0, :64], window=(5, 5)), atol=1e-6
-    )
+    wanted = at.attention_entropy(q[0, :64], k[0, :64], window=(5, 5))
+    np.testing.assert_allclose(text.entropy[1], wanted, atol=1e-6)
 
 
 def test_the_text_of_many_heads_is_cut_to_keep_the_page_small() -> None:
@@ -133,9 +128,8 @@ def test_the_text_of_many_heads_is_cut_to_keep_the_page_small() -> None:
     text = text_rows([Length(q, k, options)], tuple(["word"] * 512), ())
     assert len(text.tokens) == 227
     assert len(json.dumps(text.to_dict())) < 750_000
-    np.testing.assert_array_equal(
-        text.entropy[3], at.attention_entropy(q[3], k[3], is_causal=True)[:227].astype(np.float64)
-    )
+    wanted = at.attention_entropy(q[3], k[3], is_causal=True)[:227].astype(np.float64)
+    np.testing.assert_array_equal(text.entropy[3], wanted)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +156,7 @@ def test_causal_entropy_is_the_mean_of_the_last_eighth(causal: Any) -> None:
         np.testing.assert_allclose(found.entropy[:, j, 0], rows[:, -n // 8 :].mean(-1), atol=1e-5)
         seen = np.arange(n - n // 8, n) + 1
         np.testing.assert_allclose(found.uniform_entropy[:, j], np.log(seen).mean())
-        parts = [part.mean(-1) for part in np.array_split(rows.astype(float), POSITIONS, axis=1)]
+        parts = [part.mean(-1) for part in np.array_split(rows.astype(float), measure.POSITIONS, axis=1)]
         np.testing.assert_allclose(found.by_position[:, j], np.stack(parts, -1), atol=1e-6)
 
 
@@ -183,7 +177,7 @@ def test_the_histogram_counts_every_row(found: at.Report, heads: Any) -> None:
     for j, n in enumerate(LENGTHS):
         rows = at.attention_entropy(*(x[:, :n] for x in heads))
         for i, each in enumerate(rows):
-            expected = np.histogram(each.clip(0, np.log(n)), bins=BINS, range=(0, np.log(n)))[0]
+            expected = np.histogram(each.clip(0, np.log(n)), bins=measure.BINS, range=(0, np.log(n)))[0]
             np.testing.assert_array_equal(found.histogram[i, j], expected)
     np.testing.assert_array_equal(found.histogram.sum(-1), np.broadcast_to(LENGTHS, (4, 3)))
 
@@ -206,21 +200,20 @@ def test_random_keys_have_their_exact_entropy(found: at.Report) -> None:
         for k, law in enumerate(found.laws):
             exact = expected_entropy(n, float(law.multiplier(n, 32)), head_dim=32)
             np.testing.assert_allclose(found.random_entropy[:, j, k], exact, rtol=1e-9)
-        exact = [float(expected_entropy(n, beta, head_dim=32)) for beta in MULTIPLES]
+        exact = [float(expected_entropy(n, beta, head_dim=32)) for beta in measure.MULTIPLES]
         np.testing.assert_allclose(found.random_curve[:, j], np.broadcast_to(exact, (4, 17)), rtol=1e-9)
 
 
 def test_random_keys_of_causal_rows_are_their_mean(causal: Any) -> None:
     found = causal[2]
-    law = found.laws[1]
     seen = np.arange(28, 32) + 1
-    exact = expected_entropy(seen, law.multiplier(seen, 32), head_dim=32)
+    exact = expected_entropy(seen, found.laws[1].multiplier(seen, 32), head_dim=32)
     np.testing.assert_allclose(found.random_entropy[:, 0, 1], exact.mean(), atol=1e-4)
     seen = np.arange(112, 128) + 1
     exact = expected_entropy(seen, 1.0, head_dim=32)
     np.testing.assert_allclose(found.random_entropy[:, 2, 0], exact.mean(), atol=1e-4)
-    for m in (0, OWN, 14):
-        exact = expected_entropy(seen, MULTIPLES[m], head_dim=32)
+    for m in (0, measure.OWN, 14):
+        exact = expected_entropy(seen, measure.MULTIPLES[m], head_dim=32)
         np.testing.assert_allclose(found.random_curve[:, 2, m], exact.mean(), atol=2e-4)
 
 
@@ -243,10 +236,10 @@ def test_every_number_at_a_multiple_is_that_of_softmax_there(
     found: at.Report, heads: Any, causal: Any, is_causal: bool
 ) -> None:
     q, k, report = causal if is_causal else (*heads, found)
-    assert report.multiples[OWN] == 1
+    assert report.multiples[measure.OWN] == 1
     for j, n in enumerate(LENGTHS):
         rows = slice(-(n // 8) if is_causal else 0, None)
-        for m, multiple in enumerate(MULTIPLES):
+        for m, multiple in enumerate(measure.MULTIPLES):
             expected = softmax_numbers(q[:, :n], k[:, :n], multiple / np.sqrt(32), rows, is_causal)
             names = ("curve", "max_weight_curve", "first_key_curve", "received_curve")
             for name, exact in zip(names, expected, strict=False):
@@ -265,8 +258,8 @@ def test_no_head_contradicts_itself_at_any_multiple(found: at.Report, causal: An
         curve, weight = (np.array(content[name]) for name in ("curve", "max_weight_curve"))
         assert (weight >= np.exp(-curve) * (1 - 3e-6)).all()  # both were rounded to six digits
         assert (np.diff(curve) < 1e-6).all()  # sharper with every multiple
-        np.testing.assert_array_equal(curve[..., OWN], np.array(content["entropy"])[..., 0])
-        np.testing.assert_array_equal(weight[..., OWN], content["max_weight"])
+        np.testing.assert_array_equal(curve[..., measure.OWN], np.array(content["entropy"])[..., 0])
+        np.testing.assert_array_equal(weight[..., measure.OWN], content["max_weight"])
 
 
 def test_growth_is_for_each_doubling(found: at.Report) -> None:
@@ -309,7 +302,8 @@ def test_one_length_has_no_growth_and_no_best_law(heads: Any) -> None:
     content = found.to_dict()
     jsonschema.validate(content, at.Report.json_schema())
     assert content["growth"] == content["best_misses"] == [None] * 4
-    assert [content["by_position"][0][0].count(None), len(content["by_position"][0][0])] == [6, POSITIONS]
+    parts = content["by_position"][0][0]
+    assert (parts.count(None), len(parts)) == (6, measure.POSITIONS)
     assert "sharpest at 10" in " ".join(found.outliers)
     assert "spreads" not in " ".join(found.outliers)
     mean = found.entropy[:, 0, 0].mean()
@@ -373,7 +367,7 @@ def test_two_sentences_hold_for_all_heads(found: at.Report) -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("spread", [0.02, 0.3, 1.0])
 def test_nothing_stands_out_of_random_scores(spread: float, is_causal: bool) -> None:
-    """As in a model that was not trained: equal weights, or random keys, have all of it."""
+    """An untrained model: equal weights, or random keys, explain all of it."""
     rng = np.random.default_rng(3)
     q, k = (spread**0.5 * rng.standard_normal((2, 12, 256, 32))).astype(np.float32)
     found = at.report(q, k, lengths=[64, 128, 256], is_causal=is_causal)
@@ -382,17 +376,17 @@ def test_nothing_stands_out_of_random_scores(spread: float, is_causal: bool) -> 
 
 
 def test_what_a_window_explains_does_not_stand_out(causal: Any) -> None:
-    """Heads of equal weights in a window grow by nothing and are the sharpest; the others see all keys."""
+    """Heads of equal weights in a window do not grow and are the sharpest; the others see all keys."""
     q, k = np.zeros((2, 2, 128, 32), np.float32)
     options: dict[str, Any] = {"causal": "bottom_right", "enable_gqa": False, "num_threads": None}
     windows = [{}, {"window": (7, 0)}]
     groups = [
-        Group(
+        make.Group(
             {n: Length(q[:, :n], k[:, :n], {**options, **window}) for n in LENGTHS}, [(layer, 0), (layer, 1)]
         )
         for layer, window in enumerate(windows)
     ]
-    found = report_of(groups, ["log_n"], {})
+    found = make.report_of(groups, ["log_n"], {})
     assert found.effective_keys[2, -1] < 9 < 100 < found.effective_keys[0, -1]
     assert found.growth[2] == 0
     assert found.outliers == []
@@ -410,7 +404,7 @@ def test_two_reports_say_what_differs(found: at.Report, heads: Any) -> None:
 
 
 def with_queries(heads: Any, factor: float, **options: Any) -> at.Report:
-    """The heads with the queries of the third multiplied."""
+    """Report of the heads with the queries of the third multiplied."""
     q, k = heads
     other = q.astype(np.float64)
     other[2] *= factor
@@ -422,9 +416,8 @@ def test_reports_that_differ_by_next_to_nothing(heads: Any, factor: float) -> No
     pair = with_queries(heads, 1.0).beside(with_queries(heads, factor))
     change = np.abs(pair.second.entropy - pair.first.entropy)[..., 0]
     assert 0 < change.max() < 0.005
-    assert pair.differences == [
-        "No head differs by 0.005 nat in its entropy at 128, or by 0.005 nat a doubling in its growth."
-    ]
+    told = "No head differs by 0.005 nat in its entropy at 128, or by 0.005 nat a doubling in its growth."
+    assert pair.differences == [told]
 
 
 def test_numbers_that_differ_have_the_digits_that_tell_them_apart(found: at.Report) -> None:
@@ -447,7 +440,7 @@ def test_numbers_that_differ_have_the_digits_that_tell_them_apart(found: at.Repo
 
 
 def test_a_head_is_named_once_for_the_first_key() -> None:
-    """Of MiniLM head 5 of layer 2 gives key 0 the most: the largest share that any key gets."""
+    """Head 5 of layer 2 of MiniLM gives key 0 the largest share that any key gets."""
     data = at.datasets.minilm_qk()
     found = at.report(data.query, data.key, lengths=[64, 512], laws=[])
     i = int(found.first_key_weight[:, -1].argmax())
@@ -462,7 +455,7 @@ def test_a_head_is_named_once_for_the_first_key() -> None:
 
 
 def test_no_law_is_judged_by_heads_of_equal_weights() -> None:
-    """As in a model that was not trained, whose constants would be 28 times a law."""
+    """An untrained model, whose constants would be 28 times a law."""
     q, k = 0.3 * np.random.default_rng(0).standard_normal((2, 4, 128, 32))
     growth, law = at.report(q, k, lengths=[32, 128], laws=["log_n"]).summary
     assert growth.startswith("From 32 to 128 tokens")
@@ -471,17 +464,20 @@ def test_no_law_is_judged_by_heads_of_equal_weights() -> None:
 
 def test_tokens_that_share_the_bytes_of_a_letter_are_read_together() -> None:
     text = "a\u4f60\u597d, \U0001f600!"
-    ids = list(text.encode())
-    found = readable(lambda part: bytes(part).decode(errors="replace"), ids)
+
+    def of_bytes(part: Any) -> str:
+        return bytes(part).decode(errors="replace")
+
+    found = readable(of_bytes, list(text.encode()))
     parts = [("\u4f60", 3), ("\u597d", 3), (", ", 0), ("\U0001f600", 4)]
     expected = [f"{each} [{i + 1}/{n}]" for each, n in parts for i in range(n)]
     assert found == ["a", *expected[:6], ",", " ", *expected[6:], "!"]
-    # Tokens may end inside of one letter and hold the first byte of the next one.
+    # A token may end inside a letter and hold the first byte of the next.
     pieces = [b"\xe4", b"\xbd\xa0\xe5", b"\xa5\xbd", b"!"]
     joined = readable(lambda part: b"".join(pieces[i] for i in part).decode(errors="replace"), range(4))
     assert joined == [*(f"\u4f60\u597d [{i}/3]" for i in (1, 2, 3)), "!"]
-    broken = [0xE4, 0x41, 0xFF]  # no letter
-    assert readable(lambda part: bytes(part).decode(errors="replace"), broken) == ["\ufffd", "A", "\ufffd"]
+    broken = [0xE4, 0x41, 0xFF]  # not a letter
+    assert readable(of_bytes, broken) == ["\ufffd", "A", "\ufffd"]
 
 
 def test_reports_of_other_heads_or_lengths_are_not_compared(found: at.Report, heads: Any) -> None:

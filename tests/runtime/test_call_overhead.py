@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a call does before any arithmetic, and what the import brings: counted, because time is a race.
+"""Overhead of a call before any arithmetic, and of the import, as counts instead of times.
 
 `make bench BENCH="overhead import"` has the times.
 """
@@ -23,7 +23,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "entropy": lambda q, k, v: at.attention_entropy(q, k),
     "law": lambda q, k, v: at.attention(q, k, v, is_causal=True, scale="log_n"),
 }
-#: Functions of Python and of C that one call enters; it was 19, 37, 26, 17 and 98, in 5.4 us for the first.
+#: Functions of Python and C that one call enters; once 19, 37, 26, 17 and 98, in 5.4 us for the first.
 MOST_FUNCTIONS = {"attention": 40, "causal": 50, "statistics": 48, "entropy": 40, "law": 220}
 
 
@@ -32,7 +32,7 @@ def tiny() -> tuple[Any, ...]:
 
 
 def functions_entered(call: Callable[[], Any]) -> int:
-    """Once the modules that a first call imports are there."""
+    """Functions entered by a call, after a first call has imported its modules."""
     entered = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -56,7 +56,7 @@ def test_a_tiny_call_enters_few_functions(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_tiny_call_allocates_little(name: str) -> None:
-    """1.2 to 2.9 kB, with the output's 512 bytes."""
+    """A call allocates 1.2 to 2.9 kB, including the output's 512 bytes."""
     arrays = tiny()
     CALLS[name](*arrays)
     tracemalloc.start()
@@ -72,13 +72,13 @@ def test_a_tiny_call_allocates_little(name: str) -> None:
 
 
 def imported() -> set[str]:
-    """Modules that `import attnscale` adds to those of NumPy."""
+    """Modules that `import attnscale` adds to NumPy's."""
     code = "import sys, numpy; before = set(sys.modules); import attnscale; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
-#: Each takes longer to import than the package itself, or is needed by few.
+#: Modules that take longer to import than the package itself, or that few users need.
 HEAVY = """scipy matplotlib xarray pandas dask distributed joblib cloudpickle tqdm torch transformers
     safetensors ml_dtypes asyncio multiprocessing concurrent subprocess argparse json tomllib email unittest
     attnscale.audit attnscale.cli attnscale.montecarlo attnscale.plot attnscale.reference attnscale.theory
@@ -93,7 +93,7 @@ def test_import_brings_no_heavy_module() -> None:
 
 
 def test_calls_on_arrays_do_not_import_xarray() -> None:
-    """Nor do those whose layout names the axes."""
+    """Calls whose layout names the axes do not import xarray."""
     code = """
 import sys, numpy as np, attnscale as at
 x = np.ones((2, 3, 4))
@@ -106,7 +106,7 @@ print("xarray" in sys.modules)
 
 
 def test_import_brings_few_modules() -> None:
-    """Those of the first page: laws, theory, torch and the others wait for their use."""
+    """The import brings the modules of the first page only; laws, theory, torch and others are lazy."""
     found = imported()
     ours = {name for name in found if name.partition(".")[0] == "attnscale"}
     assert "attnscale.exact.forward" in ours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls from many Python threads at once, which share the pool and what is made lazily or kept in caches.
+"""Calls from many Python threads at once, which share the pool, lazy imports and caches.
 
 `make test-threads` runs this where Python has no lock; with it, threads still change places inside calls.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 THREADS = 8
 
-# In a process of its own: no cache is filled and no module imported yet when all threads ask.
+# A new process: caches are empty and modules not imported when all threads begin.
 FIRST_CALLS = """
 import sys, threading
 import numpy as np

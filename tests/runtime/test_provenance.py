@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A provenance holds what makes the seed again, and says where it was made."""
+"""A provenance holds the entropy of the seed, and where and when it was made."""
 
 from __future__ import annotations
 

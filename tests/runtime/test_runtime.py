@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a level is chosen, how many threads run, fork, threadpoolctl."""
+"""Choice of the SIMD level, number of threads, fork, threadpoolctl."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _core
 from attnscale._base.runtime import threads_within
 
 LEVELS = at.show_config()["available_simd_levels"]
 
 
 def run_python(code: str, *options: str, timeout: float = 240, **environment: str) -> str:
-    """What a fresh interpreter prints; its error output is the message of a failure."""
+    """Run code in a new interpreter and return its output; a failure shows its error output."""
     done = subprocess.run(
         [sys.executable, *options, "-c", code],
         env={**os.environ, **environment},
@@ -32,10 +31,9 @@ def run_python(code: str, *options: str, timeout: float = 240, **environment: st
 
 
 def error_of(code: str, **environment: str) -> str:
-    """The last line that a failing interpreter prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    """Last line of error output of code that fails in a new interpreter."""
+    command, env = [sys.executable, "-c", code], {**os.environ, **environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
 
@@ -44,14 +42,14 @@ def error_of(code: str, **environment: str) -> str:
 
 
 def test_best_level_without_the_variable() -> None:
-    """The last one, but where that is avx512_bf16 and the CPU is no faster with it."""
+    """The last level, except for avx512_bf16 on a CPU that is not faster with it."""
     best = run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip()
     assert best == LEVELS[-1] or (LEVELS[-1], best) == ("avx512_bf16", LEVELS[-2])
 
 
-@pytest.mark.parametrize("level", _core.available_simd_levels())
+@pytest.mark.parametrize("level", LEVELS)
 def test_the_forced_level_is_the_one_in_use(level: str) -> None:
-    """`make check` runs the tests that are marked `levels` at each."""
+    """`make check` runs tests marked `levels` at each level."""
     assert run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD=level).strip() == level
 
 
@@ -59,8 +57,8 @@ def test_the_forced_level_is_the_one_in_use(level: str) -> None:
 def test_this_run_is_at_the_level_it_asked_for() -> None:
     level = at.simd_level()
     assert level == os.environ.get("ATTNSCALE_SIMD", level)
-    # Without a wish it is the last one, but where a CPU has avx512_bf16 and is no faster with it.
-    assert "ATTNSCALE_SIMD" in os.environ or level in _core.available_simd_levels()[-2:]
+    # Without the variable it is one of the last two: test_best_level_without_the_variable.
+    assert "ATTNSCALE_SIMD" in os.environ or level in LEVELS[-2:]
 
 
 def test_an_emulated_level_is_in_use_only_if_it_is_asked_for() -> None:
@@ -178,7 +176,7 @@ def test_results_do_not_depend_on_threads() -> None:
 def test_threadpoolctl_sees_the_pool_whichever_is_imported_first(first: str) -> None:
     pytest.importorskip("threadpoolctl")
     code = f"import sys, importlib.util, {first}, attnscale; print('threadpoolctl' in sys.modules)"
-    code += "; importlib.util.find_spec('threadpoolctl'); import threadpoolctl"  # asked for, then imported
+    code += "; importlib.util.find_spec('threadpoolctl'); import threadpoolctl"
     code += "; print([each['user_api'] for each in threadpoolctl.threadpool_info()].count('attnscale'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(first == "threadpoolctl"), "1"]
@@ -221,7 +219,7 @@ import multiprocessing, sys, threading, warnings
 import numpy as np
 import attnscale as at
 
-warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: this is what is tested
+warnings.simplefilter("ignore", DeprecationWarning)
 x = np.random.default_rng(3).standard_normal((8, 300, 32))
 
 def work(_):
@@ -249,7 +247,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 @pytest.mark.parametrize("moment", ["before", "after", "during"])
 def test_fork(method: str, moment: str, tmp_path) -> None:
-    """A child computes, whether it starts before, after or during the parent's parallel calls."""
+    """A child computes if it starts before, after or during parallel calls of the parent."""
     script = tmp_path / "forks.py"
     script.write_text(FORK)
     done = subprocess.run(

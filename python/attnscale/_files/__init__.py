@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Readers of files: heads, safetensors, GGUF."""
+"""Files that are read: heads, safetensors, GGUF, and those of a clone."""

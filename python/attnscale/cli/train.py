@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from .._base.checks import meant, shown
 from .._base.text import counted, duration, to_text
+from .._files.clone import studies_folder
 from .._files.heads import InputError
 from .._grid.part import still_missing
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
-from ..experiments._clone import studies_folder
 from ._options import PART_HELP, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input, left_out
 from ._program import program

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .._base.checks import choose, shown
-from ._clone import studies_folder
+from .._files.clone import studies_folder
 from ._design import Design, Variable
 from ._registration import write_registration
 from ._result import TrainingResult

@@ -97,7 +97,7 @@ def test_files_lie_in_folders_by_subject() -> None:
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:
-    """``attnscale.attention`` is the function; nobody needs ``sys.modules`` to reach a module of that name."""
+    """``attnscale.attention`` is the function; no module of that name hides behind it."""
     functions = {
         name for name in attnscale.__all__ if not isinstance(getattr(attnscale, name), (type, ModuleType))
     }

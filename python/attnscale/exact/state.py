@@ -121,9 +121,6 @@ def attention_state(
     ValueError
         If a law of the distance is the scale, or the normalizer's parts do not merge.
 
-    -------
-    AttentionState
-
     Examples
     --------
     >>> import numpy as np, attnscale as at

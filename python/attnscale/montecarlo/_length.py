@@ -79,7 +79,7 @@ def entropy_vs_length(
         - gaussian: independent standard normal numbers;
         - correlated: normal q, keys sqrt(c) m + sqrt(1 - c) e_j with a normal m that they share;
         - arrays of shape (..., heads, n_tokens, head_dim): a random query against n of its head's
-        keys, drawn without replacement.
+          keys, drawn without replacement.
     correlation : float, optional
         The c of the correlated model, between 0 and 1; 0.5 by default.
     samples : int, optional

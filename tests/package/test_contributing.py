@@ -63,7 +63,7 @@ def names_on(text: str) -> set[str]:
 def test_every_path_on_the_pages_exists(path: Path) -> None:
     names = names_on(path.read_text(encoding="utf-8"))
     assert [name for name in sorted(names) if not any((start / name).exists() for start in STARTS)] == []
-    assert len(names) > 3
+    assert names != set()
 
 
 def test_paths_are_found_on_a_page() -> None:

@@ -14,12 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _functional  # noqa: E402
 from attnscale.torch._base import device as _device  # noqa: E402
 from other_device import NAME, full_masks, there  # noqa: E402, F401
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+_MISSING = "attnscale.torch._triton._support.missing"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def call_on(x: Any, backend: str | None, statistics: str = "lse") -> Any:
 def test_without_triton_a_call_that_asks_for_it_is_refused(
     on_cuda: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_functional._support, "missing", lambda: "Triton is not installed")
+    monkeypatch.setattr(_MISSING, lambda: "Triton is not installed")
     with pytest.raises(
         ValueError, match=r"does not serve this call: Triton is not installed; backend='torch'"
     ):
@@ -149,7 +150,7 @@ def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
     operator = types.ModuleType("attnscale.torch._triton._operator")
     operator.register = registered.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, operator.__name__, operator)
-    monkeypatch.setattr(_functional._support, "missing", lambda: None)
+    monkeypatch.setattr(_MISSING, lambda: None)
     for backend in (None, "auto", "torch"):
         with suppress(RuntimeError):  # of a PyTorch without CUDA
             call_on(on_cuda, backend)

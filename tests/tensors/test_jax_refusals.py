@@ -18,6 +18,8 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from attnscale.jax import _ffi  # noqa: E402
+
 from tests.conformance.refusals import BAD, wanted  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -210,8 +212,6 @@ def test_a_program_for_another_platform() -> None:
 
 
 def test_an_array_on_another_device() -> None:
-    from attnscale.jax._ffi import check_on_cpu
-
     class Device:
         platform = "gpu"
 
@@ -224,7 +224,7 @@ def test_an_array_on_another_device() -> None:
 
     message = "attnscale.jax runs on the CPU, got key on cuda:0; jax.device_put(key, jax.devices('cpu')[0])"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        check_on_cpu("key", Array())
+        _ffi.check_on_cpu("key", Array())
 
 
 @pytest.mark.parametrize(

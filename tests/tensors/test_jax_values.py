@@ -8,12 +8,13 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale._base.statistics import NAMES
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 pytestmark = pytest.mark.jax
+
+NAMES = at.jax.AttentionStatistics._fields[1:]
 
 N, M, D = 13, 17, 8
 RNG = np.random.default_rng(0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale._base.statistics import DIFFERENTIABLE
+from cases import SMOOTH
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._plain import scores  # noqa: E402
+from attnscale.torch._plain import rows, scores  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
 
@@ -282,7 +282,7 @@ def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "options", [{"is_causal": True}, {"normalizer": "softmax_1"}, {"softcap": 1.5}], ids=str
 )
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives_of_statistics(name: str, options: dict[str, Any]) -> None:
     def call(query: Any, key: Any) -> Any:
         rows = at.torch.attention_statistics(query, key, statistics=[name], backend="torch", **options)
@@ -304,8 +304,6 @@ def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:
 
 def test_the_first_derivative_is_that_of_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a backward pass that is differentiated computes attention again."""
-    from attnscale.torch._plain import rows
-
     calls: list[bool] = []
     fused = rows.scaled_dot_product_attention
     counted = lambda *x, **y: calls.append(True) or fused(*x, **y)  # noqa: E731

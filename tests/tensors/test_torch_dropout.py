@@ -14,7 +14,6 @@ pytest.importorskip("transformers")
 
 from attnscale.torch._models import interface  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
-from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
 
@@ -42,8 +41,8 @@ def leaf(*shape: int) -> Any:
 
 def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
     """Output and all gradients are those of the whole matrix of weights, dropped."""
-    dropout = Dropout.draw(0.4)
-    found = attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
+    dropout = _dropout.Dropout.draw(0.4)
+    found = _dropout.attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
     unit = torch.eye(k.shape[2], dtype=torch.float64).expand(*k.shape[:2], -1, -1)
     weights = at.torch.attention(q, k, unit, **options)
     (batch, heads, n_queries, _), n_keys = q.shape, k.shape[2]
@@ -151,14 +150,14 @@ def test_the_seed_is_that_of_pytorch() -> None:
 
 def test_how_many_are_kept_and_that_rows_differ() -> None:
     for p in (0.1, 0.75):
-        kept = Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
+        kept = _dropout.Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
         size = kept.numel()
         assert abs(kept.mean() - (1 - p)) < 4 * (p * (1 - p) / size) ** 0.5
         rows = (kept - (1 - p)).reshape(-1, 61)
         for pairs in ((rows[1:] * rows[:-1]), (rows[:, 1:] * rows[:, :-1]), (rows[64:] * rows[:-64])):
             assert abs(pairs.mean()) < 4 * p * (1 - p) / pairs.numel() ** 0.5  # no correlation
-    assert bool(Dropout.draw(0.0).kept((0, 1), 1, (0, 9, 9), 9).all())
-    assert not Dropout.draw(1.0).kept((0, 1), 1, (0, 9, 9), 9).any()
+    assert bool(_dropout.Dropout.draw(0.0).kept((0, 1), 1, (0, 9, 9), 9).all())
+    assert not _dropout.Dropout.draw(1.0).kept((0, 1), 1, (0, 9, 9), 9).any()
 
 
 def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
@@ -280,7 +279,8 @@ def test_a_layer_drops_as_a_call_does() -> None:
     assert weights is None
     torch.manual_seed(5)
     options = {"scale": 0.3, **FORMS["window of sinks"][1]}
-    want = attend_with_dropout(q, k, v, dropout=Dropout.draw(0.4), statistics=(), **options).output
+    dropout = _dropout.Dropout.draw(0.4)
+    want = _dropout.attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
     torch.testing.assert_close(found, want.transpose(1, 2))
 
 

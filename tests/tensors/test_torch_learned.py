@@ -7,7 +7,6 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.laws._registry import learnable
 
 torch = pytest.importorskip("torch")
 
@@ -121,9 +120,10 @@ def test_compiled_and_under_transforms(law: Any) -> None:
 
 
 def test_every_law_says_what_can_be_learned() -> None:
-    for law in ("standard", "natural_log_n", "entropy_invariant"):
-        assert learnable(at.laws.get(law)) == ()
-    assert learnable(at.laws.SSMax()) == ("s", "b")
+    known = dict.fromkeys(("standard", "natural_log_n", "entropy_invariant"), "it has none")
+    for law, names in {**known, "ssmax": "s, b"}.items():
+        with pytest.raises(ValueError, match=rf"law '{law}' has a gradient of \({names}\), got 'x'"):
+            at.torch.nn.MultiheadAttention(8, 2, law=law, learnable_law="x")
 
 
 @pytest.mark.parametrize(("law", "parameters", "message"), [

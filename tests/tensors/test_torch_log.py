@@ -11,9 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.by_name import layer_numbers, towers_of  # noqa: E402
-from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
-from attnscale.torch._models.readings import Product, of_scores  # noqa: E402
+from attnscale.torch._models import by_name, calls, readings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -21,37 +19,37 @@ ENCODER, DECODER = "model.encoder.layers.{}.self_attn", "model.decoder.layers.{}
 CROSS = "model.decoder.layers.{}.encoder_attn"
 
 
-def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> SeenCall:
+def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> calls.SeenCall:
     """A call of two texts with queries and keys of its own."""
     place, _, number = name.partition("#")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     query = torch.randn(2, heads, n_queries, 4, generator=generator)
     key = torch.randn(2, heads, n_keys, 4, generator=generator)
     kind = "cross" if "encoder_attn" in name else "self"
-    product = Product(query, key, {"scale": 0.5})
+    product = readings.Product(query, key, {"scale": 0.5})
     given = {"way": "scaled_dot_product_attention", "measured": product, "product": product}
-    return SeenCall(
-        Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more}
+    return calls.SeenCall(
+        calls.Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more}
     )
 
 
 def written_out(scores: Any) -> dict[str, Any]:
     """What a call has whose scores are no product that is known."""
-    return {"way": "softmax", "measured": of_scores(scores, None), "product": None}
+    return {"way": "softmax", "measured": readings.of_scores(scores, None), "product": None}
 
 
-def weights_of(each: SeenCall) -> np.ndarray:
+def weights_of(each: calls.SeenCall) -> np.ndarray:
     found: np.ndarray = (0.5 * each.measured.query @ each.measured.key.mT).double().softmax(-1).numpy()
     return found
 
 
-def entropy_of(each: SeenCall) -> np.ndarray:
+def entropy_of(each: calls.SeenCall) -> np.ndarray:
     p = weights_of(each)
     found: np.ndarray = -(p * np.log(p)).sum(-1)
     return found
 
 
-def encoder_decoder(**more: Any) -> list[SeenCall]:
+def encoder_decoder(**more: Any) -> list[calls.SeenCall]:
     """Calls of two layers each: 7 rows of the encoder, 5 of the decoder."""
     found = [call(ENCODER.format(layer), 7, 7, **more) for layer in range(2)]
     for layer in range(2):
@@ -59,11 +57,11 @@ def encoder_decoder(**more: Any) -> list[SeenCall]:
     return found
 
 
-def log_of(*passes: list[SeenCall], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
+def log_of(*passes: list[calls.SeenCall], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
     log = at.torch.AttentionLog(statistics, {law: at.laws.get(law) for law in laws})
-    for calls in passes:
+    for seen in passes:
         log.begin_pass()
-        for each in calls:
+        for each in seen:
             log.add(each)
     return log
 
@@ -165,11 +163,11 @@ def test_several_ways_of_measuring_are_said() -> None:
 def test_old_and_wrong_keys_are_told_the_new_ones() -> None:
     log = log_of([call("layers.3.attn"), call("layers.7.attn")])
     assert log.layers == (3, 7)
-    for by_name in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):
+    for named in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):
         with pytest.raises(
             KeyError, match=r"7: layers are keyed by the name of their module, here 'layers.7.attn'"
         ):
-            _ = by_name[7]
+            _ = named[7]
     with pytest.raises(KeyError, match=r"'layers.7.atn' was recorded; there is 'layers.7.attn'"):
         _ = log["entropy"]["layers.7.atn"]
     with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
@@ -218,7 +216,7 @@ def test_the_map_of_layers_that_differ_in_their_heads() -> None:
     ],
 )
 def test_numbers_of_layers(names: list[str], numbers: tuple[int, ...]) -> None:
-    assert layer_numbers(names) == numbers
+    assert by_name.layer_numbers(names) == numbers
 
 
 @pytest.mark.parametrize(
@@ -235,4 +233,4 @@ def test_numbers_of_layers(names: list[str], numbers: tuple[int, ...]) -> None:
     ],
 )
 def test_towers(names: list[str], towers: list[str]) -> None:
-    assert [*towers_of(names).values()] == towers
+    assert [*by_name.towers_of(names).values()] == towers

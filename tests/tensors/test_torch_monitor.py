@@ -17,9 +17,7 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
-from attnscale.torch._models.readings import Product  # noqa: E402
-from attnscale.torch._models.tally import Limits  # noqa: E402
+from attnscale.torch._models import calls, readings, tally  # noqa: E402
 
 from tests.models.spellings import WIDTH, fused, products  # noqa: E402
 from tools.audit import oracle  # noqa: E402
@@ -303,7 +301,7 @@ def test_rows_of_padding_raise_no_alarm(rows: int | None, where: str) -> None:
 
 
 def test_limits_are_passed_by_what_is_beyond_them() -> None:
-    limits = Limits(0.5, 10.0)
+    limits = tally.Limits(0.5, 10.0)
 
     def check(entropy: float, score: float) -> list[str]:
         seen = {"entropy": np.array([entropy]), "max_score": np.array([score])}
@@ -534,8 +532,9 @@ def test_the_error_of_a_step_of_padding_says_so() -> None:
 
 
 def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
-    product = Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
-    call = SeenCall(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
+    product = readings.Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
+    place, both = calls.Place("mixed", 0), (product, product)
+    call = calls.SeenCall(place, "softmax", "self", (0,), *both, has_known_axes=False)
     monitor = at.torch.Monitor(Parts(plain=products.Matmul()), every=1)
     with monitor.step():
         monitor._model(torch.randn(2, 5, WIDTH))

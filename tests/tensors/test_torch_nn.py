@@ -401,10 +401,13 @@ def test_a_parameter_that_is_one_number_for_all_heads() -> None:
 
 
 def test_rotary_products_depend_on_distances_alone() -> None:
-    from attnscale.torch.nn._multihead import rotate
-
+    """One head whose projections change nothing: its scores follow from its weights."""
+    options = {"rotary_base": 1e4, "statistics": "lse", "batch_first": True, "bias": False}
+    module = at.torch.nn.MultiheadAttention(8, 1, dtype=torch.float64, **options)
+    module.in_proj_weight.data[:] = torch.eye(8).repeat(3, 1)
     q, k = torch.randn(2, 8, dtype=torch.float64)
-    rows = rotate(q.expand(12, 8), 10000.0) @ rotate(k.expand(12, 8), 10000.0).T
+    weights = module(*(x.expand(1, 12, 8) for x in (q, k, k)))[1][0]
+    rows = (weights.log() + module.rows.lse[0, 0, :, None]) * 8**0.5
     for distance in (-5, 0, 3):
         diagonal = rows.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))

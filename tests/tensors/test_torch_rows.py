@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from attnscale.torch._models.rows import Running, context_of  # noqa: E402
-from attnscale.torch._models.watch import Watch  # noqa: E402
+from attnscale.torch._models import rows as rows_of_calls  # noqa: E402
+from attnscale.torch._models import watch  # noqa: E402
 from torch import nn  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed"), pytest.mark.filterwarnings("default")]
@@ -287,7 +287,7 @@ TEXT, OTHER = IDS[:1, :8], IDS[1:, :4]
 
 def calls_of(model: nn.Module, *args: Any, **inputs: Any) -> list[Any]:
     calls: list[Any] = []
-    with torch.no_grad(), Watch(model, calls.append):
+    with torch.no_grad(), watch.Watch(model, calls.append):
         model(*args, **inputs)
     return calls
 
@@ -403,41 +403,38 @@ class Told(nn.Module):
     def forward(self, hidden_states: Any, attention_mask: Any = None, context: Any = None) -> None: ...
 
 
+def context_of(rows: tuple[int, int, int], *given: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """The context of a call inside `Told`, which was given these tensors; keys are never projected."""
+    stack = [rows_of_calls.Running(Told(), "", given, {}), *inside]
+    return rows_of_calls.context_of(stack, rows, lambda x: False, lambda: None)
+
+
 @pytest.mark.parametrize(
     ("hidden", "shown"), [(0.0, 1.0), (0, 7), (-1e4, 0.0), (-torch.inf, 0.0), (False, True)]
 )
 def test_a_mask_of_numbers_hides_or_is_added(hidden: float, shown: float) -> None:
     mask = torch.where(MASK == 0, torch.tensor(hidden), torch.tensor(shown))
     x, rows = torch.randn(2, 12, 32), (2, 12, 12)
-    context = context_of([Running(Told(), "", (x, mask), {})], rows, lambda x: False, lambda: None)
+    context = context_of(rows, x, mask)
     assert context.real is not None
     assert torch.equal(context.real, MASK.bool())
     whole = torch.full((2, 12), shown)
-    assert context_of([Running(Told(), "", (x, whole), {})], rows, lambda x: False, lambda: None).real is None
+    assert context_of(rows, x, whole).real is None
 
 
 def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last() -> None:
     x, pooled = torch.randn(2, 12, 32), torch.randn(2, 6, 32)
-    stack = [Running(Told(), "", (x, MASK), {}), Running(nn.Identity(), "pooled", (pooled,), {})]
-    assert context_of(stack, (2, 6, 12), lambda x: False, lambda: None).real is None
-    step = [Running(Told(), "", (pooled, MASK), {})]
-    real = context_of(step, (2, 6, 12), lambda x: False, lambda: None).real
+    inner = rows_of_calls.Running(nn.Identity(), "pooled", (pooled,), {})
+    assert context_of((2, 6, 12), x, MASK, inside=(inner,)).real is None
+    real = context_of((2, 6, 12), pooled, MASK).real
     assert real is not None
     assert torch.equal(real, MASK[:, -6:].bool())
 
 
 def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
-    assert (
-        context_of(
-            [Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, lambda: None
-        ).kind
-        == "cross"
-    )
-    assert (
-        context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), lambda x: False, lambda: None).kind
-        == "self"
-    )
+    assert context_of((2, 4, 16), latents, None, x).kind == "cross"
+    assert context_of((2, 4, 16), latents, None).kind == "self"
 
 
 def test_a_cache_that_lost_its_first_keys_says_no_position() -> None:

@@ -21,6 +21,7 @@ pytest.importorskip("triton")
 
 import attnscale as at  # noqa: E402
 import triton_cases  # noqa: E402
+from attnscale.torch._triton import _support  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -111,8 +112,6 @@ def test_calls_that_the_kernels_do_not_serve_have_a_reason(why: str, make: Calla
 
 
 def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale.torch._triton import _support
-
     monkeypatch.setattr(_support, "version", lambda _: "3.1.0")
     assert _support.missing.__wrapped__() == "Triton 3.1.0 is older than 3.4"
     monkeypatch.setattr(_support, "find_spec", lambda _: None)

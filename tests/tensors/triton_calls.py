@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import attnscale as at
 import torch
+from attnscale.torch import _base, _functional
 
 #: Larger calls, for a GPU alone.
 LARGE: dict[str, Callable[[], None]] = {}
@@ -38,11 +40,8 @@ def start(kind: str) -> None:
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of NumPy, for NaN and infinity
         torch.set_num_threads(1)
         _interpret_faster()
-    from attnscale.torch._base import device as _device
-    from attnscale.torch._triton import _operator
-
-    _operator.register(kind)
-    _device.TRITON_DEVICES.add(kind)
+    _functional._load_triton(kind)
+    _base.device.TRITON_DEVICES.add(kind)
 
 
 def _interpret_faster() -> None:
@@ -77,8 +76,6 @@ def attend(
     query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """The output, None without a value, and statistics, by the kernels of Triton."""
-    import attnscale as at
-
     rows = at.torch.attention_statistics(
         query, key, value, statistics=statistics, backend="triton", **options
     )
@@ -88,8 +85,6 @@ def attend(
 
 def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any) -> dict[str, Any]:
     """The same of the kernels for the CPU, in float64."""
-    import attnscale as at
-
     tensors = (None if x is None else wide(x) for x in (query, key, value))
     options = {name: wide(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     if isinstance(options.get("normalizer"), at.torch.Sink):
@@ -125,8 +120,8 @@ def compare(
     leaves = [x for x in (*tensors, *learnt) if x is not None]
     weights = {name: torch.randn(x.shape, generator=generator).double() for name, x in wanted.items()}
     both = (torch.autograd.grad(_weighted(each, weights), leaves) for each in (found, wanted))
-    for at, (ours, want) in enumerate(zip(*both, strict=True)):
-        agree(f"gradient {at}", ours, want, 2 * within)
+    for i, (ours, want) in enumerate(zip(*both, strict=True)):
+        agree(f"gradient {i}", ours, want, 2 * within)
 
 
 def _weighted(rows: dict[str, Any], weights: dict[str, Any]) -> Any:

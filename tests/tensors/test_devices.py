@@ -145,7 +145,7 @@ def test_without_triton_a_call_that_asks_for_it_is_refused(
 def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
     on_cuda: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No GPU has run them: without being asked for they get no call."""
+    """The kernels run only on request: no GPU has run them."""
     registered: list[str] = []
     operator = types.ModuleType("attnscale.torch._triton._operator")
     operator.register = registered.append  # type: ignore[attr-defined]

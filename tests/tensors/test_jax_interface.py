@@ -19,7 +19,7 @@ jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.jax
 
-#: Each struct that the core declares, the one of XLA's header, and the fields of both in their order.
+#: Structs that the core declares, those of XLA's header, and the fields of both in order.
 STRUCTS = {
     ("extension", "XLA_FFI_Extension_Base"): "size=struct_size kind=type next",
     ("interface_version", "XLA_FFI_Api_Version"): "{head} major=major_version minor=minor_version",

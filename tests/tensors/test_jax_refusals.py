@@ -27,7 +27,7 @@ pytestmark = pytest.mark.jax
 Q = np.ones((2, 4, 8), np.float32)
 ROWS = {"query": Q, "key": Q, "value": Q}
 
-#: What is wrong with a kind that only JAX has, and the error and message of attention.
+#: Bad options of kinds that only JAX has, with the error and the message of attention.
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no value": ({"value": None}, TypeError, "value must be an array, got None; attention_statistics works"),
     "keys of random numbers": (
@@ -83,7 +83,7 @@ OF_SHAPES = [
 @pytest.mark.parametrize("traced", [False, True], ids=["an array of JAX", "traced"])
 @pytest.mark.parametrize("name", OF_SHAPES)
 def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool) -> None:
-    """But for the width of their numbers, which has 32 bits here."""
+    """Messages differ in the width of numbers only, 32 bits here."""
     ((option, given),) = BAD[name].items()
     rows = {each: jnp.ones((2, 4, n, 8)) for each, n in (("query", 5), ("key", 7), ("value", 7))}
     call = lambda x: at.jax.attention(**rows, **{option: x})  # noqa: E731
@@ -93,7 +93,7 @@ def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool
     assert said == str(wanted("JAX", name)).replace("int64", "int32").replace("float64", "float32")
 
 
-#: Numbers that a program gets, and what it says when it runs.
+#: Numbers given to a program, and its message when it runs.
 NUMBERS: dict[str, tuple[str, Any, str]] = {
     "scale": (
         "scale",

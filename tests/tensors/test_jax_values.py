@@ -30,7 +30,7 @@ LENGTHS = np.array([4, M])
 
 
 def same(found: Any, wanted: Any) -> None:
-    """The same bits: the same kernels were given the same numbers."""
+    """Check equality to the bit: both run the same kernels."""
     for name in ("output", *NAMES):
         rows = getattr(found, name)
         if rows is None:

@@ -37,7 +37,7 @@ def hidden() -> Any:
 
 LENGTHS = torch.tensor([4, 0])
 
-#: Options of a call. Each has tensors of its own.
+#: Options of a call, each with new tensors.
 OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "causal": lambda: {"is_causal": True},
     "mask": lambda: {"attn_mask": hidden()},
@@ -59,7 +59,7 @@ COMPILED = ("mask", "learned law", "biases, bottom right", "entmax")
 
 
 def learnt(options: dict[str, Any]) -> list[Any]:
-    """What of the options requires grad."""
+    """Tensors of the options that require grad."""
     given: list[Any] = []
     for option in options.values():
         given += vars(option).get("parameters", {}).values() if hasattr(option, "__dict__") else ()
@@ -89,7 +89,7 @@ def test_scores_beyond_the_type_are_nan() -> None:
 
 @pytest.mark.parametrize("normalizer", ["softmax", "sigmoid", "relu(divide='sum')"])
 def test_values_that_are_not_finite_reach_the_rows_that_see_them(normalizer: str) -> None:
-    """As in the kernels: an infinity where all that a row sees has a weight and one sign, and else NaN."""
+    """Infinity where all visible values have a weight and one sign, else NaN, as in the kernels."""
     q, k, v = qkv()
     bad = {(0, 2, 0): torch.inf, (0, 5, 0): -torch.inf, (0, 6, 1): torch.nan, (1, 4, 2): -torch.inf}
     with torch.no_grad():
@@ -268,7 +268,7 @@ TWICE: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["3 axes", "4 axes"])
 @pytest.mark.parametrize("name", TWICE)
 def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
-    """Those of differences; PyTorch's own attention, which a plain call of 4 axes gets, has none."""
+    """Second derivatives by differences; PyTorch's own attention, used in plain calls of 4 axes, has none."""
     options = TWICE[name]()
     heads = 4 if options.get("enable_gqa") else 2
     tensors = [draw(*batch, h, n, 4, seed=i) for i, (h, n) in enumerate(((heads, 4), (2, 5), (2, 5)))]

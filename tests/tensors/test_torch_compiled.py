@@ -55,7 +55,7 @@ def rows(n: int = LENGTH) -> Any:
     return torch.randn(3, N, HEADS, n, 8)
 
 
-#: What laws need, besides what they have at first.
+#: Parameters that laws need, besides their defaults.
 REQUIRED: dict[str, dict[str, Any]] = {
     "constant": {"value": 0.3},
     "per_head": {"values": 1.5},
@@ -128,7 +128,7 @@ KINDS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_numbers_than_before(kind: str) -> None:
-    """Also without ``dynamic=True``."""
+    """Other sizes than at compilation, also without ``dynamic=True``."""
     at.laws.register("root_log")(root_log)
     query, key, value = rows()
     options = [

@@ -140,7 +140,7 @@ def test_hidden_keys_are_infinite_and_take_no_gradient() -> None:
 
 
 def test_rounding_below_zero_is_cut_off_and_keeps_the_gradient() -> None:
-    """Of equal attentions it is rounding, too, but no row is left out of it."""
+    """The divergence of equal attentions is rounding, but keeps all rows."""
     q, k = (x.detach().float() for x in tensors(n=100, m=100)[:2])
     other = q.clone().requires_grad_()
     found = at.torch.attention_divergence(q, k, other, k)

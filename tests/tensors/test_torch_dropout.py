@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 pytest.importorskip("transformers")
 
-from attnscale.torch._models import interface  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
+from tests.tensors.recording import interface  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
@@ -40,7 +40,7 @@ def leaf(*shape: int) -> Any:
 
 
 def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
-    """Output and all gradients are those of the whole matrix of weights, dropped."""
+    """Compare output and all gradients to those of the whole dropped matrix of weights."""
     dropout = _dropout.Dropout.draw(0.4)
     found = _dropout.attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
     unit = torch.eye(k.shape[2], dtype=torch.float64).expand(*k.shape[:2], -1, -1)
@@ -56,7 +56,7 @@ def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
 
 
 def check_law(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
-    """With a factor of the law, and a mask, that are learned where they can be."""
+    """Check with a factor of the law and a mask, learned where possible."""
     q, k, v = leaf(BATCH, HEADS, QUERIES, 4), leaf(BATCH, HEADS, KEYS, 4), leaf(BATCH, HEADS, KEYS, 4)
     learnt = [mask] if mask is not None and mask.requires_grad else []
     scale: Any = at.laws.get(law)
@@ -87,7 +87,7 @@ def test_output_and_gradients(monkeypatch: pytest.MonkeyPatch, normalizer: str, 
 def test_laws_that_count_or_measure_something_else(
     monkeypatch: pytest.MonkeyPatch, law: str, size: str
 ) -> None:
-    """Positions of queries, distances, and the scores of a row are those of the whole call."""
+    """Blocks know positions of queries, distances and scores of rows in the whole call."""
     blocks(monkeypatch, size)
     check_law("softmax", law, None, None)
     if law != "norm_softmax":  # the scale of a row of one key has no bound

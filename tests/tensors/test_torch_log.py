@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models import by_name, calls, readings  # noqa: E402
+from tests.tensors.recording import by_name, calls, readings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -20,7 +20,7 @@ CROSS = "model.decoder.layers.{}.encoder_attn"
 
 
 def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> calls.SeenCall:
-    """A call of two texts with queries and keys of its own."""
+    """A call of two texts with random queries and keys that follow from the name."""
     place, _, number = name.partition("#")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     query = torch.randn(2, heads, n_queries, 4, generator=generator)
@@ -34,7 +34,7 @@ def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more:
 
 
 def written_out(scores: Any) -> dict[str, Any]:
-    """What a call has whose scores are no product that is known."""
+    """Fields of a call whose scores are not a known product."""
     return {"way": "softmax", "measured": readings.of_scores(scores, None), "product": None}
 
 

@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models import calls, interface, readings  # noqa: E402
-
 from tests.tensors import operators  # noqa: E402
+from tests.tensors.recording import calls, interface, readings  # noqa: E402
 from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
@@ -73,7 +72,7 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
     diff = float((found.last_hidden_state - expected.last_hidden_state).abs().max())
     assert diff < 2e-5 * max(scale, 1)
     weights = torch.stack(expected.attentions)
-    if kind == "gpt_oss":  # whose weights leave out the sink, one more outcome
+    if kind == "gpt_oss":  # weights without the sink
         weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
     np.testing.assert_allclose(log.entropy, entropy_of(weights), rtol=0, atol=1e-4)
     assert log.sink_layers == (log.layers if kind == "gpt_oss" else ())
@@ -82,7 +81,7 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
 
 
 def test_sinks_of_heads_and_of_rows() -> None:
-    """Logits a head, a query, or -inf, which is no sink; the output is that of one more key of value 0."""
+    """Logits per head or per query, or -inf for no sink; the output is that of a further key of value 0."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 2, 4, 9, 8, generator=generator)
     for sinks in (torch.randn(4, generator=generator), torch.randn(2, 4, 9, 1, generator=generator)):
@@ -94,7 +93,7 @@ def test_sinks_of_heads_and_of_rows() -> None:
 
 
 def test_the_entropy_over_the_keys_alone() -> None:
-    """It follows from the weight of the sink; the command says which layers have one."""
+    """The weight of the sink gives it; the command names the layers with a sink."""
     from attnscale.cli import diagnose
 
     model, _ = oracle.build("gpt_oss", sliding_window=16)

@@ -17,9 +17,8 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models import calls, readings, tally  # noqa: E402
-
 from tests.models.spellings import WIDTH, fused, products  # noqa: E402
+from tests.tensors.recording import calls, readings, tally  # noqa: E402
 from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
@@ -315,7 +314,7 @@ def test_limits_are_passed_by_what_is_beyond_them() -> None:
 
 
 def test_modules_and_numbers_are_those_of_a_log() -> None:
-    """Also where a module is called again in a pass, and where there are an encoder and a decoder."""
+    """Modules called twice in a pass, and an encoder with a decoder."""
     from transformers import AlbertConfig, AlbertModel, BartConfig, BartModel
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
@@ -484,7 +483,7 @@ def test_the_error_of_a_step_without_rows_names_attention_that_cannot_be_measure
 
 
 def test_a_softmax_that_is_not_used_is_named_as_one() -> None:
-    """It is known at the end of a pass alone, which the end of a step comes after."""
+    """An unused softmax is known only at the end of a pass, before the end of the step."""
 
     class Unused(products.Matmul):
         def forward(self, x: Any) -> Any:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-#: What attnscale declares of DLPack, and the same in the header that comes with PyTorch.
+#: DLPack's structs as attnscale declares them, and in the header that comes with PyTorch.
 STRUCTS = {
     ("data_type", "DLDataType"): "code bits lanes",
     ("tensor", "DLTensor"): "data device n_axes=ndim type=dtype shape strides byte_offset",
@@ -279,7 +279,7 @@ def test_what_changes_after_the_forward_pass_is_noticed() -> None:
 def test_an_option_is_read_anew_after_one_that_is_equal_to_it(
     name: str, value: Any, error: Any, message: str
 ) -> None:
-    """True is 1 and 2 is 2.0 for a cache that asks no further."""
+    """A cache that compares by equality takes True for 1 and 2 for 2.0."""
     x = random()
     for equal in ({"is_causal": True}, {"enable_gqa": False}, {"softcap": 2.0}, {"num_threads": 2}):
         at.torch.attention(x, x, x, **equal)

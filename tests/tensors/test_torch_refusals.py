@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is no tensor where one is needed: a TypeError that names the argument, the rule and what was seen."""
+"""Arguments that are not tensors raise a TypeError with the argument, the rule and the type seen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which rows of a recorded call are of a text, what they attend to, and where their texts begin."""
+"""Rows of recorded calls: which are real, what they attend to, where their texts begin."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from attnscale.torch._models import rows as rows_of_calls  # noqa: E402
-from attnscale.torch._models import watch  # noqa: E402
 from torch import nn  # noqa: E402
+
+from tests.tensors import recording  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed"), pytest.mark.filterwarnings("default")]
 
@@ -50,7 +50,7 @@ def recorded(model: nn.Module, *args: Any, **inputs: Any) -> Any:
 @pytest.mark.parametrize("given", ["both", "encoder", "decoder", "none"])
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_an_encoder_and_a_decoder_of_one_length(kind: str, given: str) -> None:
-    """The rows are those of the side that asks, whose mask may not be there."""
+    """Rows are those of the side of the queries, whose mask may be missing."""
     model = bart() if kind == "bart" else transformers.T5Model(transformers.T5Config(**T5))
     masks = {"attention_mask": MASK, "decoder_attention_mask": DECODED}
     if given in ("encoder", "none"):
@@ -141,7 +141,7 @@ def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> No
 
 
 class Layer(nn.Module):
-    """A layer of a decoder, with a module of its own around what it crosses to."""
+    """A layer of a decoder with a submodule for cross-attention."""
 
     class Crossing(nn.Module):
         def __init__(self) -> None:
@@ -183,7 +183,7 @@ class OneText(nn.Module):
 
 
 class TwoTexts(nn.Module):
-    """The layer is told of masks under names of its own."""
+    """The layer gets masks under its own names."""
 
     class Renamed(Layer):
         def forward(self, rows: Any, hides: Any, encoder_rows: Any, encoder_hides: Any) -> Any:
@@ -239,7 +239,7 @@ def test_sums_with_positions_are_one_text_and_values_say_nothing() -> None:
 
 
 def test_steps_of_generation_behind_padding() -> None:
-    """One query of each head, whose keys are of the padding and of the text, as for the text alone."""
+    """A query of each head with keys of padding and text agrees with the text alone."""
     sizes = {**SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).double().eval()
     mask = torch.ones_like(IDS[:, :8])
@@ -275,7 +275,7 @@ PARAMETERS = {
     **dict.fromkeys(("log_n_from_training", "qwen_log_n", "info_scale", "qk_norm_scale"), "train_length=4"),
     **dict.fromkeys(("grok_temperature", "ministral_temperature"), "length=4"),
 }
-OF_CHANNELS = ("latent_scale", "yarn", "longrope")  # which are no scale of a row
+OF_CHANNELS = ("latent_scale", "yarn", "longrope")  # not a scale of a row
 #: Every law that is one scale for a row.
 LAWS = [
     f"{name}({PARAMETERS[name]})" if name in PARAMETERS else name
@@ -286,10 +286,7 @@ TEXT, OTHER = IDS[:1, :8], IDS[1:, :4]
 
 
 def calls_of(model: nn.Module, *args: Any, **inputs: Any) -> list[Any]:
-    calls: list[Any] = []
-    with torch.no_grad(), watch.Watch(model, calls.append):
-        model(*args, **inputs)
-    return calls
+    return recording.watched(model, *args, **inputs)[0]
 
 
 def sharp(model: nn.Module) -> Any:
@@ -300,7 +297,7 @@ def sharp(model: nn.Module) -> Any:
 
 
 def same_under_every_law(found: Any, alone: Any, rows: slice) -> None:
-    """The first text of a call has the entropies that it has in a call of its own."""
+    """Check that the entropies of the first text equal those of its own call."""
     for law in map(at.laws.get, LAWS):
         seen, want = found.entropy_under(law)[:1, :, rows], alone.entropy_under(law)
         torch.testing.assert_close(seen, want, rtol=0, atol=1e-9, msg=lambda text, law=law: f"{law}: {text}")
@@ -309,8 +306,8 @@ def same_under_every_law(found: Any, alone: Any, rows: slice) -> None:
 @pytest.mark.parametrize("how", ["left", "right", "packed"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager", at.torch.NAME])
 def test_laws_count_in_each_text(implementation: str, how: str) -> None:
-    """Beside padding and behind another text, as for the text alone."""
-    # One layer: in float64 the model's own eager rows of padding on the left are NaN, which go into the next.
+    """Rows beside padding or behind another text agree with the text alone."""
+    # A single layer: eager rows of padding on the left are NaN in float64, which a second would read.
     sizes = {**SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2}
     model = sharp(transformers.LlamaModel(transformers.LlamaConfig(**sizes)))
     at.torch.register()
@@ -369,7 +366,7 @@ def test_laws_count_in_each_text_that_lengths_or_numbers_tell_apart(told: dict[s
 
 
 def test_what_a_law_cannot_know_is_refused_by_name() -> None:
-    """Rows that see another text, and queries of which nobody says where they are among the keys."""
+    """Rows that see another text, and queries whose places among the keys are unknown."""
 
     class Numbered(Packed):
         def forward(self, hidden_states: Any, seq_idx: Any) -> Any:
@@ -405,8 +402,8 @@ class Told(nn.Module):
 
 def context_of(rows: tuple[int, int, int], *given: Any, inside: tuple[Any, ...] = ()) -> Any:
     """The context of a call inside `Told`, which was given these tensors; keys are never projected."""
-    stack = [rows_of_calls.Running(Told(), "", given, {}), *inside]
-    return rows_of_calls.context_of(stack, rows, lambda x: False, lambda: None)
+    stack = [recording.rows.Running(Told(), "", given, {}), *inside]
+    return recording.rows.context_of(stack, rows, lambda x: False, lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +421,7 @@ def test_a_mask_of_numbers_hides_or_is_added(hidden: float, shown: float) -> Non
 
 def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last() -> None:
     x, pooled = torch.randn(2, 12, 32), torch.randn(2, 6, 32)
-    inner = rows_of_calls.Running(nn.Identity(), "pooled", (pooled,), {})
+    inner = recording.rows.Running(nn.Identity(), "pooled", (pooled,), {})
     assert context_of((2, 6, 12), x, MASK, inside=(inner,)).real is None
     real = context_of((2, 6, 12), pooled, MASK).real
     assert real is not None

@@ -135,7 +135,7 @@ def test_parts_of_the_keys_are_all_of_them() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("statistics", [(), ("entropy",)])
 def test_a_value_that_is_not_finite_leaves_the_gradient_of_values_alone(bad: float, statistics: Any) -> None:
-    """Row 5 alone sees it, and is no part of the loss; the gradient of values does not read values."""
+    """Only row 5 sees it, which is not in the loss; the gradient of values does not read values."""
     rng = torch.Generator().manual_seed(4)
     query, key, value = torch.randn(3, 2, 6, 4, generator=rng)
     weights = (query @ key.mT / 2).masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf).softmax(-1)

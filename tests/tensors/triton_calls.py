@@ -15,11 +15,11 @@ from typing import Any
 
 import attnscale as at
 import torch
-from attnscale.torch import _base, _functional
+from attnscale.torch import _base, _functional, _triton
 
 #: Larger calls, for a GPU alone.
 LARGE: dict[str, Callable[[], None]] = {}
-#: What each case is about, by name. Numbers are drawn from a generator that begins anew for each case.
+#: Cases by name. A generator begins anew for each.
 CASES: dict[str, Callable[[], None]] = {}
 EVERY_STATISTIC = (
     *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "n_visible", "argmax"),
@@ -27,6 +27,8 @@ EVERY_STATISTIC = (
 )
 _COUNTS = ("n_visible", "argmax", "support")
 _UNLEARNT = (*_COUNTS, "sink_weight")
+#: The folder of the kernels; its modules are attributes once they are loaded.
+kernels = _triton
 device = "cpu"
 generator = torch.Generator()
 
@@ -84,7 +86,7 @@ def attend(
 
 
 def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any) -> dict[str, Any]:
-    """The same of the kernels for the CPU, in float64."""
+    """Output and statistics of the kernels for the CPU, in float64."""
     tensors = (None if x is None else wide(x) for x in (query, key, value))
     options = {name: wide(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     if isinstance(options.get("normalizer"), at.torch.Sink):
@@ -108,7 +110,7 @@ def compare(
     within: float = 3e-6,
     **options: Any,
 ) -> None:
-    """Results are the core's, and so are the gradients of a sum of them, with weights of either sign."""
+    """Compare results to the core's, and gradients of their sum with weights of either sign."""
     query, key, value = tensors
     output, rows = attend(query, key, value, statistics, **options)
     found = rows if output is None else {"output": output, **rows}

@@ -10,7 +10,6 @@ from typing import Any
 import attnscale as at
 import torch
 import triton_calls as calls
-from attnscale.torch import _triton
 from triton_calls import (
     CASES,
     EVERY_STATISTIC,
@@ -264,8 +263,8 @@ def an_infinity_where_nothing_but_the_output_is_asked_for() -> None:
     # The operator always adds lse; the kernel alone need not.
     at = torch.arange(24, device=calls.device)
     scale = torch.tensor(0.3, device=calls.device)
-    problem = _triton._problem.Problem(query, key, value, scale, at * 0, at + 1)
-    alone, _ = _triton._forward.forward(problem, ())
+    problem = calls.kernels._problem.Problem(query, key, value, scale, at * 0, at + 1)
+    alone, _ = calls.kernels._forward.forward(problem, ())
     for found in (output, alone):
         assert torch.equal(found.isnan().all(-1)[0, 0].cpu(), torch.arange(24) >= 20)
 
@@ -290,17 +289,17 @@ for _dim in (16, 40, 64, 80, 128, 192, 256):
 
 @case
 def documents_by_their_ends() -> None:
-    """Packed rows as variable-length attention has them: query and key documents of lengths of their own."""
+    """Packed rows as in variable-length attention: query and key documents of different lengths."""
     ends_q, ends_k = torch.tensor([0, 3, 3, 19]), torch.tensor([0, 2, 5, 21])
     query, key, value = (x.detach() for x in rows_of_heads())
     at = torch.arange(19, device=calls.device)
     begin, end = 5 * (at >= 3), at + 3 * (at >= 3)  # the last query of a document sees its last key
     scale = torch.tensor(0.3, device=calls.device)
-    problem = _triton._problem.Problem(query, key, value, scale, begin, end)
-    output, rows = _triton._forward.forward(problem, ("lse", "entropy"))
+    problem = calls.kernels._problem.Problem(query, key, value, scale, begin, end)
+    output, rows = calls.kernels._forward.forward(problem, ("lse", "entropy"))
     assert output is not None
     gradients = {"output": torch.ones_like(output), "entropy": torch.ones_like(rows["entropy"])}
-    found = _triton._backward.backward(problem, output, rows, gradients, ["query", "key", "value"])
+    found = calls.kernels._backward.backward(problem, output, rows, gradients, ["query", "key", "value"])
     for i in range(3):
         q, k = slice(ends_q[i], ends_q[i + 1]), slice(ends_k[i], ends_k[i + 1])
         parts = [wide(x[..., each, :]).requires_grad_() for x, each in ((query, q), (key, k), (value, k))]
@@ -316,7 +315,7 @@ def documents_by_their_ends() -> None:
 def the_fastest_configuration_is_kept() -> None:
     from triton.runtime.autotuner import Autotuner
 
-    launch, forward = _triton._launch, _triton._forward
+    launch, forward = calls.kernels._launch, calls.kernels._forward
     timed: list[int] = []
 
     def bench(call: Callable[[], None], quantiles: Any) -> list[float]:

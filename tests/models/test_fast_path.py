@@ -361,7 +361,7 @@ def test_a_copy_that_was_made_of_the_model_is_none_of_it() -> None:
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
 @pytest.mark.parametrize("kind", ["encoder", "layer"])
 def test_nested_tensors_of_pytorchs_own_layers_pass_through(kind: str, layout: Any) -> None:
-    """They are taken only where nobody looks, and the module is listed."""
+    """Nested tensors run unrecorded, and their module is listed."""
     if (kind, layout) == ("encoder", torch.jagged):
         pytest.skip("the encoder takes strided ones alone")
     one = layer()

@@ -243,7 +243,7 @@ def test_a_key_that_an_added_number_hides_is_told_of() -> None:
 
 @pytest.mark.parametrize("slope", [0.5, 3.0])
 def test_a_bias_that_fades_hides_nothing(slope: float) -> None:
-    """Numbers that differ from key to key are no mask, as far as they leave a weight."""
+    """Numbers that differ between keys are not a mask if they leave a weight."""
     place = torch.arange(N)
     bias = -slope * (place[:, None] - place).abs().float()
 

@@ -58,7 +58,7 @@ def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def same(found: Any, wanted: Any, right: Right, atol: float = 1e-5) -> None:
-    """Rows that count are alike; in any order where nobody can say which axis is which."""
+    """Real rows are equal; in any order where axes cannot be told apart."""
     found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     if right.has_axes:
         assert found.shape == wanted.shape
@@ -101,7 +101,7 @@ def check_means(log: Any, name: str, right: Right, near: float) -> None:
 
 @EVERY
 def test_the_right_answer_is_that_of_the_module(kind: type[Spelling]) -> None:
-    """The weights that the module computes in float64 are those of the answer, or its output is."""
+    """The module's weights in float64, or its output, equal the answer's."""
     for batch, n in kind.sizes.values():
         module = made(kind)
         args, kwargs = module.inputs(batch, n)
@@ -178,7 +178,7 @@ def test_nothing_is_lost_beside_a_layer_that_is_seen(kind: type[Spelling]) -> No
 @EVERY
 @pytest.mark.parametrize("mode", ["inference mode", "with gradients"])
 def test_rows_under_another_mode(kind: type[Spelling], mode: str) -> None:
-    """Gradients are those of a model that nobody watches."""
+    """Gradients equal those of an unwatched model."""
     module = made(kind)
     args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
     rights = answer(module, args, kwargs)

@@ -164,7 +164,7 @@ def entropies(model: Model, x: Any) -> dict[str, Any]:
 
 
 def check(rows: Any, wanted: dict[str, Any]) -> None:
-    """These calls and no other, with these rows."""
+    """Check that exactly these calls were recorded, with these rows."""
     assert [*rows] == [*wanted]
     for name, right in wanted.items():
         np.testing.assert_allclose(rows[name], right, rtol=0, atol=1e-5)
@@ -181,7 +181,7 @@ def recorded(model: Model, x: Any) -> Any:
 
 
 def together(*works: Callable[[], Any], order: Iterable[int]) -> list[Any]:
-    """Run each function in a thread of its own; return the results, or raise the first error."""
+    """Run each function in its own thread; return the results, or raise the first error."""
     global TURNS
     TURNS = Turns(order)
     found: list[Any] = [None] * len(works)
@@ -284,7 +284,7 @@ def test_a_block_that_is_open_does_not_see_the_model_in_another_thread() -> None
 
 
 def test_one_recording_inside_of_another() -> None:
-    """A recording has the passes that ran while it was open, of its own model."""
+    """A recording has the passes of its model that ran while it was open."""
     model, other = Model(), Model(FusedLayer)
     given = [inputs() for _ in range(3)]
     with torch.no_grad(), at.torch.record(model) as outer:
@@ -328,7 +328,7 @@ def test_recordings_that_do_not_end_in_the_order_of_their_beginning() -> None:
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same model", "a copy"])
 def test_a_trainer_with_generation_in_the_background(same: bool) -> None:
-    """60 steps, each right, with the weights of a model that nobody watches, and the generation's output."""
+    """60 correct steps, with the weights and the generated output of an unwatched model."""
     torch.manual_seed(0)
     model = Model()
     alone, generating = copy.deepcopy(model), model if same else copy.deepcopy(model)
@@ -374,7 +374,7 @@ def test_two_trainers_with_monitors() -> None:
         np.testing.assert_allclose(monitor["entropy"], wanted, rtol=0, atol=1e-5)
 
 
-# ---- what PyTorch runs in threads of its own for the one that records
+# ---- threads that PyTorch starts for the one that records
 
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "by saved tensors"])
@@ -460,12 +460,12 @@ def test_replicas_in_threads_are_those_of_the_model(monkeypatch: pytest.MonkeyPa
     assert sorted(log.modules) == sorted(names)
     for name, right in wanted.items():
         rows = [log["entropy"][f"module.{name}{call}"] for call in ("", "#1")]
-        found = np.sort(np.concatenate(rows), axis=0)  # which of them was first is nobody's promise
+        found = np.sort(np.concatenate(rows), axis=0)  # their order is not promised
         np.testing.assert_allclose(found, np.sort(right, axis=0), rtol=0, atol=1e-5)
 
 
 def test_the_threads_of_others_are_not_taken_for_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicas of a model that nobody records run in threads while another model is recorded."""
+    """Replicas of an unrecorded model run in threads while another model is recorded."""
     on_cpu(monkeypatch)
     model, other, x = Model(), OnReplicas(Model()), torch.randn(4, N, WIDTH)
     output = without_watch(other, x)
@@ -565,7 +565,7 @@ def test_a_monitor_that_is_forgotten_while_it_records_leaves_nothing_behind() ->
 
 
 def test_a_thread_that_ends_with_its_block_open_harms_nobody() -> None:
-    """A recording that nobody closes keeps to the thread that opened it."""
+    """A recording that is never closed keeps to the thread that opened it."""
     model, x = Model(), inputs()
     kept: list[Any] = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention that a log cannot measure, axes that nobody names, and softmaxes that are no attention."""
+"""Attention that a log cannot measure, unnamed axes, and softmaxes that are not attention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_was_measured_whole_has_nothing_unmeasured() -> None:
 
 
 def test_a_module_that_cannot_be_measured_is_named_with_the_reason() -> None:
-    """In the log, where it prints, in a selection and in its report; and it is no module with rows."""
+    """The log, its text, a selection and its report name it; it is not among modules with rows."""
     x = torch.randn(1, N, WIDTH)
     log = recorded(Beside(fused.Opaque()), x)
     assert [*log.unmeasured] == ["other"]
@@ -137,7 +137,7 @@ def test_calls_say_what_their_axes_are() -> None:
     "kind", [each for each in ALL if each.unmeasured == "no"], ids=lambda kind: kind.__name__
 )
 def test_axes_are_known_where_the_module_made_them(kind: type[Spelling]) -> None:
-    """Where they are not, all rows are there, and no mean by head is shown."""
+    """Calls with unknown axes keep all rows; no mean per head is shown."""
     model = kind()
     args, kwargs = model.inputs(*next(iter(kind.sizes.values())))
     with torch.no_grad():
@@ -162,7 +162,7 @@ def means(log: Any) -> Any:
         return [] if "axes" in str(error) else [np.zeros(1)]
 
 
-# ---- what is no attention
+# ---- not attention
 
 
 class Router(nn.Module):

@@ -19,15 +19,15 @@ from tools.models.vision import TIMM, WRITTEN_OUT
 pytestmark = [pytest.mark.torch, pytest.mark.maintainer, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-#: Where ``pip install --no-deps --target`` puts the two, so that transformers does not find torchvision.
+#: A folder for ``pip install --no-deps --target``, where transformers does not find torchvision.
 APART = ROOT / "build" / "vision"
-#: What these compute is no softmax over queries and keys.
+#: Models without a softmax over queries and keys.
 WITHOUT = {"timm resnet18", "timm mobilevitv2_050"}
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
-    """What is said of each model, by its name."""
+    """Results by name of the model."""
     if not (APART / "timm").is_dir() and find_spec("timm") is None:
         pytest.skip("needs timm and torchvision, here or in build/vision")
     done = subprocess.run(

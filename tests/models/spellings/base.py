@@ -53,7 +53,7 @@ class Right:
     kind: str | None = "self"  # None: either
     key_heads: int | None = None  # None: as many as heads
     sink: Tensor | None = (
-        None  # the logit of one more outcome, which broadcasts to (batch, heads, n_queries, 1)
+        None  # the logit of a sink, which broadcasts to (batch, heads, n_queries, 1)
     )
     real: Tensor | None = None  # rows that count in means, (batch, n_queries); None: all
     #: Whether batch, heads and queries have these axes; otherwise rows are right in any order.
@@ -191,7 +191,7 @@ def arranged(x: Tensor, axes: str, sizes: Mapping[str, int], wanted: str = "b h 
 
 
 def causal(n: int, n_keys: int | None = None) -> Tensor:
-    """Which keys each query sees, itself and those before it."""
+    """A causal mask, True at the keys up to the query."""
     n_keys = n if n_keys is None else n_keys
     return torch.ones(n, n_keys, dtype=torch.bool).tril(n_keys - n)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Additions to products: biases, caps, sinks, second products; and queries that are no tokens."""
+"""Additions to products: biases, caps, sinks, second products; and learned queries."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class PlacesInFront(Relative):
 
 
 class MaskedInFrontOfPlaces(Relative):
-    """A mask is added to the first of two products, and each has a factor of its own."""
+    """A mask added to the first of two products, with a factor per product."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -293,7 +293,7 @@ class OneMoreZero(Spelling):
 
 
 class OneMoreByHand(OneMoreZero):
-    """Exponentials over one more than their sum."""
+    """Exponentials over their sum plus 1."""
 
     sizes = SIZES_OF_SEVERAL
     unmeasured = "may"
@@ -392,7 +392,7 @@ class LowRank(Spelling):
 
 
 class FirstTokenAsks(Spelling):
-    """The first token alone asks all, as in the last layers of CaiT."""
+    """Attention of the first token to all, as in the last layers of CaiT."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch = len(x)
@@ -448,7 +448,7 @@ class LatentsBesideTokens(SeedsAsk):
 
 
 class StepBehindACache(Spelling):
-    """One new token asks those of a cache and itself."""
+    """A new token attends to the cache and to itself."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         cache = tuple(torch.randn(batch, HEADS, n, HEAD_DIM) for _ in range(2))
@@ -481,7 +481,7 @@ class BehindAnEmptyCache(StepBehindACache):
 
 
 class IntoAStaticCache(StepBehindACache):
-    """One new token is written into memory for later ones, whose places are hidden."""
+    """A new token is written into a static cache; the places of later tokens are hidden."""
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.split(x)
@@ -504,7 +504,7 @@ class IntoAStaticCache(StepBehindACache):
 
 
 class StepByStep(Spelling):
-    """A decoder that asks all words of the input at each of its steps, one head, as Luong has it."""
+    """A decoder that attends to all words of the input at each step, with one head, as in Luong."""
 
     own_axes = "b i j"
     steps = 3

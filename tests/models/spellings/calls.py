@@ -30,7 +30,7 @@ class OneHead(Spelling):
 
 
 class SelfAndOther(Spelling):
-    """One module that asks its own words first and then those of another text."""
+    """Self-attention, then cross-attention to another text, in one module."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (torch.randn(batch, n, WIDTH), torch.randn(batch, n + 1, WIDTH)), {}

@@ -255,7 +255,7 @@ class MultiheadPadded(Multihead):
 
 
 class MultiheadOfPooling(Multihead):
-    """The function behind PyTorch's module, asked by the mean of the tokens, as CLIP pools an image."""
+    """The function behind PyTorch's module with the mean of the tokens as query, as in CLIP's pooling."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.cat([x.mean(1, keepdim=True), x], 1).transpose(0, 1)
@@ -390,7 +390,7 @@ class CheckpointedAgain(Checkpointed):
 
 
 class MappedOverHeads(Spelling):
-    """One head by ``torch.vmap`` over texts and heads."""
+    """A single-head function under ``torch.vmap`` over texts and heads."""
 
     unmeasured = "may"
 
@@ -482,7 +482,7 @@ class Flex(Spelling):
 
 @torch.library.custom_op("attnscale_tests::flash_attn_forward", mutates_args=())
 def opaque(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention as an operator of somebody else, into which nobody sees."""
+    """Attention as a foreign operator whose inside cannot be seen."""
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
 
 

@@ -18,7 +18,7 @@ LONG = SIZES_OF_SEVERAL
 
 
 class Interpretable(Spelling):
-    """Heads with layers of their own and values that they share, each a call of one submodule."""
+    """Heads with their own layers and shared values, each a call of one submodule."""
 
     own_axes = "b i j"
 
@@ -101,7 +101,7 @@ class GroupedByRemainder(GroupedByRepeating):
 
 
 class GroupedByAxis(GroupedByRepeating):
-    """Groups as an axis of their own, that keys have with size 1."""
+    """Groups as a separate axis, of size 1 in the keys."""
 
     own_axes = "b g r i j"
     own_order = "b g*r i j"
@@ -120,7 +120,7 @@ class GroupedByAxis(GroupedByRepeating):
 
 
 class GroupedByEinsum(GroupedByAxis):
-    """Groups as an axis of their own, by einsum."""
+    """Groups as a separate axis, by einsum."""
 
     def forward(self, x: Tensor) -> Tensor:
         q = self.to_q(x).unflatten(-1, (PAIRS, HEADS // PAIRS, HEAD_DIM))
@@ -148,7 +148,7 @@ class GroupedAsRows(GroupedByRepeating):
 
 
 class OneKeyHead(GroupedByRepeating):
-    """One head of keys for all, that has no axis of heads."""
+    """A single key head for all queries, without an axis of heads."""
 
     key_heads = 1
 
@@ -160,7 +160,7 @@ class OneKeyHead(GroupedByRepeating):
 
 
 class OneKeyHeadAsRows(OneKeyHead):
-    """One head of keys, with the heads of the queries as rows of one product, as in PaLM."""
+    """A single key head; query heads are rows of one product, as in PaLM."""
 
     own_axes = "b i*h j"
 
@@ -347,7 +347,7 @@ class TiedRows(Grid):
 
 
 class Columns(Grid):
-    """Each column of an alignment attends over its rows, heads in front, as MSA transformers have it."""
+    """Columns of an alignment attend over its rows, heads in front, as in MSA transformers."""
 
     own_axes = "h c b i j"
     own_order = "c*b h i j"
@@ -387,7 +387,7 @@ class FramesAsTexts(Grid):
 
 
 class FiveAxes(FramesAsTexts):
-    """Frames as an axis of their own, (texts, frames, heads, tokens, channels)."""
+    """Frames as a separate axis, (texts, frames, heads, tokens, channels)."""
 
     own_axes = "b r h i j"
 
@@ -545,7 +545,7 @@ class HalfLinear(Spelling):
 
 
 class Neighbours(Spelling):
-    """Each query has three keys of its own, as one row of a product."""
+    """Three keys per query, as one row of a product."""
 
     own_axes = "b h i o j"
     own_order = "b h i*o j"
@@ -570,7 +570,7 @@ class Neighbours(Spelling):
 
 
 class NeighboursBySum(Neighbours):
-    """Each query has three keys of its own, by products that are summed."""
+    """Three keys per query, by products that are summed."""
 
     own_axes = "b h i j"
     own_order = "b h i j"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One product of queries and keys, made and softened in every way that libraries have."""
+"""Products of queries and keys, and their softmax, in every spelling that libraries use."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class KeysFirst(Spelling):
 
 
 class HeadsLast(Spelling):
-    """Scores whose last axis is that of heads, as DeepMind's code has it."""
+    """Scores with heads as their last axis, as in DeepMind's code."""
 
     own_axes = "b i j h"
 
@@ -264,7 +264,7 @@ class Distances(Spelling):
 
 
 class LinearOfRows(Spelling):
-    """One head, text by text, whose product and whose mixing are ``F.linear``."""
+    """A single head, text by text; product and weighted sum are ``F.linear``."""
 
     own_axes = "i j"
 
@@ -283,7 +283,7 @@ class LinearOfRows(Spelling):
 
 
 class InnerOfRows(LinearOfRows):
-    """One head, text by text, by ``torch.inner``."""
+    """A single head, text by text, by ``torch.inner``."""
 
     sizes = SIZES_OF_SEVERAL
 
@@ -297,7 +297,7 @@ class InnerOfRows(LinearOfRows):
 
 
 class TensordotOfRows(LinearOfRows):
-    """One head, text by text, by ``torch.tensordot``."""
+    """A single head, text by text, by ``torch.tensordot``."""
 
     sizes = SIZES_OF_SEVERAL
 
@@ -531,7 +531,7 @@ class NormalisedRows(Spelling):
 
 
 class Bilinear(Spelling):
-    """One head whose keys are the input itself, by a matrix between the two, as Luong has it."""
+    """A single head with a matrix between queries and the input as keys, as in Luong."""
 
     own_axes = "b i j"
 
@@ -548,7 +548,7 @@ class Bilinear(Spelling):
 
 
 class NoProjection(Bilinear):
-    """One head of the input with itself."""
+    """A single head with the input as queries and keys."""
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.keep(torch.softmax(x @ x.transpose(-2, -1) / WIDTH, -1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the core makes of rows, against NumPy; and the calls of C++, against those of Python."""
+"""The core's estimates from rows, against NumPy; its runs in C++, against those from Python."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_rows_of_another_width_are_refused() -> None:
 
 
 def quantities(experiment: str, raw: Array, scales: Array) -> Array:
-    """From (count, betas, multiples, columns of score_row): the definitions, in NumPy."""
+    """Definitions in NumPy, from (count, betas, multiples, columns of score_row)."""
     entropy, lse, squares, top, mean, variance, needle, is_top, value = np.moveaxis(raw, -1, 0)
     first = (slice(None), slice(None), 0)
     if experiment == "entropy_vs_length":
@@ -279,7 +279,7 @@ def in_core(name: str, options: dict[str, Any], **run: Any) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("seed", [0, 2**40 + 5])
 def test_cpp_and_python_draw_the_same_numbers(name: str, seed: int) -> None:
-    """The same experiment under the same seed: names, values, errors and counts, bit for bit."""
+    """Names, values, errors and counts agree bit for bit under one seed."""
     call, options = CALLS[name]
     wanted = call(**options, samples=150, rng=seed)
     names, value, error, samples = in_core(name, options, samples=150, seed=seed, num_threads=2)

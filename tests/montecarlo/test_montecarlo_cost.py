@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run will cost is said before it begins, and what no machine can do is refused."""
+"""Runs announce their cost before they begin; runs that no machine can do are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tell(line: str) -> None:
 
 
 def told(call: Callable[..., Any], *given: Any, **more: Any) -> str:
-    """What is said before the run, which does not begin."""
+    """The announcement of a run; the run itself does not begin."""
     with pytest.raises(Told) as raised:
         call(*given, announce=tell, **more)
     return str(raised.value)
@@ -101,7 +101,7 @@ def test_a_target_that_takes_days_says_so() -> None:
     assert said == pytest.approx(needed, rel=0.3)
     reached = told(mc.entropy_vs_length, 512, target_error=3e-7, max_samples=10**15)
     assert reached.endswith("samples, which the target error 3e-07 needs")
-    # One row is too long to try: the most that may be drawn.
+    # A row too long to try: the announcement has the largest allowed number.
     assert told(mc.entropy_vs_length, 10**9, target_error=1e-3).endswith(
         ": 1000000 samples, unless the target error 0.001 is reached before"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each experiment against its plain NumPy twin, and what it refuses."""
+"""Experiments against their plain NumPy twins, and refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale import reference
-from attnscale.reference._normalizers import entmax, sparsemax
 from scipy import special
 
 HEADS = tuple(np.random.default_rng(11).standard_normal((4, 24, 8)).astype(np.float32))
@@ -138,7 +137,7 @@ def test_saturation_is_that_of_written_out_jacobians(scale, factor, plain_rng):
 
 @pytest.mark.parametrize(("d", "n"), [(4096, 64), (65536, 8), (4, 1)])
 def test_norms_of_rows_that_are_nearly_one_hot(d, n):
-    """Where one key holds the weight, what is left of the norm is no rounding."""
+    """The rest of the norm beside one key with all weight is not rounding."""
     rows = 20_000
     result = mc.softmax_saturation(head_dim=d, n=n, law="unscaled", samples=rows, rng=3)
     found = result["jacobian_norm"]
@@ -291,8 +290,8 @@ def test_an_experiment_needs_no_argument():
 
 
 def support_of(scores, normalizer):
-    seen = np.ones(scores.shape, bool)
-    p = sparsemax(scores, seen) if normalizer == "sparsemax" else entmax(scores, seen, 1.5)
+    keys = np.eye(scores.shape[-1])
+    p = reference.attention_weights(scores, keys, scale=1.0, normalizer=normalizer)
     return (p > 1e-12).sum(-1), -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
 
 

@@ -41,7 +41,7 @@ def test_known_answers() -> None:
 
 
 def cdf(name: str, x: NDArray[Any]) -> NDArray[Any]:
-    """That of a truncated normal from the tail where no digits cancel: scipy's takes ten times as long."""
+    """Distribution function; of truncated normals from the tail without cancellation, faster than scipy."""
     kind, parameters, expected = DISTRIBUTIONS[name]
     if kind != "truncated_normal":
         return expected.cdf(x)
@@ -161,7 +161,7 @@ def test_sphere(dim: int, dtype: Any) -> None:
 
 
 def digest() -> str:
-    """Of some numbers of every kind."""
+    """A digest of numbers of every kind."""
     state = hashlib.sha256()
     for dtype in DTYPES:
         for name in DISTRIBUTIONS:

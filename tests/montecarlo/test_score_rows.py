@@ -222,7 +222,7 @@ def test_the_core_refuses(options: dict[str, Any], message: str) -> None:
 
 
 def digest() -> str:
-    """Of rows of every kind, with tiles and ranges that are not full."""
+    """A digest of rows of every kind, with partial tiles and ranges."""
     state = hashlib.sha256()
     for model in ("sphere", "gaussian", "correlated"):
         for n in (1, 17, 700):

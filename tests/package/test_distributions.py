@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What sdist and wheel contain and say of themselves, that the wheel works alone, and other wheels."""
+"""Contents and metadata of sdist and wheel; the wheel works alone; other wheels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.path.append(str(ROOT / "scripts"))
 
 import zig_targets  # noqa: E402
 
-# Of the repository, what the sdist leaves out: settings of hosted services, which no check of it reads.
+# Files that the sdist leaves out: settings of hosted services, which no check reads.
 WORKFLOW = ".github/workflows/test.yml"
 NOT_IN_THE_SDIST = (".ci/", ".github/")
 
@@ -111,7 +111,7 @@ def test_the_notice_is_what_pybind11_asks_for() -> None:
 
 
 def description_of(markdown: str) -> str:
-    """As scripts/long_description.py makes it out of a README."""
+    """Description that scripts/long_description.py makes out of a README."""
     path = ROOT / "scripts" / "long_description.py"
     return str(runpy.run_path(str(path))["without_paths"](markdown))
 
@@ -130,7 +130,7 @@ def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
 
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """What the command prints; the shell's PYTHONPATH stays out of it."""
+    """Output of the command, without the shell's PYTHONPATH."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | variables
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -140,7 +140,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    # Of a copy: builds in this tree would take the header libraries for those of a source archive.
+    # Build in a copy: builds in this tree would take the header libraries for those of a source archive.
     folder, tree = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("tree") / "attnscale"
     large = shutil.ignore_patterns("build", "dist", ".venv", ".git", "_build", "__pycache__")
     shutil.copytree(ROOT, tree, ignore=large, symlinks=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages say of trained heads, contexts and collapse is what the stored runs say."""
+"""Pages on trained heads, contexts and collapse agree with the stored runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_two_scales_for_a_needle_and_a_majority():
     short = trained.select("accuracy", n=16, part="both").mean(1)
     pair = short[trained.axes["variant"].index("shared: pair")]
     assert f"it answers {100 * short[:5].max():.0f} % at most, and this pair {100 * pair:.0f} %" in text
-    # What is left of it at 1024 tokens: the gap between one head and the pair is there at 16 already.
+    # The rest at 1024 tokens: the gap between one head and the pair is there at 16 already.
     names = list(trained.axes["variant"])
     one, two = (
         both[each].mean() / short[names.index(each)] for each in ("one: natural_log_n", "shared: pair")
@@ -138,7 +138,7 @@ def test_collapse():
 
 
 def of_lengths(trained, law="own", quantity="accuracy", **labels):
-    """Of the contexts at many lengths: (seeds, lengths)."""
+    """Results of the contexts at many lengths: (seeds, lengths)."""
     cell = {"task": "context", "own_key": "seen", "trained": trained}
     return run("context", "lengths").select(quantity, law=law, **cell, **labels)
 
@@ -204,7 +204,7 @@ def test_fixed_factors_under_normalised_rows():
 
 
 def test_the_figures_are_of_the_stored_runs():
-    """scripts/draw_training.py draws them all, and each says what it was drawn from."""
+    """scripts/draw_training.py draws all figures, and each names its data."""
     runs, pictures = ROOT / "notebooks" / "studies" / "runs", sorted(STATIC.glob("training-*.png"))
     named = set(re.findall(r"_static/(training-[a-z-]+\.png)", (ROOT / EVIDENCE).read_text(encoding="utf-8")))
     assert named == {path.name for path in pictures}

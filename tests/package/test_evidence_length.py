@@ -18,7 +18,7 @@ RUNS = {"3 layers": None, "6 layers": "large", "3 layers, this package's kernels
 
 
 def of_masked(which, quantity, law, *, trained="O", reading="as trained"):
-    """Of the models with rotary positions: (seeds, lengths), NaN where there is none."""
+    """Results of the models with rotary positions: (seeds, lengths), NaN where there is none."""
     return run("length_generalization", which).select(
         quantity, positions="rotary", trained=trained, reading=reading, law=law
     )
@@ -52,7 +52,7 @@ def test_the_articles_comparison():
 
 
 def of_pairs(trained, law, *, quantity="accuracy", which="paired"):
-    """Of the registered pairs with distances as trained: (seeds, lengths)."""
+    """Results of the registered pairs with distances as trained: (seeds, lengths)."""
     place = {"positions": "rotary", "reading": "as trained"}
     return run("length_generalization", which).select(quantity, trained=trained, law=law, **place)
 

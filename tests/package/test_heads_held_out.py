@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pages say of trained heads is what scripts/measure_heads.py stored, and how it chooses and cuts."""
+"""Pages on trained heads agree with what scripts/measure_heads.py stored; how it chooses and cuts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_tables_are_those_of_the_stored_numbers(scripts: Any, stored: dict[s
 
 
 def test_the_stored_errors_are_those_of_the_stored_misses(scripts: Any, stored: dict[str, Any]) -> None:
-    """What is missed of each head on each text is kept, so that A13 and A14 can be recomputed."""
+    """Misses of each head on each text are kept, so A13 and A14 can be recomputed."""
     every = json.loads((MEASURED / "heads-misses.json").read_text(encoding="utf-8"))
     assert "MiniLM" in every
     for name, missed in every.items():
@@ -183,7 +183,7 @@ def test_rows_are_those_of_attention(scripts: Any, is_causal: bool) -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_what_holds_by_construction_is_found(scripts: Any, is_causal: bool) -> None:
-    """Of normal queries and keys the spectrum predicts the entropy, and a head's variance its law."""
+    """The spectrum of normal queries and keys predicts the entropy, and a head's variance its law."""
     heads = normal_heads(scripts, is_causal=is_causal)
     found = scripts[1].errors_of(scripts[1].misses(heads))
     assert scripts[1].sizes(heads) == {"heads": 3, "fitted": 3, "judged": 3}

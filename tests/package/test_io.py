@@ -102,7 +102,7 @@ def test_heads_in_the_place_of_tokens_are_told(tmp_path):
     ):
         assert read_heads([tmp_path / "heads.npz"]).query.shape == (1, 50, 4, 8)
     assert read_heads([tmp_path / "heads.npz"], layout="bshd").query.shape == (1, 4, 50, 8)
-    named = {"layers": np.arange(50), "heads": np.arange(50)}  # whoever named 50 heads has 50
+    named = {"layers": np.arange(50), "heads": np.arange(50)}  # 50 named heads stay 50
     np.savez(tmp_path / "heads.npz", q=queries, k=queries, **named)
     assert len(read_heads([tmp_path / "heads.npz"]).names) == 50
 

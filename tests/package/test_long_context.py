@@ -71,7 +71,7 @@ def test_where_no_distance_is_too_long_nothing_changes(kind: str, options: dict[
 
 
 def test_a_far_key_is_seen_at_the_largest_distance_of_training() -> None:
-    """Each score by complex numbers: the pair of channels c is turned by the distance, at most 15."""
+    """Scores by complex numbers: the pair of channels c is turned by the distance, at most 15."""
     model = a_model(rope_parameters={"rope_type": "default", "rope_theta": 100.0})
     names = run_page(model, train_length=16)
     q, k, v = torch.randn(3, 1, 2, 40, 8)

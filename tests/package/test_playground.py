@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, path):
-    """The page, in which everything was computed once; at the end it has asked nothing and said nothing."""
+    """The page with everything computed once; it must make no request and log no message."""
     with opened(browser, path, viewport={"width": 400, "height": 900}) as shown:
         shown.set_default_timeout(120_000)
         for name in NAMES:

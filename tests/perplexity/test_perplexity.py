@@ -59,7 +59,7 @@ def test_rows_are_distributions_without_the_point_itself() -> None:
 @pytest.mark.parametrize("neighbors", [None, 60])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_offset_of_the_data_costs_no_digits(dtype: str, neighbors: int | None) -> None:
-    """In float32 |x|^2 would be 6e8, to 32: more than all distances."""
+    """|x|^2 would be 6e8 in float32, to 32: more than all distances."""
     points = (cloud(3) + OFFSET).astype(dtype)
     found = at.solve_perplexity(points, 20, neighbors=neighbors)
     inner = at.solve_perplexity(points.astype(np.float64) - OFFSET, 20, neighbors=neighbors)
@@ -79,7 +79,7 @@ def test_clusters_far_apart_are_searched_by_differences() -> None:
 
 
 def test_ties_are_seen_through_rounding() -> None:
-    """The corners of a cube have d nearest neighbours each; their centre is no integer."""
+    """The corners of a cube have d nearest neighbours each; their centre is not an integer."""
     corners = np.indices((2,) * 5).reshape(5, -1).T
     points = np.concatenate([corners, [[9, 9, 9, 9, 9]]]) + 0.1
     found = at.solve_perplexity(points, 3, on_infeasible="nan")

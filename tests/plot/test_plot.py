@@ -213,7 +213,7 @@ def test_one_head_with_its_tokens():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
     bar = ax.figure.axes[-1]
     assert bar.get_ylabel().replace("\n", " ") == "weight of the key in its row (blank: 0)"
-    ax.figure.canvas.draw()  # "$5" alone is no formula
+    ax.figure.canvas.draw()  # "$5" alone is not a formula
 
 
 def test_blank_is_lighter_than_the_smallest_weight():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures for print: of the width that was asked for, without collisions, with one legend of all panels."""
+"""Figures for print: the requested width, no collisions, one legend for all panels."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_long_names_stand_below_and_leave_the_lines_their_room() -> None:
 
 
 def test_ticks_have_room_at_any_width() -> None:
-    """Also when the figure becomes narrower after it was drawn; the figure can still be stored."""
+    """A figure may become narrower after it was drawn, and can still be stored."""
     ax = plot.entropy_vs_length(ENTROPY, [64, 512, 4096, 128256], uniform=False)
     seen = {}
     for width in (9.0, 3.0, 1.8):

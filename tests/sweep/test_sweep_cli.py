@@ -179,7 +179,7 @@ def test_the_file_of_the_page_runs(folder: Path, capsys: Any) -> None:
 
 
 FAILS = "function = 'own_module:fails'\n"
-#: A file that is refused, and what is said of it.
+#: Refused files, and their messages.
 BAD_FILES = {
     "function = 3\n[grid]\nn = [1]": "function must be a string, 'module:function', got 3",
     "[grid]\nn = [1]": "function is missing; it must be a string",

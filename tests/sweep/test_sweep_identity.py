@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which sweep a store is of: stores of something else are refused, equal values are described equally."""
+"""Identity of a store: stores of another sweep are refused, equal values are described equally."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def joblib_threads() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def joblib_all_at_once() -> Iterator[dict[str, Any]]:
-    """A backend that has no results before the end, as that of Ray."""
+    """A backend without results before the end, like Ray's."""
     from joblib import parallel_config
     from joblib.parallel import BACKENDS, ThreadingBackend, register_parallel_backend
 
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_what_runs_them(runner: Any, tmp_path: Path) ->
 
 
 def test_processes_that_grow_are_replaced_without_a_word() -> None:
-    """Where warnings are errors, as in these tests, the one of joblib would let the sweep wait for ever."""
+    """Joblib's warning would let the sweep wait for ever where warnings are errors, as in these tests."""
     pytest.importorskip("psutil")  # by which joblib measures them
     loky = pytest.importorskip("joblib.externals.loky")
     n = list(range(12))

@@ -58,7 +58,7 @@ ENTROPY = {
 
 
 class Tags(html.parser.HTMLParser):
-    """What is open, and the text of the cells."""
+    """A parser with the open tags and the text of the cells."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_a_result_is_a_table_at_the_prompt_and_in_a_notebook(name: str) -> None:
     assert "array(" not in repr(result)
     page = Tags(result._repr_html_())
     assert page.open == []
-    # The same cells: whatever the table says, the page says.
+    # Cells of the page are those of the table.
     assert all(word in " ".join(page.cells) for word in lines[2].split()[:2])
 
 
@@ -220,12 +220,6 @@ def test_laws_explain_themselves() -> None:
     assert page.open == []
     assert "ln(max(n, floor)) / ln(base) / sqrt(head_dim)" in page.cells
     at.laws.get("log_n")
-
-
-def test_cells_of_a_page_are_text() -> None:
-    from attnscale._base.text import to_html
-
-    assert "<b>" not in to_html("a <b>", ["<b>"], [["<b>"]], ["<b>"])
 
 
 def test_other_objects_say_what_they_are() -> None:

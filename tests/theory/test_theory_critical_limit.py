@@ -77,7 +77,7 @@ def test_from_many_keys_to_one(d):
     entropy = theory.critical_limit_entropy([1e-2, 1.0, 30.0, 1e7], head_dim=d)
     assert (np.diff(entropy) < 0).all()
     assert entropy[-1] < 0.01
-    # Where all points share the weight, x has a Gamma distribution.
+    # x has a Gamma distribution where all points share the weight.
     a, t = (d - 1) / 2, 1e-6
     shared = float(mp.loggamma(a + 1)) + a * (1 - np.log(t))
     assert theory.critical_limit_entropy(t, head_dim=d) == pytest.approx(shared, abs=1e-3)

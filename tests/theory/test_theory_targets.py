@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a scale may keep besides the entropy: sparsemax's keys, the output's variance, one key's weight."""
+"""Targets of a scale besides the entropy: sparsemax's keys, the output's variance, one key's weight."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from attnscale import reference, theory
 
 
 def test_the_transition_is_as_wide_as_one_over_ln_n():
-    """From sigma(-1) to sigma(1) in a gamma of 2 / ((1 - rho) ln n), to within the shift of ln(n - 1)."""
+    """A gamma of 2 / ((1 - rho) ln n) leads from sigma(-1) to sigma(1), up to the shift of ln(n - 1)."""
     rho = 0.4
     for n in (64.0, 4096.0, 1e12):
         width = 1 / ((1 - rho) * np.log(n))

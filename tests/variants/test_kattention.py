@@ -207,7 +207,7 @@ def test_long_keys_do_not_take_the_row():
 
 
 def integral(function, dimension: int, reach: float = 12.0, points: int = 241) -> float:
-    """By the rectangle rule, which is exact to rounding for a Gaussian that has died away."""
+    """Integral by the rectangle rule, exact to rounding for a Gaussian that has died away."""
     axis = np.linspace(-reach, reach, points)
     grid = np.stack(np.meshgrid(*[axis] * dimension, indexing="ij"), -1).reshape(-1, dimension)
     return float(np.exp(function(grid)).sum() * (axis[1] - axis[0]) ** dimension)
@@ -229,7 +229,7 @@ def test_log_normalizer_against_quadrature(scale):
 
 
 def test_finite_and_free_along_the_kernel_exclude_each_other():
-    """With a kernel the integral grows with the box, without bound; that of f1 much faster."""
+    """The integral grows with the box without bound if there is a kernel; that of f1 much faster."""
     k, p = np.array([[1.0, 0.0]]), np.array([0.5])
     assert theory.kattention_log_normalizer(p, k) == np.inf
 

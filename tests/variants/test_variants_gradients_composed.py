@@ -132,7 +132,7 @@ def test_finite_differences_of_log_decays():
 
 
 def test_where_little_passes_a_decay_its_gradient_is_little():
-    """As a difference of large sums it would be their rounding."""
+    """A difference of large sums would be their rounding."""
     q, k, v, g, a = inputs(150, dtype=np.float32)
     a[:, [40, 64, 100]] = -60.0
     found = av.gradients("ssd", q, k, v, g, log_decay=a).log_decay

@@ -126,7 +126,7 @@ def test_a_state_with_head_dim_0(name):
 
 
 def test_performer_with_head_dim_0_is_the_mean():
-    """As softmax attention, which it estimates: all scores are 0."""
+    """Softmax attention, which performer estimates, has scores of 0 there."""
     q, k, v = np.ones((3, 0)), np.ones((5, 0)), np.random.default_rng(0).standard_normal((5, 2))
     mean = np.tile(v.mean(0), (3, 1))
     np.testing.assert_allclose(at.attention(q, k, v), mean, rtol=1e-14)
@@ -195,7 +195,7 @@ def test_empty_extents(name):
 
 
 def test_long_causal_sums_keep_float32():
-    """The error of 20000 keys is that of their rounding, not of their sum."""
+    """The error of 20000 keys comes from their rounding, not from their sum."""
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 20_000, 8), np.float32)
     for name in ("efficient", "elu", "performer"):
@@ -288,7 +288,7 @@ def test_linformer():
 
 
 def call(**given):
-    """One of the core, with the fields of its form beside its own."""
+    """A call of the core, with its form's fields beside its own."""
     form = {name: given.pop(name) for name in ("map", "norm", "projection") if name in given}
     _core.linear(LinearCall(LinearForm(**{"map": "given", **form}), **given))
 

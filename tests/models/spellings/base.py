@@ -52,9 +52,7 @@ class Right:
     module: str = ""
     kind: str | None = "self"  # None: either
     key_heads: int | None = None  # None: as many as heads
-    sink: Tensor | None = (
-        None  # the logit of a sink, which broadcasts to (batch, heads, n_queries, 1)
-    )
+    sink: Tensor | None = None  # the logit of a sink, broadcasts to (batch, heads, n_queries, 1)
     real: Tensor | None = None  # rows that count in means, (batch, n_queries); None: all
     #: Whether batch, heads and queries have these axes; otherwise rows are right in any order.
     has_axes: bool = True

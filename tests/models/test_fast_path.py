@@ -138,7 +138,7 @@ def test_a_layer_that_its_fast_path_computes_whole_is_recorded_without_a_word(ma
 @pytest.mark.parametrize(
     "made", [with_attention, with_linear, with_norm, stack], ids=lambda made: made.__name__
 )
-def test_what_the_fast_path_leaves_out_is_left_out_or_told_of(made: Any) -> None:
+def test_modules_that_the_fast_path_skips_are_skipped_or_reported(made: Any) -> None:
     """PyTorch's operator for a whole layer takes parameters alone, and runs no module of another class."""
     model, x = made(), torch.randn(BATCH, N, WIDTH)
     plain, log, output, said = passed(model, x)
@@ -154,7 +154,7 @@ def test_what_the_fast_path_leaves_out_is_left_out_or_told_of(made: Any) -> None
     np.testing.assert_allclose(log["entropy"][names[0]], wanted, rtol=0, atol=1e-5)
 
 
-def test_an_adapter_is_told_of_once() -> None:
+def test_an_adapter_is_reported_once() -> None:
     model, x = with_attention(), torch.randn(BATCH, N, WIDTH)
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught, at.torch.record(model):
         warnings.simplefilter("always")
@@ -242,7 +242,7 @@ def test_jagged_tensors_in_inference_mode_are_listed_and_the_pass_goes_on() -> N
     assert "nested" in listed(log)["ragged"]
 
 
-def test_jagged_tensors_alone_are_no_error_of_a_type_that_nobody_knows() -> None:
+def test_jagged_tensors_alone_are_recorded_or_explained() -> None:
     """A model that has nothing else is recorded, or told of in words."""
     model = OfSeveralLengths()
     texts, _ = texts_of(3, 5)
@@ -349,7 +349,7 @@ def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: typ
         np.testing.assert_allclose(np.sort(np.concatenate(rows)), np.sort(wanted.ravel()), rtol=0, atol=1e-5)
 
 
-def test_a_copy_that_was_made_of_the_model_is_none_of_it() -> None:
+def test_a_copy_of_the_model_is_not_recorded() -> None:
     model, x = Written(), torch.randn(N, WIDTH)
     other = copy.deepcopy(model)
     with torch.no_grad(), at.torch.record(model) as log:

@@ -282,7 +282,7 @@ def test_other_modules_cost_nothing() -> None:
 # ---- while a model is watched --------------------------------------------------------------------------
 
 
-def test_what_a_watch_asks_for() -> None:
+def test_a_watch_keeps_layers_fused() -> None:
     """Hooks of the watch keep no layer from being fused, no hook runs, and no operator is seen."""
     model = nn.Sequential(adapted("self_attn"), layer_of(), adapted("linear1"))
     x, calls, ran, found = tokens(), [], Counter(), {}

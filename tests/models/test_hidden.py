@@ -227,7 +227,7 @@ def test_a_report_and_the_kinds_of_heads_count_so_too(name: str, way: Any) -> No
     np.testing.assert_allclose(found[0].mean_entropy(LAW), found[1].mean_entropy(LAW), rtol=0, atol=1e-5)
 
 
-def test_a_key_that_an_added_number_hides_is_told_of() -> None:
+def test_keys_hidden_by_an_added_number_are_reported() -> None:
     """Once, in a line of the log; one that was filled in, or is -inf, needs no word."""
     x = torch.randn(BATCH, N, WIDTH)
 

@@ -100,7 +100,7 @@ def check_means(log: Any, name: str, right: Right, near: float) -> None:
 
 
 @EVERY
-def test_the_right_answer_is_that_of_the_module(kind: type[Spelling]) -> None:
+def test_the_right_answer_agrees_with_the_module(kind: type[Spelling]) -> None:
     """The module's weights in float64, or its output, equal the answer's."""
     for batch, n in kind.sizes.values():
         module = made(kind)
@@ -131,7 +131,7 @@ def in_float64(module: Any, args: Any, kwargs: Any) -> Any:
 
 @EVERY
 @pytest.mark.parametrize("size", SIZES)
-def test_rows_are_those_of_the_weights(kind: type[Spelling], size: str) -> None:
+def test_rows_agree_with_the_weights(kind: type[Spelling], size: str) -> None:
     if size not in kind.sizes:
         pytest.skip("the module has other sizes")
     module = made(kind)
@@ -240,7 +240,7 @@ REFUSED = [kind for kind in ALL if kind.has_law is False]
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
-def test_a_law_is_refused_where_scores_are_no_known_product(kind: type[Spelling]) -> None:
+def test_a_law_is_refused_without_a_known_product(kind: type[Spelling]) -> None:
     """A module may be listed as not measured in place of an error; rows under a law are never guessed."""
     module = made(kind)
     args, kwargs = module.inputs(*next(iter(kind.sizes.values())))

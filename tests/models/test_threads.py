@@ -378,7 +378,7 @@ def test_two_trainers_with_monitors() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "by saved tensors"])
-def test_what_a_checkpoint_computes_again_is_recorded_once(reentrant: bool) -> None:
+def test_recomputation_in_a_checkpoint_is_recorded_once(reentrant: bool) -> None:
     """Passes that a backward pass repeats add no call, in another thread either, as for a device."""
 
     class Saving(Model):
@@ -400,7 +400,7 @@ def test_what_a_checkpoint_computes_again_is_recorded_once(reentrant: bool) -> N
     check(log["entropy"], entropies(model, x.detach()))
 
 
-def test_another_thread_computes_gradients_of_what_it_checkpoints_meanwhile() -> None:
+def test_another_thread_computes_gradients_through_checkpoints_meanwhile() -> None:
     model, other, x = Model(), Layer(), inputs()
 
     def backward() -> Any:
@@ -448,7 +448,7 @@ class OnReplicas(nn.Module):
         return copies[self.module]
 
 
-def test_replicas_in_threads_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_in_threads_are_recorded_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu(monkeypatch)
     model, x = OnReplicas(Model()), torch.randn(4, N, WIDTH)
     wanted = entropies(model.module, x)
@@ -464,7 +464,7 @@ def test_replicas_in_threads_are_those_of_the_model(monkeypatch: pytest.MonkeyPa
         np.testing.assert_allclose(found, np.sort(right, axis=0), rtol=0, atol=1e-5)
 
 
-def test_the_threads_of_others_are_not_taken_for_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_others_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas of an unrecorded model run in threads while another model is recorded."""
     on_cpu(monkeypatch)
     model, other, x = Model(), OnReplicas(Model()), torch.randn(4, N, WIDTH)
@@ -522,7 +522,7 @@ def test_an_error_that_the_block_survives_ends_its_pass() -> None:
 
 
 @pytest.mark.parametrize("which", ["the one that records", "the other one"])
-def test_an_error_in_one_thread_is_no_matter_of_another(which: str) -> None:
+def test_an_error_in_one_thread_leaves_others_alone(which: str) -> None:
     model, failing, x = Model(), Failing(), inputs()
     output = without_watch(model, x)
 
@@ -564,7 +564,7 @@ def test_a_monitor_that_is_forgotten_while_it_records_leaves_nothing_behind() ->
     check(recorded(model, x)["entropy"], entropies(model, x))
 
 
-def test_a_thread_that_ends_with_its_block_open_harms_nobody() -> None:
+def test_a_thread_may_end_with_its_block_open() -> None:
     """A recording that is never closed keeps to the thread that opened it."""
     model, x = Model(), inputs()
     kept: list[Any] = []
@@ -582,7 +582,7 @@ def test_a_thread_that_ends_with_its_block_open_harms_nobody() -> None:
     torch.testing.assert_close(without_watch(model, x), output, rtol=0, atol=0)
 
 
-def test_what_runs_beside_the_model_in_the_block_is_not_recorded() -> None:
+def test_calls_beside_the_model_in_the_block_are_not_recorded() -> None:
     """Another model before, between and inside of hooks, in the same thread."""
     model, other, x = Model(), Model(FusedLayer), inputs()
     inside = model.layers[0].register_forward_hook(lambda *_: [without_watch(other, x), None][1])

@@ -41,7 +41,7 @@ def recorded(model: nn.Module, *args: Any, **options: Any) -> Any:
 # ---- not measured
 
 
-def test_what_was_measured_whole_has_nothing_unmeasured() -> None:
+def test_fully_measured_models_have_nothing_unmeasured() -> None:
     log = recorded(products.Matmul(), torch.randn(BATCH, N, WIDTH))
     assert log.unmeasured == {}
     assert "not measured" not in str(log)
@@ -83,7 +83,7 @@ def test_a_model_that_has_nothing_else_says_so() -> None:
     assert log.modules == ()
 
 
-def test_a_report_names_what_is_missing() -> None:
+def test_a_report_names_missing_modules() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -128,7 +128,7 @@ def test_none_is_lost_alone_or_beside_another(kind: type[Spelling]) -> None:
 # ---- axes
 
 
-def test_calls_say_what_their_axes_are() -> None:
+def test_calls_know_their_axes() -> None:
     log = recorded(products.Folded(), torch.randn(BATCH, N, WIDTH))
     assert log.calls[""].axes == "batch, heads, queries"
 

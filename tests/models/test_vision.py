@@ -48,7 +48,7 @@ def test_every_model_is_there(answers: dict[str, dict[str, Any]]) -> None:
     assert ways == {"scaled_dot_product_attention", "softmax"}
 
 
-def test_entropies_are_those_of_the_weights_of_the_model(answers: dict[str, dict[str, Any]]) -> None:
+def test_entropies_agree_with_the_weights_of_the_model(answers: dict[str, dict[str, Any]]) -> None:
     for name, answer in answers.items():
         if name not in WITHOUT:
             assert sorted(answer["found"]) == sorted(answer["wanted"]), name
@@ -56,7 +56,7 @@ def test_entropies_are_those_of_the_weights_of_the_model(answers: dict[str, dict
             assert answer["same_output"], name
 
 
-def test_models_without_attention_are_told(answers: dict[str, dict[str, Any]]) -> None:
+def test_models_without_attention_are_reported(answers: dict[str, dict[str, Any]]) -> None:
     for name in WITHOUT:
         assert answers[name]["wanted"] == []
         assert answers[name]["said"].startswith("no attention of ")

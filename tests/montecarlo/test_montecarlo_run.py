@@ -219,7 +219,7 @@ def interrupt_at(count):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_ctrl_c_returns_what_is_there_and_resume_finishes(name, small_pieces):
+def test_ctrl_c_returns_a_part_and_resume_finishes(name, small_pieces):
     run = EXPERIMENTS[name]
     cases = len(run(samples=1, rng=5)._tallies)
     block = 64 if "dot" in name else 1
@@ -327,7 +327,7 @@ def test_to_xarray(result):
     assert all(isinstance(value, (str, int)) for value in data.attrs.values())
 
 
-def test_to_xarray_names_what_is_missing(result, monkeypatch):
+def test_to_xarray_names_the_missing_package(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r'pip install "attnscale\[sweep\]"'):
         result.to_xarray()

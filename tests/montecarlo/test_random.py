@@ -52,7 +52,7 @@ def cdf(name: str, x: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_the_quick_cdf_is_that_of_scipy(name: str) -> None:
+def test_the_quick_cdf_agrees_with_scipy(name: str) -> None:
     expected = DISTRIBUTIONS[name][2]
     x = expected.ppf(np.linspace(0, 1, 99)[1:-1])
     np.testing.assert_allclose(cdf(name, x), expected.cdf(x), rtol=1e-9)
@@ -184,7 +184,7 @@ def digest() -> str:
         (np.empty(4), "truncated_normal", (0, 1), "truncated_normal takes 4 parameters, got 2"),
     ],
 )
-def test_the_core_refuses_what_it_cannot_write(
+def test_the_core_refuses_arrays_it_cannot_write(
     out: NDArray[Any], name: str, parameters: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -74,7 +74,7 @@ def test_the_index_lists_the_pages():
 CHINESE = sorted([*(PAGES / "zh").glob("*.md"), ROOT / "README.zh-CN.md"])
 
 
-def test_the_chinese_readme_has_what_the_english_one_has():
+def test_the_chinese_readme_agrees_with_the_english_one():
     """Links, examples and commands agree; only pictures and the other README have addresses of their own."""
     ours, theirs = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
     for pattern in (r"\]\(([^)]+)\)", r"^(?:>>>|\.\.\.) +(.+?)(?: +#.*)?$", r"^    ([a-z]+ .+?)(?: +#.*)?$"):

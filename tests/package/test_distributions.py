@@ -48,7 +48,7 @@ def test_the_citation_is_dated_when_the_version_is() -> None:
     assert re.search(r"^  year: 20\d\d$", citation, flags=re.MULTILINE)
 
 
-def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
+def test_the_workflow_tests_the_declared_versions_of_python() -> None:
     workflow = ROOT / WORKFLOW
     if not workflow.exists():
         pytest.skip("the workflow is not in the sdist")
@@ -100,7 +100,7 @@ def test_the_licences_of_what_is_compiled_in() -> None:
         assert re.search(rf"^{name} +Copyright \(c\)", notice, flags=re.MULTILINE), name
 
 
-def test_the_notice_is_what_pybind11_asks_for() -> None:
+def test_the_notice_is_the_one_of_pybind11() -> None:
     pytest.importorskip("pybind11")
     (path,) = [path for path in files("pybind11") or () if path.name == "LICENSE"]
     theirs = " ".join(path.read_text().partition("Please also refer")[0].split())
@@ -172,7 +172,7 @@ def names_in(archive: Path) -> set[str]:
 
 
 @pytest.mark.maintainer
-def test_the_sdist_holds_what_a_build_needs_and_no_more(sdist: Path) -> None:
+def test_the_sdist_holds_the_files_of_a_build_and_no_others(sdist: Path) -> None:
     names = names_in(sdist)
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
                    "cpp/src/units/softmax.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed", "Makefile",

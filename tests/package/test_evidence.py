@@ -64,7 +64,7 @@ def test_two_scales_for_a_needle_and_a_majority():
     assert f"a weight of {weight} at 1024 tokens, and its bound is {bound}" in text
 
 
-def test_what_two_scales_keep_of_what_they_answer():
+def test_two_scales_and_what_they_keep():
     text, trained = page(EVIDENCE), run("two_heads", "answered")
     assert trained.complete
     kept = {each: trained.select("kept", variant=each, part="both") for each in trained.axes["variant"]}

@@ -133,7 +133,7 @@ def test_the_table_leads_to_every_section() -> None:
     assert re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \|", BEGIN, flags=re.MULTILINE) == anchors
 
 
-def test_what_the_table_calls_is_there() -> None:
+def test_calls_of_the_table_exist() -> None:
     names = [name for name in re.findall(r"`at\.([\w.]+)", BEGIN) if not name.startswith(("jax.", "torch."))]
     assert len(names) > 5
     for name in names:

@@ -87,14 +87,14 @@ def test_heads_are_named_by_layer_and_head(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [{"layers": [0, 3], "heads": [1, 2]}, {"layers": [0, 0, 3, 3]}])
-def test_names_that_do_not_fit_are_no_names_to_drop(tmp_path, labels):
+def test_names_that_do_not_fit_are_an_error(tmp_path, labels):
     np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, **labels)
     rule = r"heads\.npz: layers and heads must both have one number for each of the 4 heads, got layers of"
     with pytest.raises(InputError, match=rule):
         read_heads([tmp_path / "heads.npz"])
 
 
-def test_heads_in_the_place_of_tokens_are_told(tmp_path):
+def test_heads_in_the_place_of_tokens_warn(tmp_path):
     queries = np.ones((1, 50, 4, 8), np.float32)
     np.savez(tmp_path / "heads.npz", q=queries, k=queries)
     with pytest.warns(

@@ -201,7 +201,7 @@ def test_every_numeric_function_has_its_twin() -> None:
 
 
 @pytest.mark.parametrize("name", ["laws", "normalizers", "variants", "theory", "montecarlo"])
-def test_no_module_looks_like_what_it_holds(name: str) -> None:
+def test_modules_without_an_underscore_are_public(name: str) -> None:
     """at.laws.ssmax would be a module where a law is expected."""
     package = getattr(at, name)
     modules = {each for each, value in vars(package).items() if inspect.ismodule(value)}

@@ -80,7 +80,7 @@ def test_it_is_skipped_but_for_all(stamp: Stamp, pytestconfig: pytest.Config, tm
     assert not list((tmp_path / "stamps").iterdir())
 
 
-def test_what_every_stamp_has() -> None:
+def test_files_of_every_stamp() -> None:
     files = {file.name for file in stamps._always()}
     assert {Path(stamps._core.__file__).name, "stamps.py"} <= files
     assert any(name.endswith(".npz") for name in files)

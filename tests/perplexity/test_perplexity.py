@@ -158,7 +158,7 @@ def test_points_in_any_unit(neighbors: int | None) -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-160, 1e160])
-def test_a_beta_that_no_number_holds_is_said(unit: float) -> None:
+def test_a_beta_beyond_float64_warns(unit: float) -> None:
     points = cloud(22, 40)
     with pytest.warns(UserWarning, match="beta of 40 of 40 rows is beyond the normal numbers of float64"):
         found = at.solve_perplexity(points * unit, 10)
@@ -252,7 +252,7 @@ def ours(squared: np.ndarray, perplexity: float, verbose: int) -> np.ndarray:
     return at.solve_perplexity(squared, perplexity, metric="precomputed", on_infeasible="nan").affinities
 
 
-def test_joint_probabilities_are_those_of_scikit_learn(tsne: Any) -> None:
+def test_joint_probabilities_agree_with_scikit_learn(tsne: Any) -> None:
     """Theirs stop within 1e-5 nat; d p / p = (x - mean) d beta, a few times that."""
     points = cloud(10, n=300)
     squared = squared_distances(points).astype(np.float32)
@@ -265,7 +265,7 @@ def test_joint_probabilities_are_those_of_scikit_learn(tsne: Any) -> None:
     np.testing.assert_allclose(joint[np.triu_indices(300, 1)], theirs, rtol=1e-3, atol=1e-9)
 
 
-def test_joint_probabilities_of_neighbours_are_those_of_scikit_learn(tsne: Any) -> None:
+def test_joint_probabilities_of_neighbours_agree_with_scikit_learn(tsne: Any) -> None:
     points = cloud(11, n=300)
     neighbors = pytest.importorskip("sklearn.neighbors")
     graph = neighbors.kneighbors_graph(points, 91, mode="distance")
@@ -280,7 +280,7 @@ def test_joint_probabilities_of_neighbours_are_those_of_scikit_learn(tsne: Any) 
 
 
 @pytest.mark.parametrize("method", ["exact", "barnes_hut"])
-def test_the_picture_is_that_of_scikit_learn(tsne: Any, method: str) -> None:
+def test_the_picture_agrees_with_scikit_learn(tsne: Any, method: str) -> None:
     """On a band, which has one good picture. Descent on other data multiplies any rounding of P."""
     threads = pytest.importorskip("threadpoolctl")
     rng = np.random.default_rng(12)

@@ -339,7 +339,7 @@ def test_a_wrong_value_is_one_clear_error(message):
 
 
 @pytest.mark.parametrize("given", [3, [1], "x", None], ids=str)
-def test_what_is_no_result_is_refused(given):
+def test_other_objects_are_refused(given):
     for draw in (plot.experiment, plot.saturation, plot.needle, plot.jl_distortion):
         with pytest.raises(TypeError, match=r"result must be a result of attnscale\.montecarlo"):
             draw(given)

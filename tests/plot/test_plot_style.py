@@ -27,7 +27,7 @@ def test_a_law_with_other_parameters_keeps_its_colour():
     assert second == _style.looks(["standard", "log_n"])[1]
 
 
-def test_names_that_are_no_laws_do_not_take_the_look_of_one():
+def test_other_names_do_not_take_the_look_of_a_law():
     mine, standard = _style.looks(["mine", "standard"])
     assert (mine.colour, mine.dashes) != (standard.colour, standard.dashes)
 

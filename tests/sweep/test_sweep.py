@@ -182,7 +182,7 @@ def test_a_long_message_does_not_hide_which_case_it_was() -> None:
     assert len(raised.value.failures["n=1"]) > 5000
 
 
-def test_interrupt_keeps_what_is_there() -> None:
+def test_interrupt_keeps_finished_cases() -> None:
     def interrupted(n: int) -> int:
         if n == 3:
             raise KeyboardInterrupt
@@ -194,7 +194,7 @@ def test_interrupt_keeps_what_is_there() -> None:
         assert_array_equal(raised.value.partial["value"], [1, np.nan, np.nan])
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     seen = []
     sweep(lambda n: n, {"n": [1, 2, 3]}, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -318,7 +318,7 @@ def test_values_that_are_not_numbers() -> None:
 
 
 @pytest.mark.parametrize(("missing", "options"), [("xarray", ""), ("joblib", ", n_jobs=2")])
-def test_what_is_missing_is_named_with_the_command(missing: str, options: str) -> None:
+def test_missing_packages_are_named_with_the_command(missing: str, options: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         f"import attnscale as at; at.sweep(lambda x: x, {{'x': [1]}}{options})"

@@ -76,7 +76,7 @@ def test_it_draws_on_the_axes_it_gets_and_does_not_show(table: Any, monkeypatch:
     assert at.plot.sweep(table, ax=ax) is ax
 
 
-def test_what_cannot_be_drawn(table: Any) -> None:
+def test_results_that_cannot_be_drawn(table: Any) -> None:
     with pytest.raises(
         ValueError, match="one number for each case, one of: value, standard_error; got 'rows'"
     ):

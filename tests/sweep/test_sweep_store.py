@@ -158,7 +158,7 @@ def test_kill_9_loses_nothing_that_was_finished(moment: str, tmp_path: Path) -> 
     np.testing.assert_array_equal(np.load(f"{store}.npy"), clean["value"])
 
 
-def test_what_is_written_is_on_the_disk_before_it_has_its_name(
+def test_a_file_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
@@ -174,7 +174,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(
     assert path.read_bytes() == b"content"
 
 
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.mkdir()
     with pytest.raises(OSError, match="file"):

@@ -133,7 +133,7 @@ def test_units_reach_the_numbers_that_are_printed() -> None:
     assert curve.table(unit="bits").split()[-5:] == ["1", "3.0000", "3.0000", "3.0000", "8"]
 
 
-def test_a_statistic_that_was_not_asked_for_is_named() -> None:
+def test_a_statistic_that_was_not_requested_is_named() -> None:
     rows = at.attention_statistics(Q, K)
     message = r"argmax was not asked for: attention_statistics\(..., statistics=\(..., 'argmax'\)\) has it; "
     with pytest.raises(AttributeError, match=message + "these rows have lse, entropy"):
@@ -158,7 +158,7 @@ def test_effective_keys() -> None:
     np.testing.assert_array_equal(curve.effective_keys, np.exp(curve.entropy))
 
 
-def test_what_is_not_finite_is_said() -> None:
+def test_numbers_that_are_not_finite_are_reported() -> None:
     rows = at.attention_statistics(Q, K, statistics="lse", key_lengths=[0, 8])
     assert "lse: 24 of 48 are not finite" in repr(rows)
     assert repr(at.attention_statistics(Q, K, V, statistics=())).startswith(

@@ -132,9 +132,7 @@ def call_on(x: Any, backend: str | None, statistics: str = "lse") -> Any:
     return at.torch.attention_statistics(x, x, x, statistics=statistics, backend=backend)
 
 
-def test_without_triton_a_call_that_asks_for_it_is_refused(
-    on_cuda: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_triton_a_call_for_it_is_refused(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_MISSING, lambda: "Triton is not installed")
     with pytest.raises(
         ValueError, match=r"does not serve this call: Triton is not installed; backend='torch'"

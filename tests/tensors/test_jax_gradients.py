@@ -27,7 +27,7 @@ QKV = draw(2, 2, N, D), draw(2, 2, M, D), draw(2, 2, M, 5)
 GRAD = draw(2, 2, N, 5)
 
 
-def test_the_gradient_of_what_is_not_in_the_loss_is_zero() -> None:
+def test_statistics_outside_the_loss_have_gradient_zero() -> None:
     def loss(v: Any, scale: Any) -> Any:
         return at.jax.attention_statistics(*QKV[:2], v, scale=scale).entropy.sum()
 

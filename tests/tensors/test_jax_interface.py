@@ -60,7 +60,7 @@ NUMBERS = {
 }
 
 
-def test_the_declarations_are_those_of_the_installed_jaxlib(tmp_path: Path) -> None:
+def test_the_declarations_agree_with_the_installed_jaxlib(tmp_path: Path) -> None:
     check_declarations(
         tmp_path,
         own=("xla_abi.hpp", "attnscale::bindings::xla"),

@@ -68,7 +68,7 @@ def test_bad_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scale of complex numbers", "sink"])
-def test_what_shapes_and_types_say_of_traced_options(name: str) -> None:
+def test_bad_shapes_and_types_of_traced_options(name: str) -> None:
     given, error, message = WRONG[name]
     with pytest.raises(error, match=f"^{re.escape(message)}"):
         jax.jit(lambda given: at.jax.attention(**ROWS, **given))(given)
@@ -82,7 +82,7 @@ OF_SHAPES = [
 
 @pytest.mark.parametrize("traced", [False, True], ids=["an array of JAX", "traced"])
 @pytest.mark.parametrize("name", OF_SHAPES)
-def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool) -> None:
+def test_bad_arrays_of_jax_are_refused_like_numpy_arrays(name: str, traced: bool) -> None:
     """Messages differ in the width of numbers only, 32 bits here."""
     ((option, given),) = BAD[name].items()
     rows = {each: jnp.ones((2, 4, n, 8)) for each, n in (("query", 5), ("key", 7), ("value", 7))}

@@ -67,7 +67,7 @@ def learnt(options: dict[str, Any]) -> list[Any]:
     return [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
 
 
-def test_statistics_that_were_not_asked_for_are_none() -> None:
+def test_statistics_that_were_not_requested_are_none() -> None:
     rows = at.torch.attention_statistics(*qkv()[:2], backend="torch")
     assert [name for name, x in rows._asdict().items() if x is not None] == ["lse", "entropy"]
 
@@ -302,7 +302,7 @@ def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:
     torch.testing.assert_close(loss(call), loss(lambda x: written(x).softmax(-1) @ x.sin()))
 
 
-def test_the_first_derivative_is_that_of_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_derivative_uses_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a backward pass that is differentiated computes attention again."""
     calls: list[bool] = []
     fused = rows.scaled_dot_product_attention

@@ -73,7 +73,7 @@ def wide(options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("around", [nullcontext, in_blocks], ids=["a block", "blocks"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_values_and_gradients_are_those_of_the_formula(name: str, around: Any) -> None:
+def test_values_and_gradients_agree_with_the_formula(name: str, around: Any) -> None:
     arrays, options = tensors(), OPTIONS[name]()
     learned = [*arrays, *(x for x in options.values() if isinstance(x, torch.Tensor) and x.requires_grad)]
     want = written_out(arrays, wide(options))

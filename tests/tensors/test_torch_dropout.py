@@ -132,7 +132,7 @@ def module_of(**options: Any) -> Any:
     return module
 
 
-def test_the_seed_is_that_of_pytorch() -> None:
+def test_the_seed_is_pytorchs() -> None:
     module, x = module_of(), torch.randn(2, 7, 16)
     found = []
     for seed in (1, 1, 2):
@@ -177,7 +177,7 @@ def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
     torch.testing.assert_close(output, module.out_proj((weights @ values).transpose(1, 2).flatten(-2)))
 
 
-def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
+def test_memory_of_the_backward_pass_does_not_grow_with_the_mask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_dropout, "_PAIRS", 4 * 16 * 256)
@@ -195,7 +195,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_none_and_all_of_them(p: float) -> None:
+def test_probabilities_zero_and_one(p: float) -> None:
     module, x = module_of(), torch.randn(2, 7, 16, requires_grad=True)
     module.dropout = p
     output, weights = module(x, x, x)
@@ -319,7 +319,7 @@ def test_without_dropout_nothing_changes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_the_seed_of_a_model_is_that_of_pytorch(kind: str) -> None:
+def test_the_seed_of_a_model_is_pytorchs(kind: str) -> None:
     model = model_of(kind, 0.5)
     (first, gradients), (again, more), (other, _) = (run(model, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -339,7 +339,7 @@ def test_layers_that_are_computed_again_have_their_mask() -> None:
         assert one is None or bool(torch.isclose(one, two, rtol=1e-4, atol=1e-6).all())
 
 
-def test_what_is_recorded_is_before_any_is_dropped() -> None:
+def test_weights_are_recorded_before_dropout() -> None:
     model = model_of("bert", 0.6)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

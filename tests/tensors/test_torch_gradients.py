@@ -72,7 +72,7 @@ def test_a_bias_of_sigmoid_for_each_head() -> None:
         (lambda: at.torch.Entmax(torch.ones(2)), r"alpha must be a tensor of shape \(\), got .*"),
     ],
 )
-def test_parameters_that_are_no_tensors(made: Any, message: str) -> None:
+def test_parameters_that_are_not_tensors(made: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         made()
 

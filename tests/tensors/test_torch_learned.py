@@ -35,7 +35,7 @@ LEARNED: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("law", "values"), LEARNED, ids=str)
-def test_gradients_are_those_of_finite_differences(law: Any, values: dict[str, Any]) -> None:
+def test_gradients_agree_with_finite_differences(law: Any, values: dict[str, Any]) -> None:
     q, k, v = inputs()
     v = v[..., :1]  # one channel of the output, since each number of it is a backward pass
 
@@ -47,7 +47,7 @@ def test_gradients_are_those_of_finite_differences(law: Any, values: dict[str, A
     assert torch.autograd.gradcheck(call, tuple(wide(x) for x in values.values()))
 
 
-def test_the_values_are_those_of_the_law() -> None:
+def test_the_values_agree_with_the_law() -> None:
     q, k, v = inputs()
     s = torch.tensor([0.4, 0.5, 0.6])
     scale = at.torch.Learned("ssmax(floor=2)", s=s)
@@ -71,7 +71,7 @@ def test_a_factor_is_the_amplitude_of_a_law(shape: tuple[int, ...]) -> None:
     assert all(torch.equal(each, found[0]) for each in found)
 
 
-def test_the_law_and_the_factor_can_be_asked_for() -> None:
+def test_the_law_and_the_factor_can_be_read() -> None:
     factor = torch.ones(3)
     scaled = at.torch.Scaled(at.laws.LogN(base=8), factor)
     assert scaled.factor is factor

@@ -66,7 +66,7 @@ def log_of(*passes: list[calls.SeenCall], laws: Any = (), statistics: Any = ("en
     return log
 
 
-def test_every_call_has_a_name_and_what_is_known_of_it() -> None:
+def test_every_call_has_a_name_and_a_record() -> None:
     log = log_of(encoder_decoder())
     assert log.modules == (
         *(ENCODER.format(layer) for layer in range(2)),
@@ -116,7 +116,7 @@ def test_a_part_of_a_log() -> None:
         log.select(modules=[3])
 
 
-def test_padding_is_no_part_of_means() -> None:
+def test_padding_is_not_in_means() -> None:
     real = torch.tensor([[True] * 5, [False, False, True, True, True]])
     log = log_of([call("layers.0", real=real), call("layers.1", real=real)], laws=["log_n(base=8)"])
     for layer, each in enumerate((call("layers.0"), call("layers.1"))):
@@ -149,7 +149,7 @@ def test_a_call_that_is_refused_leaves_no_pass() -> None:
     assert len(log) == 0
 
 
-def test_several_ways_of_measuring_are_said() -> None:
+def test_several_ways_of_measuring_are_listed() -> None:
     scores = torch.randn(2, 2, 5, 5)
     other = call("layers.1", **written_out(scores))
     log = log_of([call("layers.0"), other])
@@ -160,7 +160,7 @@ def test_several_ways_of_measuring_are_said() -> None:
     np.testing.assert_allclose(log["entropy"]["layers.1"], -(p * np.log(p)).sum(-1), atol=1e-6)
 
 
-def test_old_and_wrong_keys_are_told_the_new_ones() -> None:
+def test_old_and_wrong_keys_are_answered_with_the_new_ones() -> None:
     log = log_of([call("layers.3.attn"), call("layers.7.attn")])
     assert log.layers == (3, 7)
     for named in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):

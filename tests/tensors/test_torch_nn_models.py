@@ -92,7 +92,7 @@ def test_an_encoder_takes_nested_tensors(layout: str) -> None:
     close(list(found.unbind()), want, rtol=1e-4, atol=1e-5)
 
 
-def test_the_law_is_that_of_the_keys_that_are_no_padding() -> None:
+def test_the_law_counts_keys_without_padding() -> None:
     """Inference without gradients, where the encoder makes nested tensors, agrees with other modes."""
     _, model = model_pair(torch.nn.TransformerEncoder(layer_of(), 2), law="log_n", statistics=["entropy"])
     x = torch.randn(N, LENGTH, WIDTH)

@@ -41,7 +41,7 @@ NUMBERS = {
 }
 
 
-def test_the_declarations_are_those_of_the_installed_pytorch(tmp_path: Path) -> None:
+def test_the_declarations_agree_with_the_installed_pytorch(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     structs = {pair: fields for pair, fields in STRUCTS.items() if pair[0] != "tensor"}
     # The device of a tensor is a struct of two numbers there.
@@ -256,7 +256,7 @@ def test_a_batch_of_gradients_is_a_loop_of_them() -> None:
         torch.testing.assert_close(got, torch.autograd.grad(output, x, each, retain_graph=True)[0])
 
 
-def test_what_changes_after_the_forward_pass_is_noticed() -> None:
+def test_changes_after_the_forward_pass_are_noticed() -> None:
     x = random().requires_grad_()
     key = random()
     output = at.torch.attention(x, key, key)

@@ -87,7 +87,7 @@ def test_a_model_that_is_one_and_one_that_is_there_twice() -> None:
     assert type(model[0]) is at.torch.nn.MultiheadAttention
 
 
-def test_what_is_there_already_stays() -> None:
+def test_modules_of_this_package_stay() -> None:
     own = at.torch.nn.MultiheadAttention(16, 4, law="log_n")
     model = torch.nn.ModuleList([own, torch.nn.MultiheadAttention(16, 4)])
     at.torch.replace_attention(model, law="ssmax")

@@ -145,7 +145,7 @@ def test_a_page_of_one_part_has_no_groups() -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Mistral"])
-def test_padding_is_no_part_of_the_page(name: str, side: str) -> None:
+def test_padding_is_not_on_the_page(name: str, side: str) -> None:
     """The rows of one padded text are those that the model's own weights have of its tokens."""
     model = build(name)
     model.set_attn_implementation("eager")

@@ -71,7 +71,7 @@ def test_an_encoder_and_a_decoder_of_one_length(kind: str, given: str) -> None:
     assert towers == {"encoder", "decoder"}
 
 
-def test_each_step_of_generation_is_a_pass_and_crosses_to_what_was_kept() -> None:
+def test_each_step_of_generation_is_a_pass_with_cross_attention_to_a_cache() -> None:
     model = transformers.BartForConditionalGeneration(bart().config).eval()
     with torch.no_grad(), at.torch.record(model) as log:
         model.generate(input_ids=IDS, attention_mask=MASK, max_new_tokens=3, min_new_tokens=3, num_beams=1)
@@ -83,7 +83,7 @@ def test_each_step_of_generation_is_a_pass_and_crosses_to_what_was_kept() -> Non
     assert log.rows.all()
 
 
-def test_the_rows_of_one_tower_are_not_those_of_another() -> None:
+def test_rows_of_two_towers_are_told_apart() -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
     text = {**sizes, "vocab_size": 99, "eos_token_id": 2, "max_position_embeddings": 16}
     image = {**sizes, "image_size": 33, "patch_size": 11}  # nine patches and a token for the class
@@ -123,7 +123,7 @@ def test_an_image_of_as_many_rows_as_the_text_beside_it_attends_to_has_no_paddin
 
 @pytest.mark.parametrize("memory", ["whole", "padded"])
 @pytest.mark.parametrize("own", ["whole", "padded", "none"])
-def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> None:
+def test_a_decoder_with_given_encoder_states(own: str, memory: str) -> None:
     config = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
     mask = {"whole": torch.ones_like(IDS), "padded": DECODED, "none": None}[own]
     of_memory = MASK if memory == "padded" else torch.ones_like(MASK)
@@ -200,7 +200,7 @@ class TwoTexts(nn.Module):
         return self.layer(rows, decoder_attention_mask, memory, attention_mask)
 
 
-def test_the_mask_of_what_is_crossed_to_is_none_of_the_rows() -> None:
+def test_the_mask_of_encoder_states_is_not_that_of_the_rows() -> None:
     x, memory, whole = torch.randn(2, 12, 32), torch.randn(2, 12, 32), torch.ones_like(IDS)
     for log, mask in (
         (recorded(Layer(), x, DECODED, memory, MASK), DECODED),
@@ -365,7 +365,7 @@ def test_laws_count_in_each_text_that_lengths_or_numbers_tell_apart(told: dict[s
     same_under_every_law(found, alone, slice(4, 12))
 
 
-def test_what_a_law_cannot_know_is_refused_by_name() -> None:
+def test_a_law_that_lacks_positions_is_refused_by_name() -> None:
     """Rows that see another text, and queries whose places among the keys are unknown."""
 
     class Numbered(Packed):
@@ -383,7 +383,7 @@ def test_what_a_law_cannot_know_is_refused_by_name() -> None:
         found.entropy_under(at.laws.get("scale_invariant"))
 
 
-def test_keys_of_padding_are_none_of_those_that_a_decoder_crosses_to() -> None:
+def test_a_decoder_does_not_count_padding_of_the_encoder() -> None:
     model, decoded = sharp(bart()), IDS[1:, :7]
     mask = torch.ones(1, 12, dtype=torch.long)
     mask[0, 8:] = 0
@@ -428,7 +428,7 @@ def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last
     assert torch.equal(real, MASK[:, -6:].bool())
 
 
-def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
+def test_further_keys_beside_the_queries_are_cross_attention() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
     assert context_of((2, 4, 16), latents, None, x).kind == "cross"
     assert context_of((2, 4, 16), latents, None).kind == "self"

@@ -91,7 +91,7 @@ def test_the_divergence_of_long_rows_keeps_its_digits() -> None:
     torch.testing.assert_close(found.double(), want, rtol=0, atol=2e-6)
 
 
-def test_the_weights_are_those_of_pytorch() -> None:
+def test_the_weights_agree_with_pytorch() -> None:
     rng = torch.Generator().manual_seed(1)
     scores = torch.randn(3, 4, 50, generator=rng, dtype=torch.float64)
     scores[..., 40:] = -torch.inf

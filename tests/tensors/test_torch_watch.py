@@ -127,7 +127,7 @@ def entropy_of(weights: Any) -> Any:
 
 
 @pytest.mark.parametrize("attend", KNOWN + UNKNOWN, ids=lambda each: each.__name__)
-def test_the_rows_are_those_of_the_models_own_weights(attend: Any) -> None:
+def test_the_rows_agree_with_the_models_own_weights(attend: Any) -> None:
     model, x = Model(attend), torch.randn(BATCH, N, HEADS * DIM)
     with torch.no_grad():
         plain = model(x)
@@ -192,7 +192,7 @@ def test_a_causal_call_behind_padding_sees_no_other_text() -> None:
 
 
 @pytest.mark.parametrize("attend", UNKNOWN, ids=lambda each: each.__name__)
-def test_what_a_law_would_multiply_is_not_guessed(attend: Any) -> None:
+def test_a_law_without_a_known_product_is_refused(attend: Any) -> None:
     (call,), _ = watched(Model(attend), torch.randn(BATCH, N, HEADS * DIM))
     with pytest.raises(
         NotImplementedError, match=r"^the model writes its softmax out .* law log_n multiplies"
@@ -242,7 +242,7 @@ class NoAttention(nn.Module):
         return routed + pooled + logits.sum() + (streams @ torch.randn(4, 32)).sum(-2)
 
 
-def test_other_softmaxes_are_no_attention() -> None:
+def test_other_softmaxes_are_not_attention() -> None:
     calls, _ = watched(NoAttention(), torch.randn(2, 12, 32))
     assert not calls
 
@@ -301,7 +301,7 @@ def plain(q: Any, k: Any, v: Any) -> Any:
     return times_values(scores_of(q, k).softmax(-1), v)
 
 
-def test_a_mask_of_words_is_none_of_patches_that_ask_them() -> None:
+def test_a_mask_of_words_is_not_applied_to_patches() -> None:
     mask = torch.ones(BATCH, N, dtype=torch.long)
     mask[1, 7:] = 0
     calls, _ = watched(

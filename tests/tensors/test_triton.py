@@ -54,7 +54,7 @@ def test_an_interpreted_kernel_agrees_with_the_core(name: str, interpreted: Runn
     interpreted(name)
 
 
-def test_a_case_that_fails_is_told(interpreted: Runner) -> None:
+def test_a_case_that_fails_is_reported(interpreted: Runner) -> None:
     with pytest.raises(KeyError, match="no such case"):
         interpreted("no such case")
 

@@ -132,7 +132,7 @@ def test_retrieval_numbers():
     assert theory.critical_beta(theory.retrieval_length(gap)) == pytest.approx(gap, rel=1e-12)
 
 
-def test_the_larger_root_is_no_end_of_the_window():
+def test_the_larger_root_is_not_an_end_of_the_window():
     """The annealed sum says that the weight is lost again; in real rows it is not."""
     gap, n, rng = 4.624, 4096, np.random.default_rng(6)
     upper = gap + np.sqrt(gap**2 - 2 * np.log(n))

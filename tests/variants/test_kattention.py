@@ -136,7 +136,7 @@ def test_normalizers_and_lengths(normalizer):
     np.testing.assert_allclose(seen, truth, atol=1e-12)
 
 
-def test_the_default_scale_is_that_of_the_head():
+def test_the_default_scale_comes_from_the_head():
     q, k, v = random_inputs(8, dtype="float64")
     np.testing.assert_array_equal(kattention_heads(q, k, v), kattention_heads(q, k, v, scale=0.25))
 
@@ -185,7 +185,7 @@ def test_half_precision_keeps_its_type():
     np.testing.assert_allclose(seen.astype(np.float64), truth, atol=2e-3)
 
 
-def test_a_hidden_key_that_is_broken_reaches_nobody():
+def test_a_broken_hidden_key_reaches_no_row():
     q, k, v = random_inputs(13, dtype="float64")
     k[:, 20:] = np.nan
     v[:, 20:] = np.nan

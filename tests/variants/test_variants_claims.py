@@ -82,7 +82,7 @@ def test_performer_s_error_falls_as_one_over_the_root_of_features():
     assert 3.3 < errors[0] / errors[1] < 4.7
 
 
-def test_performer_draws_what_rng_says():
+def test_performer_draws_from_rng():
     one, two, other = (av.performer_attention(Q, K, V, features=9, rng=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, two)
     assert abs(one - other).max() > 1e-3

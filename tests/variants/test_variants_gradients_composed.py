@@ -158,7 +158,7 @@ def test_ssd_shares_heads_and_decays():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_value_of_ssd_reaches_what_saw_it(bad):
+def test_a_bad_value_of_ssd_reaches_the_rows_that_see_it(bad):
     q, k, v, g, a = inputs(200)
     clean = av.gradients("ssd", q, k, v, g, log_decay=a)
     v[0, 130, 2] = bad

@@ -293,7 +293,7 @@ def call(**given):
     _core.linear(LinearCall(LinearForm(**{"map": "given", **form}), **given))
 
 
-def test_the_binding_refuses_what_it_could_not_read():
+def test_the_binding_refuses_unreadable_arrays():
     rows, sums = np.ones((4, 3)), (np.zeros((1, 3)), np.zeros((1, 3)), np.zeros((3, 2)))
     good = {"query": rows, "key": rows, "value": np.ones((4, 2)), "out": np.ones((4, 2))}
     call(**good)

@@ -186,11 +186,15 @@ class FromBefore(Spelling):
         self.layers = nn.ModuleList([self.Layer(), self.Layer()])
 
     class Layer(Spelling):
+        def hidden(self, scores: Tensor) -> Tensor:
+            return scores
+
         def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
             q, k, v = self.split(x)
             scores = q @ k.mT * SCALE
             if before is not None:
                 scores = scores + before
+            scores = self.hidden(scores)
             return x + self.joined(self.keep(scores.softmax(-1)) @ v), scores
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,7 +206,8 @@ class FromBefore(Spelling):
     def right(self, x: Tensor) -> list[Right]:
         found, before, x = [], torch.zeros(()), x.double()
         for number, layer in enumerate(self.layers):
-            found.append(Right(layer.right(x)[0].product + before, module=f"layers.{number}"))
+            product = layer.right(x)[0].product + before
+            found.append(Right(product, layer.after, module=f"layers.{number}"))
             x, before = x + self.mixed(layer, found[-1], x), found[-1].product
         return found
 
@@ -224,22 +229,12 @@ class MaskedFromBefore(FromBefore):
         super().__init__()
         self.layers = nn.ModuleList([self.Masked(), self.Masked()])
 
-    class Masked(Spelling):
-        def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-            q, k, v = self.split(x)
-            scores = q @ k.mT * SCALE
-            if before is not None:
-                scores = scores + before
-            scores = scores.masked_fill(~causal(x.shape[1]), -9e15)
-            return x + self.joined(self.keep(scores.softmax(-1)) @ v), scores
+    class Masked(FromBefore.Layer):
+        def hidden(self, scores: Tensor) -> Tensor:
+            return scores.masked_fill(~causal(scores.shape[-1]), -9e15)
 
-    def right(self, x: Tensor) -> list[Right]:
-        found, before, x = [], torch.zeros(()), x.double()
-        for number, layer in enumerate(self.layers):
-            product = layer.right(x)[0].product + before
-            found.append(Right(product, lambda y: hide(y, causal(y.shape[-1])), module=f"layers.{number}"))
-            x, before = x + self.mixed(layer, found[-1], x), product
-        return found
+        def after(self, product: Tensor) -> Tensor:
+            return hide(product, causal(product.shape[-1]))
 
 
 class Capped(Spelling):

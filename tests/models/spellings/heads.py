@@ -68,6 +68,9 @@ class GroupedByRepeating(Spelling):
         super().__init__()
         self.to_k, self.to_v = (nn.Linear(WIDTH, self.key_heads * HEAD_DIM) for _ in range(2))
 
+    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
+        return {"g": PAIRS, "r": HEADS // PAIRS}
+
     def spread(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(HEADS // self.key_heads, dim=1)
 
@@ -106,9 +109,6 @@ class GroupedByAxis(GroupedByRepeating):
     own_axes = "b g r i j"
     own_order = "b g*r i j"
 
-    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
-        return {"g": PAIRS, "r": HEADS // PAIRS}
-
     def forward(self, x: Tensor) -> Tensor:
         q = self.to_q(x).unflatten(-1, (PAIRS, HEADS // PAIRS, HEAD_DIM)).permute(0, 2, 3, 1, 4)
         k, v = (
@@ -134,9 +134,6 @@ class GroupedAsRows(GroupedByRepeating):
 
     own_axes = "b g r*i j"
     own_order = "b g*r i j"
-
-    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
-        return {"g": PAIRS, "r": HEADS // PAIRS}
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -268,12 +269,17 @@ class LinearOfRows(Spelling):
 
     own_axes = "i j"
 
+    def product(self, query: Tensor, key: Tensor) -> Tensor:
+        return functional.linear(query, key)
+
+    def mixed(self, weights: Tensor, values: Tensor) -> Tensor:
+        return functional.linear(weights, values.T)
+
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
         texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((functional.linear(one, other) * SCALE).softmax(-1))
-            texts.append(functional.linear(weights, values.T))
+        for q, k, v in zip(*(layer(x) for layer in (self.to_q, self.to_k, self.to_v)), strict=True):
+            weights = self.keep((self.product(q, k) * SCALE).softmax(-1))
+            texts.append(self.mixed(weights, v))
         return self.to_out(torch.stack(texts))
 
     def right(self, x: Tensor) -> list[Right]:
@@ -286,28 +292,15 @@ class InnerOfRows(LinearOfRows):
     """A single head, text by text, by ``torch.inner``."""
 
     sizes = SIZES_OF_SEVERAL
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
-        texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((torch.inner(one, other) * SCALE).softmax(-1))
-            texts.append(torch.mm(weights, values))
-        return self.to_out(torch.stack(texts))
+    product, mixed = staticmethod(torch.inner), staticmethod(torch.mm)  # type: ignore[assignment]
 
 
 class TensordotOfRows(LinearOfRows):
     """A single head, text by text, by ``torch.tensordot``."""
 
     sizes = SIZES_OF_SEVERAL
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
-        texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((torch.tensordot(one, other, dims=([-1], [-1])) * SCALE).softmax(-1))
-            texts.append(torch.tensordot(weights, values, dims=1))
-        return self.to_out(torch.stack(texts))
+    product = staticmethod(partial(torch.tensordot, dims=([-1], [-1])))  # type: ignore[assignment]
+    mixed = staticmethod(partial(torch.tensordot, dims=1))  # type: ignore[assignment]
 
 
 class TextByText(Spelling):

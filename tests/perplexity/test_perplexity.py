@@ -91,9 +91,8 @@ def test_ties_are_seen_through_rounding() -> None:
 
 
 def test_out_of_reach() -> None:
-    with pytest.warns(
-        UserWarning, match="10 of 10 rows the perplexity: 30 in row 0, whose nearest is 9; beta is NaN there"
-    ) as seen:
+    message = "10 of 10 rows the perplexity: 30 in row 0, whose nearest is 9; beta is NaN there"
+    with pytest.warns(UserWarning, match=message) as seen:
         few = at.solve_perplexity(cloud(5, n=10), 30)
     assert seen[0].filename == __file__
     same = at.solve_perplexity(np.ones((10, 3)), 3, on_infeasible="nan")

@@ -77,15 +77,13 @@ def test_it_draws_on_the_axes_it_gets_and_does_not_show(table: Any, monkeypatch:
 
 
 def test_results_that_cannot_be_drawn(table: Any) -> None:
-    with pytest.raises(
-        ValueError, match="one number for each case, one of: value, standard_error; got 'rows'"
-    ):
+    message = "one number for each case, one of: value, standard_error; got 'rows'"
+    with pytest.raises(ValueError, match=message):
         at.plot.sweep(table, quantity="rows")
     with pytest.raises(ValueError, match="x must be a parameter with numbers, one of: n; got 'law'"):
         at.plot.sweep(table, x="law")
     with pytest.raises(ValueError, match="a figure needs a parameter with numbers, got law"):
         at.plot.sweep(table.isel(n=0, deep=0))
-    with pytest.raises(
-        ValueError, match="needs one number for each case, got only arrays and text: rows, note"
-    ):
+    message = "needs one number for each case, got only arrays and text: rows, note"
+    with pytest.raises(ValueError, match=message):
         at.plot.sweep(table[["rows", "note"]])

@@ -21,8 +21,7 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale._grid.case import Case
-from attnscale._sweep.task import FunctionTask
+from attnscale import _grid, _sweep
 
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
@@ -160,8 +159,10 @@ def test_a_case_gives_its_threads_back() -> None:
     before = at.get_num_threads()
     try:
         at.set_num_threads(5)
-        case = Case((0,), {"n": 1}, "")
-        away = FunctionTask(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
+        case = _grid.case.Case((0,), {"n": 1}, "")
+        away = _sweep.task.FunctionTask(
+            sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True
+        )
         for task, expected in ((away, 2), (pickle.loads(pickle.dumps(replace(away, away=False))), 2)):
             assert task(case)["value"].values == expected
             assert at.get_num_threads() == 5

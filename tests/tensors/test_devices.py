@@ -80,9 +80,8 @@ def test_composed_functions() -> None:
 
 def test_the_kernels_for_the_cpu_refuse_other_devices() -> None:
     x = there(torch.ones(2, 5, 4))
-    with pytest.raises(
-        ValueError, match="backend='core' takes tensors on the CPU, got tensors on elsewhere:0"
-    ):
+    message = "backend='core' takes tensors on the CPU, got tensors on elsewhere:0"
+    with pytest.raises(ValueError, match=message):
         at.torch.attention(x, x, x, backend="core")
 
 
@@ -112,9 +111,8 @@ def test_a_device_that_is_not_here(name: Any, said: str) -> None:
 def test_types_by_name() -> None:
     assert _device.device_named("cpu").type == "cpu"
     assert _device.dtype_named("bfloat16") is torch.bfloat16
-    with pytest.raises(
-        ValueError, match="dtype must be one of 'float64', 'float32', 'float16', 'bfloat16', got"
-    ):
+    message = "dtype must be one of 'float64', 'float32', 'float16', 'bfloat16', got"
+    with pytest.raises(ValueError, match=message):
         _device.dtype_named("int8")
 
 
@@ -134,9 +132,8 @@ def call_on(x: Any, backend: str | None, statistics: str = "lse") -> Any:
 
 def test_without_triton_a_call_for_it_is_refused(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_MISSING, lambda: "Triton is not installed")
-    with pytest.raises(
-        ValueError, match=r"does not serve this call: Triton is not installed; backend='torch'"
-    ):
+    message = r"does not serve this call: Triton is not installed; backend='torch'"
+    with pytest.raises(ValueError, match=message):
         call_on(on_cuda, "triton")
 
 

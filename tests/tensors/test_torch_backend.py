@@ -211,9 +211,8 @@ def test_a_law_that_is_replaced_counts_at_once() -> None:
 
 def test_refusals_of_its_own() -> None:
     q = torch.ones(2, 6, 4)
-    with pytest.raises(
-        ValueError, match="backend must be one of 'auto', 'core', 'torch', 'triton', got 'fla"
-    ):
+    message = "backend must be one of 'auto', 'core', 'torch', 'triton', got 'fla"
+    with pytest.raises(ValueError, match=message):
         at.torch.attention(q, q, q, backend="flash")
     with pytest.raises(ValueError, match="num_threads must be None with backend='torch', got 2"):
         at.torch.attention(q, q, q, num_threads=2, backend="torch")
@@ -222,9 +221,8 @@ def test_refusals_of_its_own() -> None:
     with pytest.raises(ValueError, match="backend must be one of 'auto', 'core', 'torch', got 'triton'"):
         at.torch.linear_attention(q, q, q, backend="triton")
     for backend in ("auto", "core", "torch"):
-        with pytest.raises(
-            ValueError, match="all tensors must be on the device of query, cpu, got one on meta"
-        ):
+        message = "all tensors must be on the device of query, cpu, got one on meta"
+        with pytest.raises(ValueError, match=message):
             at.torch.attention(q, q, q.to("meta"), backend=backend)
 
 

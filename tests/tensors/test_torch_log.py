@@ -89,9 +89,8 @@ def test_layers_of_other_shapes_have_one_mean_and_no_one_array() -> None:
         with pytest.raises(ValueError, match=r"differ in shape: \(2, 2, 7\) of .* and 1 more; .*log\.select"):
             whole(log["entropy"])
     narrow = log_of([*encoder_decoder(), call("model.decoder.pool", heads=3)])
-    with pytest.raises(
-        ValueError, match=r"differ in their heads: 2 heads of .* 3 heads of model.decoder.pool"
-    ):
+    message = r"differ in their heads: 2 heads of .* 3 heads of model.decoder.pool"
+    with pytest.raises(ValueError, match=message):
         narrow.mean_entropy()
     assert narrow.select(modules="*pool").mean_entropy().shape == (1, 3)
 
@@ -108,9 +107,8 @@ def test_a_part_of_a_log() -> None:
     assert both.modules == (ENCODER.format(0), ENCODER.format(1), CROSS.format(1))
     with pytest.raises(ValueError, match=r"kind must be one of 'self', 'cross', got 'both'"):
         log.select("both")
-    with pytest.raises(
-        ValueError, match=r"kind='cross' and modules='\*encoder.layers\*' must leave a call, got"
-    ):
+    message = r"kind='cross' and modules='\*encoder.layers\*' must leave a call, got"
+    with pytest.raises(ValueError, match=message):
         log.select("cross", "*encoder.layers*")
     with pytest.raises(TypeError, match="modules must be a pattern of names or several, got "):
         log.select(modules=[3])
@@ -164,9 +162,8 @@ def test_old_and_wrong_keys_are_answered_with_the_new_ones() -> None:
     log = log_of([call("layers.3.attn"), call("layers.7.attn")])
     assert log.layers == (3, 7)
     for named in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):
-        with pytest.raises(
-            KeyError, match=r"7: layers are keyed by the name of their module, here 'layers.7.attn'"
-        ):
+        message = r"7: layers are keyed by the name of their module, here 'layers.7.attn'"
+        with pytest.raises(KeyError, match=message):
             _ = named[7]
     with pytest.raises(KeyError, match=r"'layers.7.atn' was recorded; there is 'layers.7.attn'"):
         _ = log["entropy"]["layers.7.atn"]

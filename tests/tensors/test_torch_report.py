@@ -260,9 +260,8 @@ def test_kinds_of_heads_are_sums_of_the_weights_of_the_model(name: str) -> None:
 
 
 def test_kinds_of_heads_need_one_whole_text_that_was_kept() -> None:
-    with pytest.raises(
-        ValueError, match=r"head_kinds and HeadVis need self-attention, of record\(model, keep_"
-    ):
+    message = r"head_kinds and HeadVis need self-attention, of record\(model, keep_"
+    with pytest.raises(ValueError, match=message):
         recorded(build("Bert"), keep_heads=False).head_kinds()
     with pytest.raises(ValueError, match="one text, got a batch of 2"):
         recorded(build("Bert"), batch=2).head_kinds()

@@ -194,9 +194,8 @@ def test_a_causal_call_behind_padding_sees_no_other_text() -> None:
 @pytest.mark.parametrize("attend", UNKNOWN, ids=lambda each: each.__name__)
 def test_a_law_without_a_known_product_is_refused(attend: Any) -> None:
     (call,), _ = watched(Model(attend), torch.randn(BATCH, N, HEADS * DIM))
-    with pytest.raises(
-        NotImplementedError, match=r"^the model writes its softmax out .* law log_n multiplies"
-    ):
+    message = r"^the model writes its softmax out .* law log_n multiplies"
+    with pytest.raises(NotImplementedError, match=message):
         call.entropy_under(at.laws.get("log_n"))
 
 

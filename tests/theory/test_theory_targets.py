@@ -144,9 +144,8 @@ def test_the_larger_root_is_not_an_end_of_the_window():
 
 
 def test_retrieval_out_of_reach():
-    with pytest.raises(
-        ValueError, match="no beta gives a key 3 standard deviations above 4096 others the weight"
-    ):
+    message = "no beta gives a key 3 standard deviations above 4096 others the weight"
+    with pytest.raises(ValueError, match=message):
         theory.retrieval_beta(4096, gap=3, on_infeasible="raise")
     with pytest.raises(ValueError, match=r"gap must be in \(0, inf\), got -1"):
         theory.retrieval_beta(9, gap=-1)

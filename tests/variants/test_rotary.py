@@ -129,9 +129,8 @@ def test_mistakes_are_explained():
         apply_rotary(np.zeros((3, 5)))
     with pytest.raises(ValueError, match="rotary_dim must be at most head_dim = 6, got 8"):
         apply_rotary(x, rotary_dim=8)
-    with pytest.raises(
-        ValueError, match=r"positions must broadcast to \(\.\.\., n\) = \(3,\), got shape \(4,\)"
-    ):
+    message = r"positions must broadcast to \(\.\.\., n\) = \(3,\), got shape \(4,\)"
+    with pytest.raises(ValueError, match=message):
         apply_rotary(x, np.arange(4))
     with pytest.raises(ValueError, match=r"frequencies must have shape \(rotary_dim / 2,\) = \(3,\)"):
         apply_rotary(x, frequencies=np.ones(2))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from attnscale import _core, reference
 from attnscale import variants as av
-from attnscale.variants._linear_form import LinearCall, LinearForm
 from cases import dtype_of, random_inputs
 from linear_families import FAMILIES, MASKS, wide
 
@@ -290,7 +289,8 @@ def test_linformer():
 def call(**given):
     """A call of the core, with its form's fields beside its own."""
     form = {name: given.pop(name) for name in ("map", "norm", "projection") if name in given}
-    _core.linear(LinearCall(LinearForm(**{"map": "given", **form}), **given))
+    records = av._linear_form
+    _core.linear(records.LinearCall(records.LinearForm(**{"map": "given", **form}), **given))
 
 
 def test_the_binding_refuses_unreadable_arrays():

@@ -15,7 +15,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale import _grid, _sweep
+from attnscale._grid.describe import describe
+from attnscale._sweep.task import registered_laws
 
 pytest.importorskip("xarray")
 
@@ -77,7 +78,7 @@ def test_comments_and_docstrings_do_not_count(tmp_path: Path) -> None:
         path.write_text(source)
         scope: dict[str, Any] = {"__name__": "m"}
         exec(compile(source, str(path), "exec"), scope)
-        told.append(_grid.describe.describe("f", scope["f"]))
+        told.append(describe("f", scope["f"]))
     assert told[0] == told[1]
 
 
@@ -173,7 +174,7 @@ def test_equal_values_are_described_equally_and_others_are_not() -> None:
     ]
     seen: list[Any] = []
     for group in groups:
-        told = [_grid.describe.describe("x", value) for value in group]
+        told = [describe("x", value) for value in group]
         assert all(json.loads(json.dumps(each)) == told[0] for each in told)
         assert not any(repr(told[0]) == repr(other) for other in seen), group
         seen.append(told[0])
@@ -189,7 +190,7 @@ def test_functions_that_call_themselves_are_described() -> None:
     def factorial(n: int) -> int:
         return 1 if n < 2 else n * factorial(n - 1)
 
-    assert _grid.describe.describe("f", factorial)["function"].endswith("factorial")
+    assert describe("f", factorial)["function"].endswith("factorial")
 
 
 def test_methods_tell_their_object() -> None:
@@ -203,13 +204,13 @@ def test_methods_tell_their_object() -> None:
         def add(self, x: float) -> float:
             return x + self.by
 
-    assert _grid.describe.describe("f", Shift(1).add) == _grid.describe.describe("f", Shift(1).add)
-    assert _grid.describe.describe("f", Shift(1).add) != _grid.describe.describe("f", Shift(2).add)
+    assert describe("f", Shift(1).add) == describe("f", Shift(1).add)
+    assert describe("f", Shift(1).add) != describe("f", Shift(2).add)
 
 
 def test_a_registered_law_is_found_in_every_spelling() -> None:
     at.laws.register("sweep_spelled")(lambda n, head_dim, *, s=1: s)
     for text in ("sweep_spelled", "sweep_spelled(s=2)", "1.5 * sweep_spelled(s=2)"):
-        (law,) = _sweep.task.registered_laws([3, ["standard", "no law at all", text]])
+        (law,) = registered_laws([3, ["standard", "no law at all", text]])
         assert law.name == "sweep_spelled"
-    assert _sweep.task.registered_laws(["sweep_spelled(", "2 *", "log_n(base=3)"]) == ()
+    assert registered_laws(["sweep_spelled(", "2 *", "log_n(base=3)"]) == ()

@@ -21,7 +21,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale import _grid, _sweep
+from attnscale._grid import case as cases
+from attnscale._sweep import task as tasks
 
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
@@ -159,10 +160,8 @@ def test_a_case_gives_its_threads_back() -> None:
     before = at.get_num_threads()
     try:
         at.set_num_threads(5)
-        case = _grid.case.Case((0,), {"n": 1}, "")
-        away = _sweep.task.FunctionTask(
-            sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True
-        )
+        case = cases.Case((0,), {"n": 1}, "")
+        away = tasks.FunctionTask(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
         for task, expected in ((away, 2), (pickle.loads(pickle.dumps(replace(away, away=False))), 2)):
             assert task(case)["value"].values == expected
             assert at.get_num_threads() == 5

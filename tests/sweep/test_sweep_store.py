@@ -14,7 +14,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale import _grid
+from attnscale._grid import fields, files
+from attnscale._grid import store as stores
 
 pytest.importorskip("xarray")
 
@@ -165,7 +166,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", lambda fd: events.append(os.readlink(f"/proc/self/fd/{fd}")) or sync(fd))
     monkeypatch.setattr(Path, "replace", lambda a, b: events.append(f"{a} -> {b}") or replace(a, b))
     path = tmp_path / "file"
-    _grid.files.write_whole(path, b"content")
+    files.write_whole(path, b"content")
     beside = str(events[0])
     assert beside.startswith(f"{path}.")
     assert beside.endswith(".tmp")
@@ -177,7 +178,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.mkdir()
     with pytest.raises(OSError, match="file"):
-        _grid.files.write_whole(path, b"content")
+        files.write_whole(path, b"content")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -214,11 +215,11 @@ def test_a_damaged_file_is_computed_again(damage: str, tmp_path: Path) -> None:
 
 def test_no_flipped_bit_changes_a_result() -> None:
     """A flip in any byte of a file is noticed, or has no consequence (a time stamp of the archive)."""
-    written = _grid.fields.to_fields({"a": np.arange(3.0), "b": "text"})
-    content = _grid.store.to_bytes(written, "case")
+    written = fields.to_fields({"a": np.arange(3.0), "b": "text"})
+    content = stores.to_bytes(written, "case")
     noticed = 0
     for place in range(len(content)):
-        found = _grid.store.from_bytes(flip(content, place), "case")
+        found = stores.from_bytes(flip(content, place), "case")
         noticed += found is None
         if found is not None:
             assert list(found) == ["a", "b"]
@@ -231,9 +232,9 @@ def test_no_flipped_bit_changes_a_result() -> None:
 def test_the_checksum_finds_what_the_archive_does_not(tmp_path: Path) -> None:
     """A file whose archive is sound, and whose array is not the one that was written."""
     path = tmp_path / "case.npz"
-    path.write_bytes(_grid.store.to_bytes(_grid.fields.to_fields(np.arange(3.0)), "case"))
+    path.write_bytes(stores.to_bytes(fields.to_fields(np.arange(3.0)), "case"))
     with np.load(path) as stored:
         entries = dict(stored)
     entries["array_0"][1] = 7
     np.savez(path, **entries)
-    assert _grid.store.from_bytes(path.read_bytes(), "case") is None
+    assert stores.from_bytes(path.read_bytes(), "case") is None

@@ -383,9 +383,7 @@ def test_nested_tensors_of_pytorchs_own_layers_pass_through(kind: str, layout: A
     assert any(name.startswith("nested") and "nested" in why for name, why in log.unmeasured.items())
 
 
-SAMPLED = [
-    *(("nearest", 1.1), ("bilinear", 1.3), ("bicubic", 0.7), ("area", 0.6), ("nearest-exact", 2.5)),
-]
+SAMPLED = [*(("nearest", 1.1), ("bilinear", 1.3), ("bicubic", 0.7), ("area", 0.6), ("nearest-exact", 2.5))]
 
 
 @pytest.mark.parametrize(("mode", "scale"), SAMPLED)

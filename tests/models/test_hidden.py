@@ -177,10 +177,7 @@ def test_it_is_so_in_every_type(dtype: str, name: str, way: Any) -> None:
         rows_of(log["n_visible"][""], right.real), rows_of(right.n_visible(), right.real)
     )
     factor = right.n_visible().double().log()[..., None] / np.log(4)
-    for statistic, values in (
-        ("entropy", right.entropy()),
-        (f"entropy under {LAW}", right.entropy(factor)),
-    ):
+    for statistic, values in (("entropy", right.entropy()), (f"entropy under {LAW}", right.entropy(factor))):
         found, wanted = (rows_of(y, right.real) for y in (log[statistic][""], values))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=NEAR[dtype], err_msg=statistic)
 

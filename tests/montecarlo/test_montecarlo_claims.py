@@ -93,8 +93,7 @@ def test_t11_theory_and_monte_carlo_agree_over_n_d_and_beta(model):
 
 
 @pytest.mark.parametrize(
-    ("model", "table"),
-    [("gaussian", [0.4719, 0.4279, 0.3930]), ("sphere", [0.5059, 0.4802, 0.4625])],
+    ("model", "table"), [("gaussian", [0.4719, 0.4279, 0.3930]), ("sphere", [0.5059, 0.4802, 0.4625])]
 )
 def test_t14_the_jacobian_decays_slowly_under_natural_log_scaling(model, table):
     n = [512, 4096, 32768]

@@ -292,7 +292,7 @@ def test_axes_and_parameters(result):
 def test_rows(result):
     rows = result.rows()
     assert [(row["n"], row["law"]) for row in rows] == [
-        *((8, "standard"), (8, "log_n"), (40, "standard"), (40, "log_n")),
+        *((8, "standard"), (8, "log_n"), (40, "standard"), (40, "log_n"))
     ]
     assert rows[2]["needle_weight"] == result.value[1, 0]
     assert rows[2]["entropy_standard_error"] == result["entropy"].standard_error[1, 0]

@@ -42,7 +42,7 @@ OUTCOMES = {
     ("causal_length", "packages"): [*([["shown"]] * 5), ["shown"] * 3, ["undecided"]],
     ("context", "full"): [["shown"] * 6],
     ("context", "lengths"): [
-        *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),
+        *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"])
     ],
     ("length_tasks", "full"): [["undecided"], ["undecided"]],
     ("length_tasks", "pair"): [["shown"], ["undecided"]],

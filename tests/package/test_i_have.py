@@ -87,8 +87,7 @@ with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("d
 
 
 @pytest.mark.parametrize(
-    "command",
-    [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in SHOWN],
+    "command", [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in SHOWN]
 )
 def test_commands_print_what_the_page_says(
     command: str, folder: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]

@@ -47,12 +47,7 @@ def test_the_example_of_a_law_and_a_registered_law() -> None:
     at.laws.register("sweep_test")(lambda n, head_dim: 0.25)
     scales = ["standard", "sweep_test", at.laws.LogN(base=64), 0.25]
     table = sweep(sweep_functions.entropy, {"n": [16, 32], "scale": scales})
-    assert table["scale"].values.tolist() == [
-        "standard",
-        "sweep_test",
-        "log_n(base=64)",
-        "0.25",
-    ]
+    assert table["scale"].values.tolist() == ["standard", "sweep_test", "log_n(base=64)", "0.25"]
     assert table["entropy"].dims == ("n", "scale", "head", "query")
     data = at.datasets.minilm_qk()
     want = at.attention_entropy(data.query[:2, :32], data.key[:2, :32], scale=at.laws.LogN(base=64))

@@ -194,10 +194,7 @@ def test_one_failure_elsewhere_costs_one_case(function: Any, runner: Any) -> Non
 @pytest.mark.parametrize("runner", [processes, joblib_processes])
 @pytest.mark.filterwarnings("ignore::UserWarning:joblib")  # says that a worker died
 def test_a_worker_that_dies_does_not_take_finished_cases_with_it(runner: Any, tmp_path: Path) -> None:
-    with (
-        runner() as options,
-        pytest.raises(at.SweepError, match="no worker returned its result") as raised,
-    ):
+    with runner() as options, pytest.raises(at.SweepError, match="no worker returned its result") as raised:
         sweep(sweep_functions.die_at_3, {"n": [1, 2, 3]}, store=tmp_path, **options)
     assert "n=3" in raised.value.failures
     kept = len(list((tmp_path / "cases").iterdir()))

@@ -155,10 +155,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "float mask": {"attn_mask": NUMBERS.masked_fill(future(), -torch.inf)},
     "soft-cap and window": {"softcap": 3.5, "window": (2, 0), "causal": "bottom_right"},
     "sink and soft-cap": {"normalizer": at.normalizers.Sink([0.5, 1.5, 0.25, 2.5]), "softcap": 3.5},
-    "sink and mask": {
-        "normalizer": at.torch.Sink(OF_HEADS),
-        "attn_mask": ~future(),
-    },
+    "sink and mask": {"normalizer": at.torch.Sink(OF_HEADS), "attn_mask": ~future()},
     "learned law and documents": {
         "scale": at.torch.Learned(at.laws.SSMax(floor=2.5), s=OF_HEADS),
         "document_ids": torch.tensor([0, 0, 1, 1, 1]),

@@ -177,9 +177,7 @@ def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
     torch.testing.assert_close(output, module.out_proj((weights @ values).transpose(1, 2).flatten(-2)))
 
 
-def test_memory_of_the_backward_pass_does_not_grow_with_the_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_of_the_backward_pass_does_not_grow_with_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dropout, "_PAIRS", 4 * 16 * 256)
     module, x, sizes = module_of(), torch.randn(1, 256, 16, requires_grad=True), []
 

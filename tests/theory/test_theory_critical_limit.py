@@ -85,10 +85,7 @@ def test_from_many_keys_to_one(d):
 
 
 def test_refusals():
-    for call in (
-        lambda t: theory.critical_limit_entropy(t),
-        lambda t: theory.critical_limit_beta(9, t),
-    ):
+    for call in (lambda t: theory.critical_limit_entropy(t), lambda t: theory.critical_limit_beta(9, t)):
         with pytest.raises(ValueError, match=r"t must be in \(0, inf\), got 0"):
             call([1.0, 0.0])
     with pytest.raises(ValueError, match=r"the shapes must broadcast, got t \(2,\), head_dim \(3,\)"):

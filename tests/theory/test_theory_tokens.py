@@ -122,10 +122,7 @@ def test_weight_decay_picks_a_scale():
         start = a * a - (w**2).sum()
         for _ in range(4000):
             slope = a * w - target  # of |a W - target|^2 / 2 by a W
-            a, w = (
-                a - step * ((slope * w).sum() + decay * both * a),
-                w - step * (a * slope + decay * w),
-            )
+            a, w = (a - step * ((slope * w).sum() + decay * both * a), w - step * (a * slope + decay * w))
         difference = a * a - (w**2).sum()
         if both:
             assert difference == pytest.approx(start * np.exp(-2 * decay * 4), rel=0.05)

@@ -105,10 +105,7 @@ def test_first_to_the_right():
     x = np.concatenate([content, np.arange(n)[:, None]], axis=-1)
     position = np.eye(1, d + 1, d)
     rows = at.variants.kattention_statistics(
-        *(x @ position.T, x @ position.T),
-        bias=np.ones(1),
-        scale=20.0,
-        statistics=("argmax", "max_weight"),
+        *(x @ position.T, x @ position.T), bias=np.ones(1), scale=20.0, statistics=("argmax", "max_weight")
     )
     np.testing.assert_array_equal(rows.argmax[:-1], np.arange(1, n))
     lattice = np.exp(-10.0 * np.arange(-60, 61) ** 2).sum()

@@ -8,16 +8,7 @@ import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import dtype_of, random_inputs
-from linear_families import (
-    DIFFERENTIABLE,
-    FAMILIES,
-    MASKS,
-    NAMES,
-    close,
-    four_arrays,
-    twin,
-    wide,
-)
+from linear_families import DIFFERENTIABLE, FAMILIES, MASKS, NAMES, close, four_arrays, twin, wide
 
 pytestmark = pytest.mark.levels
 

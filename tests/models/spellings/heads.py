@@ -323,6 +323,7 @@ class TiedRows(Grid):
     """All rows of an alignment have the weights of their sum, heads in front, as MSA transformers have it."""
 
     own_axes = "h b i j"
+    products, mixtures, answers = "rinhd,rjnhd->hnij", "hnij,rjnhd->rinhd", "brihd,brjhd->bhij"
 
     @property
     def scale(self) -> float:
@@ -333,38 +334,25 @@ class TiedRows(Grid):
         q, k, v = (
             layer(x).view(*x.shape[:3], HEADS, HEAD_DIM) for layer in (self.to_q, self.to_k, self.to_v)
         )
-        scores = torch.einsum("rinhd,rjnhd->hnij", q * self.scale, k)
-        weights = self.keep(scores.softmax(-1))
-        mixed = torch.einsum("hnij,rjnhd->rinhd", weights, v)
+        weights = self.keep(torch.einsum(self.products, q * self.scale, k).softmax(-1))
+        mixed = torch.einsum(self.mixtures, weights, v)
         return self.to_out(mixed.contiguous().view(x.shape)).permute(2, 0, 1, 3)
 
     def right(self, x: Tensor) -> list[Right]:
         q, k = (self.five(layer, x) for layer in (self.to_q, self.to_k))
-        return [Right(torch.einsum("brihd,brjhd->bhij", q, k) * self.scale)]
+        return [Right((torch.einsum(self.answers, q, k) * self.scale).flatten(0, -4))]
 
 
-class Columns(Grid):
+class Columns(TiedRows):
     """Columns of an alignment attend over its rows, heads in front, as in MSA transformers."""
 
     own_axes = "h c b i j"
     own_order = "c*b h i j"
+    products, mixtures, answers = "icnhd,jcnhd->hcnij", "hcnij,jcnhd->icnhd", "bichd,bjchd->cbhij"
+    scale = SCALE  # type: ignore[assignment]
 
     def own_sizes(self, batch: int, n: int) -> dict[str, int]:
         return {"b": batch, "c": n}
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(1, 2, 0, 3)
-        q, k, v = (
-            layer(x).view(*x.shape[:3], HEADS, HEAD_DIM) for layer in (self.to_q, self.to_k, self.to_v)
-        )
-        weights = self.keep(torch.einsum("icnhd,jcnhd->hcnij", q * SCALE, k).softmax(-1))
-        mixed = torch.einsum("hcnij,jcnhd->icnhd", weights, v)
-        return self.to_out(mixed.contiguous().view(x.shape)).permute(2, 0, 1, 3)
-
-    def right(self, x: Tensor) -> list[Right]:
-        q, k = (self.five(layer, x) for layer in (self.to_q, self.to_k))
-        product = torch.einsum("bichd,bjchd->cbhij", q, k) * SCALE
-        return [Right(product.flatten(0, 1))]
 
 
 class FramesAsTexts(Grid):

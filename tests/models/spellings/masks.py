@@ -194,9 +194,12 @@ class PaddedBehindTwoProducts(PaddedByAdding):
         n, seen = x.shape[1], mask.bool()
         q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
         w, r = (y.detach().double()[:, None] for y in (self.r_w_bias, self.r_r_bias))
-        places = self.r.detach().double()[:n].transpose(0, 1)
-        product = ((q + w) @ k.mT + (q + r) @ places.mT) * SCALE
+        product = ((q + w) @ k.mT + self.by_place(q + r, n)) * SCALE
         return [Right(product, lambda y: hide(y, seen[:, None, None]), real=seen)]
+
+    def by_place(self, q: Tensor, n: int) -> Tensor:
+        """Products of queries with the vectors of places, in float64."""
+        return q @ self.r.detach().double()[:n].transpose(0, 1).mT
 
 
 class PaddedBehindAShift(PaddedBehindTwoProducts):
@@ -220,14 +223,9 @@ class PaddedBehindAShift(PaddedBehindTwoProducts):
         weights = self.keep(scores.softmax(dim=-1, dtype=dtype))
         return self.to_out(torch.einsum("bnij,bjnd->bind", weights, v).flatten(2))
 
-    def right(self, x: Tensor, mask: Tensor) -> list[Right]:
-        n, seen = x.shape[1], mask.bool()
-        q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
-        w, r = (y.detach().double()[:, None] for y in (self.r_w_bias, self.r_r_bias))
-        distances = n - 1 - torch.arange(n)[:, None] + torch.arange(n)  # of the row that a key is at
-        places = torch.einsum("bhid,ijhd->bhij", q + r, self.r.detach().double()[distances])
-        product = ((q + w) @ k.mT + places) * SCALE
-        return [Right(product, lambda y: hide(y, seen[:, None, None]), real=seen)]
+    def by_place(self, q: Tensor, n: int) -> Tensor:
+        distances = n - 1 - torch.arange(n)[:, None] + torch.arange(n)  # of keys from each row
+        return torch.einsum("bhid,ijhd->bhij", q, self.r.detach().double()[distances])
 
 
 class PaddedInFront(Padded):

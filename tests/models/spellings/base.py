@@ -151,9 +151,7 @@ class Spelling(nn.Module):
         if self.own:
             return None
         weights = rights[0].weights()
-        mixed = weights @ self.four(self.to_v, x, weights.shape[1])
-        joined = mixed.transpose(1, 2).flatten(-2)
-        return functional.linear(joined, self.to_out.weight.double(), self.to_out.bias.double())
+        return outputs(weights @ self.four(self.to_v, x, weights.shape[1]), self.to_out)
 
     # ---- what many of them do
 
@@ -165,6 +163,12 @@ class Spelling(nn.Module):
     def joined(self, x: Tensor) -> Tensor:
         """Heads side by side, and the layer behind them."""
         return self.to_out(x.transpose(1, 2).flatten(-2))
+
+
+def outputs(mixed: Tensor, layer: nn.Module) -> Tensor:
+    """Heads side by side, and the layer behind them, in float64."""
+    joined = mixed.transpose(1, 2).flatten(-2)
+    return functional.linear(joined, layer.weight.double(), layer.bias.double())
 
 
 def arranged(x: Tensor, axes: str, sizes: Mapping[str, int], wanted: str = "b h i j") -> Tensor:

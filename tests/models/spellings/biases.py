@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide
+from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, outputs
 
 SCALE = HEAD_DIM**-0.5
 #: Tokens that lie in two rows.
@@ -218,8 +218,7 @@ class FromBefore(Spelling):
 
     @staticmethod
     def mixed(layer: Spelling, right: Right, x: Tensor) -> Tensor:
-        joined = (right.weights() @ layer.four(layer.to_v, x)).transpose(1, 2).flatten(-2)
-        return functional.linear(joined, layer.to_out.weight.double(), layer.to_out.bias.double())
+        return outputs(right.weights() @ layer.four(layer.to_v, x), layer.to_out)
 
 
 class MaskedFromBefore(FromBefore):

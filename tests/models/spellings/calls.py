@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import HEAD_DIM, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
+from .base import HEAD_DIM, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, outputs
 from .heads import Windows
 
 SCALE = HEAD_DIM**-0.5
@@ -116,8 +116,7 @@ class OneOfTwo(Spelling):
         return self.joined(self.dropout(self.keep(self.softmax(self.scores(q, k.mT) * SCALE))) @ v)
 
     def mixed(self, right: Right, x: Tensor) -> Tensor:
-        joined = (right.weights() @ self.four(self.to_v, x)).transpose(1, 2).flatten(-2)
-        return joined @ self.to_out.weight.double().T + self.to_out.bias.double()
+        return outputs(right.weights() @ self.four(self.to_v, x), self.to_out)
 
 
 class BlockByBlock(Spelling):

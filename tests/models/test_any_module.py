@@ -84,7 +84,7 @@ class GPT(nn.Module):
 
 
 def of_gpt(model: GPT, idx: Any) -> dict[str, Any]:
-    """The weights of every call, from what enters the modules."""
+    """The weights of every call, from the inputs of the modules."""
     found: dict[str, Any] = {}
     hooks = []
     for number, block in enumerate(model.h):
@@ -113,7 +113,7 @@ def weights(q: Any, k: Any, hidden: Any) -> Any:
 
 
 def of_modules(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, Any]:
-    """The weights of each nn.MultiheadAttention, from what enters it."""
+    """The weights of each nn.MultiheadAttention, from its inputs."""
     found: dict[str, Any] = {}
     hooks = []
     for name, module in model.named_modules():

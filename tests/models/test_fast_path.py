@@ -36,7 +36,7 @@ def listed(log: Any) -> dict[str, str]:
 
 
 class AdaptedAttention(nn.MultiheadAttention):
-    """Weights of the input with a change of low rank, which is added for the time of the pass."""
+    """Weights of the input with a change of low rank, added during the pass."""
 
     def __init__(self) -> None:
         super().__init__(WIDTH, HEADS, batch_first=True)
@@ -187,7 +187,7 @@ class WrittenOut(OfSeveralLengths):
 
 
 class Beside(nn.Module):
-    """A layer of several lengths, and one that is seen."""
+    """A layer of several lengths, and a measured one."""
 
     def __init__(self, kind: type[Spelling]) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ def test_rows_of_jagged_tensors_that_are_written_out() -> None:
 
 
 class Written(Spelling):
-    """Attention of one text that is written out, (n, channels)."""
+    """Written-out attention of one text, (n, channels)."""
 
     def parts(self, x: Any) -> Any:
         layers = self.to_q, self.to_k, self.to_v
@@ -325,7 +325,7 @@ TRANSFORMS = (mapped, mapped_over_parameters, derived, gradients)
     "transform", [mapped, mapped_over_parameters, derived, gradients], ids=lambda f: f.__name__
 )
 def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: type[Spelling]) -> None:
-    """The pass goes on, with its own output; what is measured is right."""
+    """The pass goes on with its own output; measured rows are right."""
     if transform is derived and kind is WithFused:
         pytest.skip("PyTorch has no such derivative on the CPU")
     model, x = kind(), torch.randn(BATCH, N, WIDTH)

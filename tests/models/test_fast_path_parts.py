@@ -36,7 +36,7 @@ def _seed() -> None:
 
 
 class Mode(TorchFunctionMode):
-    """A mode that changes nothing, as a watch has one; it counts what it sees."""
+    """A mode like a watch's that changes nothing and counts calls."""
 
     seen = 0
 
@@ -46,7 +46,7 @@ class Mode(TorchFunctionMode):
 
 
 class LowRank(nn.Linear):
-    """An adapter as peft has it: the weight of the layer that it takes the place of, and B A beside it."""
+    """An adapter as in peft: the weight of the replaced layer, and B A beside it."""
 
     def __init__(self, base: nn.Linear, rank: int = 2) -> None:
         super().__init__(base.in_features, base.out_features)
@@ -59,7 +59,7 @@ class LowRank(nn.Linear):
 
 
 class AroundAttention(nn.Module):
-    """An adapter as peft has it for nn.MultiheadAttention: out_proj has B A added while the module runs."""
+    """An adapter as in peft for nn.MultiheadAttention: B A is added to out_proj while the module runs."""
 
     def __init__(self, base: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def difference(one: Any, other: Any, hidden: Any = None) -> float:
     return (found if hidden is None else found[~hidden]).max().item()
 
 
-# ---- what differs --------------------------------------------------------------------------------------
+# ---- differences ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -172,7 +172,7 @@ def test_a_row_whose_keys_are_all_hidden() -> None:
         assert fast_path.parts(layer, (x, hidden), {}, unwatched) is None
 
 
-# ---- what is rounding ----------------------------------------------------------------------------------
+# ---- rounding ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

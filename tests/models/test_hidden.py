@@ -103,7 +103,7 @@ class Model(Spelling):
         return self.joined(self.way(scores, self.seen, self.lowest).softmax(-1) @ v)
 
     def answer(self, x: Any) -> Right:
-        """Rows of what the module computes, but in float64."""
+        """Rows of the module, in float64."""
         q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
         product = q @ (k + k.flip(-2) * self.two).mT * SCALE
         rows = torch.ones_like(self.seen[:, 0, 0]) if self.seen.shape[0] == 1 else texts()

@@ -70,7 +70,7 @@ def same(found: Any, wanted: Any, right: Right, atol: float = 1e-5) -> None:
 
 
 def check(log: Any, rights: list[Right], unmeasured: str, prefix: str = "", near: float = 1e-5) -> None:
-    """The log has these calls with their rows, or names them as not measured where that is allowed."""
+    """Check that the log has these calls with their rows, or names them as not measured if allowed."""
     for right in rights:
         name = named(right, prefix)
         if name in listed(log) and unmeasured != "no":
@@ -149,7 +149,7 @@ def test_rows_agree_with_the_weights(kind: type[Spelling], size: str) -> None:
 
 
 class Beside(nn.Module):
-    """The spelling beside attention that is seen by everybody, in a model with another number of heads."""
+    """The spelling beside plain attention, in a model with another number of heads."""
 
     def __init__(self, spelled: Spelling, batch: int, n: int) -> None:
         super().__init__()

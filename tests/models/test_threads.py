@@ -91,7 +91,7 @@ def pause() -> None:
 
 
 class Layer(Spelling):
-    """Attention that is written out, with pauses between its steps."""
+    """Written-out attention, with pauses between its steps."""
 
     def forward(self, x: Any) -> Any:
         q, k, v = self.split(x)
@@ -424,7 +424,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnReplicas(nn.Module):
-    """Replicas of a module, each in a thread with its part of the batch, as DataParallel has them."""
+    """Replicas of a module, each in a thread with its part of the batch, as in DataParallel."""
 
     def __init__(self, module: Model) -> None:
         super().__init__()

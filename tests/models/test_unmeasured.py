@@ -22,7 +22,7 @@ BATCH, N = 2, 6
 
 
 class Beside(nn.Module):
-    """Attention that is seen, and another module."""
+    """Measured attention, and another module."""
 
     def __init__(self, other: nn.Module) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Slots(nn.Module):
 
 
 class Memory(nn.Module):
-    """Words of a book that is learned, by product."""
+    """Words of a learned book, by product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Memory(nn.Module):
 
 
 class Codebook(Memory):
-    """Words of a book that is learned, by distance."""
+    """Words of a learned book, by distance."""
 
     def forward(self, x: Any) -> Any:
         return (-torch.cdist(x, self.book[None])).softmax(-1) @ self.book

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 HEADS, HEAD_DIM = 4, 6
 WIDTH = HEADS * HEAD_DIM
-#: Texts and tokens. An axis that is taken for another one has its size in some of them.
+#: Texts and tokens. Axes that could be mistaken for each other differ in some of them.
 SIZES = {
     "plain": (2, 7),
     "as many texts as heads": (4, 7),
@@ -56,7 +56,7 @@ class Right:
     real: Tensor | None = None  # rows that count in means, (batch, n_queries); None: all
     #: Whether batch, heads and queries have these axes; otherwise rows are right in any order.
     has_axes: bool = True
-    #: Whether the number of keys that are hidden is known, which is not so of bias that fades.
+    #: Whether the number of hidden keys is known; it is not for a bias that fades.
     tells_visible: bool = True
 
     def weights(self, factor: Tensor | float = 1.0) -> Tensor:
@@ -117,7 +117,7 @@ class Spelling(nn.Module):
 
     @classmethod
     def is_whole(cls) -> bool:
-        """Whether it is a spelling, and not what some have in common."""
+        """Whether this is a spelling and not a shared base."""
         return cls.forward is not nn.Module.forward
 
     def own_sizes(self, batch: int, n: int) -> dict[str, int]:
@@ -153,7 +153,7 @@ class Spelling(nn.Module):
         weights = rights[0].weights()
         return outputs(weights @ self.four(self.to_v, x, weights.shape[1]), self.to_out)
 
-    # ---- what many of them do
+    # ---- shared steps
 
     def split(self, x: Tensor) -> Iterator[Tensor]:
         """Queries, keys and values, (batch, heads, n, channels)."""

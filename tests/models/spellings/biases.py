@@ -18,7 +18,7 @@ EVEN = {name: (batch, n) for name, (batch, n) in SIZES.items() if n % 2 == 0}
 
 
 class Alibi(Spelling):
-    """A slope for each head times the place of the key, by ``baddbmm`` and causal, as Bloom has it."""
+    """A slope for each head times the place of the key, by ``baddbmm`` and causal, as in Bloom."""
 
     def bias(self, n: int) -> Tensor:
         slopes = 2.0 ** -torch.arange(1.0, HEADS + 1)
@@ -56,7 +56,7 @@ class AlibiByDistance(Alibi):
 
 
 class Buckets(Spelling):
-    """A learned number for each head and bucket of distances, and no scale, as T5 has it."""
+    """A learned number for each head and bucket of distances, and no scale, as in T5."""
 
     scale = 1.0
 
@@ -82,7 +82,7 @@ class Buckets(Spelling):
 
 
 class Relative(Spelling):
-    """A vector for each distance that queries are multiplied with, too, as Shaw has it."""
+    """Queries times a vector for each distance, as in Shaw."""
 
     has_law = False
 
@@ -106,7 +106,7 @@ class Relative(Spelling):
 
 
 class RelativeByGathering(Relative):
-    """Products with all distances, of which each key takes its own, as DeBERTa has it."""
+    """Products with all distances, of which each key takes its own, as in DeBERTa."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -177,7 +177,7 @@ class RelativeOnAGrid(Spelling):
 
 
 class FromBefore(Spelling):
-    """Scores of the layer before are added, as RealFormer has them."""
+    """Scores of the layer before are added, as in RealFormer."""
 
     has_law = None
 
@@ -237,7 +237,7 @@ class MaskedFromBefore(FromBefore):
 
 
 class Capped(Spelling):
-    """A soft cap before the mask, as Gemma 2 has it."""
+    """A soft cap before the mask, as in Gemma 2."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -274,7 +274,7 @@ class Sinks(Spelling):
 
 
 class OneMoreZero(Spelling):
-    """A score of 0 that no value belongs to, by a column that is padded on."""
+    """A score of 0 without a value, by a padded column."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -301,7 +301,7 @@ class OneMoreByHand(OneMoreZero):
 
 
 class NullKey(Spelling):
-    """A learned key and value in front of those of tokens, as lucidrains' modules have them."""
+    """A learned key and value in front of those of tokens, as in lucidrains' modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ class Sizes(Spelling):
 
 
 class ByPlace(Spelling):
-    """Queries times a number that grows with their place, as Llama 4 has it."""
+    """Queries times a number that grows with their place, as in Llama 4."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -361,7 +361,7 @@ class ScoresByPlace(ByPlace):
 
 
 class LowRank(Spelling):
-    """Keys and values of all tokens brought to three by a layer over tokens, as Linformer has it."""
+    """Keys and values of all tokens brought to three by a layer over tokens, as in Linformer."""
 
     own_axes = "b*h i j"
 

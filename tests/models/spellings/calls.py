@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules that attend several times, whose steps are in several modules, or that have a memory."""
+"""Modules with several calls, with steps in several modules, or with a memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SelfAndOther(Spelling):
 
 
 class BothWays(Spelling):
-    """Two texts ask each other by one product, along both of its axes, as BiDAF has it."""
+    """Two texts attend to each other by one product, along both of its axes, as in BiDAF."""
 
     sizes = SIZES_OF_SEVERAL
     own_axes = "b h i j"
@@ -163,7 +163,7 @@ class TopKeys(Spelling):
 
 
 class WindowsBehindMemory(Windows):
-    """Windows of learned tokens and those of the text, as Titans has them."""
+    """Windows of learned tokens and those of the text, as in Titans."""
 
     sizes = SIZES
 

@@ -48,7 +48,7 @@ class SdpaAsProducts(SdpaCausal):
 
 
 class SdpaWithBias(Sdpa):
-    """A bias for each head that is learned, which has a gradient."""
+    """A learned bias for each head, with a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ class MultiheadOfPooling(Multihead):
 
 
 class MultiheadWithMoreKeys(Multihead):
-    """A key that is learned and one of zeros behind those of the tokens."""
+    """A learned key and a key of zeros behind the tokens."""
 
     options = {"add_bias_kv": True, "add_zero_attn": True}  # noqa: RUF012
 
@@ -363,7 +363,7 @@ class EncoderOfNested(Encoder):
 
 
 class Checkpointed(Sdpa):
-    """A pass that is computed again for gradients: one call."""
+    """A pass computed again for gradients: one call."""
 
     def forward(self, x: Tensor) -> Tensor:
         return checkpoint(self.once, x, use_reentrant=False)
@@ -374,7 +374,7 @@ class Checkpointed(Sdpa):
 
 
 class CheckpointedAgain(Checkpointed):
-    """A pass that is computed again for gradients, in the older way of PyTorch."""
+    """A pass computed again for gradients, in PyTorch's older way."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():

@@ -88,7 +88,7 @@ class GroupedByRepeating(Spelling):
 
 
 class GroupedByExpanding(GroupedByRepeating):
-    """Key heads on an axis that is expanded and folded, as transformers has it."""
+    """Key heads on an expanded and folded axis, as in transformers."""
 
     def spread(self, x: Tensor) -> Tensor:
         batch, heads, n, channels = x.shape
@@ -97,7 +97,7 @@ class GroupedByExpanding(GroupedByRepeating):
 
 
 class GroupedByRemainder(GroupedByRepeating):
-    """Head h of the queries has the keys of head h modulo the number of these, as x-transformers has it."""
+    """Head h of the queries has the keys of head h modulo the number of these, as in x-transformers."""
 
     def spread(self, x: Tensor) -> Tensor:
         return x.repeat(1, HEADS // self.key_heads, 1, 1)
@@ -170,7 +170,7 @@ class OneKeyHeadAsRows(OneKeyHead):
 
 
 class MixedScores(Spelling):
-    """Heads mixed before the softmax and behind it, by layers over the axis of heads, as CaiT has them."""
+    """Heads mixed before the softmax and behind it, by layers over the axis of heads, as in CaiT."""
 
     unmeasured = "may"
     has_law = False
@@ -208,7 +208,7 @@ class MixedByConvolution(MixedScores):
 
 
 class MixedWeights(Spelling):
-    """Heads of the weights mixed behind the softmax by einsum and normalised, as DeepViT has it."""
+    """Heads of the weights mixed behind the softmax by einsum and normalised, as in DeepViT."""
 
     sizes = SIZES_OF_SEVERAL
 
@@ -272,7 +272,7 @@ class MeanOverHeads(Spelling):
 
 
 class ByChannels(Spelling):
-    """Channels attend to channels of their head over the tokens, as XCiT and Restormer have it."""
+    """Channels attend to channels of their head over the tokens, as in XCiT and Restormer."""
 
     own_axes = "b h i j"
     sizes = LONG
@@ -320,7 +320,7 @@ class Grid(Spelling):
 
 
 class TiedRows(Grid):
-    """All rows of an alignment have the weights of their sum, heads in front, as MSA transformers have it."""
+    """All rows of an alignment have the weights of their sum, heads in front, as in MSA transformers."""
 
     own_axes = "h b i j"
     products, mixtures, answers = "rinhd,rjnhd->hnij", "hnij,rjnhd->rinhd", "brihd,brjhd->bhij"
@@ -425,7 +425,7 @@ EVEN = {name: (batch, n) for name, (batch, n) in SIZES.items() if n % WINDOW == 
 
 
 class Windows(Spelling):
-    """Windows folded into the texts and a bias for each pair of places, as Swin has it."""
+    """Windows folded into the texts and a bias for each pair of places, as in Swin."""
 
     own_axes = "b*w h i j"
     own_order = "b*w h i j"
@@ -460,7 +460,7 @@ class Windows(Spelling):
 
 
 class WindowsOfHeads(Windows):
-    """Texts and heads folded into one axis, windows behind it, as local-attention has it."""
+    """Texts and heads folded into one axis, windows behind it, as in local-attention."""
 
     own_axes = "b*h w i j"
 
@@ -477,7 +477,7 @@ class WindowsOfHeads(Windows):
 
 
 class LookingAround(WindowsOfHeads):
-    """Windows that also see the one before, whose place in front of the text is hidden by a number."""
+    """Windows that also see the previous one; the place in front of the text is hidden by a number."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
@@ -503,7 +503,7 @@ class LookingAround(WindowsOfHeads):
 
 
 class HalfLinear(Spelling):
-    """Two heads by features of queries and keys without a softmax, two in windows, as Performer has them."""
+    """Two heads by features of queries and keys without a softmax, two in windows, as in Performer."""
 
     own_axes = "b*h w i j"
     own_order = "b*w h i j"

@@ -25,7 +25,7 @@ class Matmul(Spelling):
 
 
 class OneProjection(Spelling):
-    """Queries, keys and values by one layer, taken apart by an axis, as timm has it."""
+    """Queries, keys and values by one layer, taken apart by an axis, as in timm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class OneProjection(Spelling):
 
 
 class Interleaved(OneProjection):
-    """Queries, keys and values of each head side by side, as GPT-NeoX and Bloom have them."""
+    """Queries, keys and values of each head side by side, as in GPT-NeoX and Bloom."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
@@ -65,7 +65,7 @@ class Interleaved(OneProjection):
 
 
 class Folded(Spelling):
-    """Texts and heads folded into one axis, heads inside, as rtdl has it; a count of its own name."""
+    """Texts and heads folded into one axis, heads inside, as in rtdl; a count of its own name."""
 
     own_axes = "b*h i j"
 
@@ -87,7 +87,7 @@ class Folded(Spelling):
 
 
 class FoldedHeadsFirst(Spelling):
-    """Heads outside and texts inside of one axis, as old translations of the paper have it."""
+    """Heads outside and texts inside of one axis, as in old translations of the paper."""
 
     own_axes = "h*b i j"
 
@@ -101,7 +101,7 @@ class FoldedHeadsFirst(Spelling):
 
 
 class TimeFirst(Spelling):
-    """Tokens in front of texts, as fairseq and Megatron have them."""
+    """Tokens in front of texts, as in fairseq and Megatron."""
 
     own_axes = "b*h i j"
 
@@ -149,7 +149,7 @@ class EinsumAxesApart(Spelling):
 
 
 class EinsumOfWeights(Spelling):
-    """Projections by einsum with parameters of three axes, as JAX code that was carried over has them."""
+    """Projections by einsum with parameters of three axes, as in JAX code that was carried over."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ class Cosine(Spelling):
 
 
 class Normalised(Cosine):
-    """Rows of length one, and a temperature for each head that is learned, as Swin v2 has them."""
+    """Rows of length one, and a learned temperature for each head, as in Swin v2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ class Normalised(Cosine):
 
 
 class Distances(Spelling):
-    """Minus half of the squared distance, which is a product with lengths beside it."""
+    """Minus half of the squared distance: a product plus squared lengths."""
 
     has_law = False
 
@@ -396,7 +396,7 @@ class ByLogSumExp(Spelling):
 
 
 class DividedAtTheEnd(Spelling):
-    """Exponentials multiply values, and the sum divides what comes out."""
+    """Exponentials multiply values, and the sum divides the result."""
 
     unmeasured = "may"
 
@@ -409,7 +409,7 @@ class DividedAtTheEnd(Spelling):
 
 
 class ScaledOnBothSides(Spelling):
-    """The root of the scale on queries and on keys, as Whisper has it."""
+    """The root of the scale on queries and on keys, as in Whisper."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -451,7 +451,7 @@ class IntoMemory(Spelling):
 
 
 class PieceByPiece(Spelling):
-    """The scores of each head written into their place of one tensor, as code that saves memory has it."""
+    """The scores of each head written into their place of one tensor, as in code that saves memory."""
 
     has_law = False
 
@@ -501,7 +501,7 @@ class Rotated(Spelling):
 
 
 class RotatedComplex(Rotated):
-    """Rotary positions by complex numbers, as Llama's first code has them."""
+    """Rotary positions by complex numbers, as in Llama's first code."""
 
     as_complex = True
 

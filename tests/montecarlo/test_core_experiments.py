@@ -78,7 +78,7 @@ def test_rows_of_another_width_are_refused() -> None:
         mc._tally.Tally.empty((2, 3)).add(np.zeros((5, 2)))
 
 
-# ---- rows, from what is simulated -----------------------------------------------------------------
+# ---- rows, from simulated scores ------------------------------------------------------------------
 
 
 def quantities(experiment: str, raw: Array, scales: Array) -> Array:
@@ -301,7 +301,7 @@ def test_cpp_and_python_stop_at_the_same_sample() -> None:
     np.testing.assert_array_equal(error[:, 0], wanted.standard_error)
 
 
-#: An experiment, and what is changed of the options of CALLS or of the run.
+#: An experiment, and changes of the options of CALLS or of the run.
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("needle_dilution", {"samples": 0}),
     ("needle_dilution", {"samples": 2**53 + 1}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How experiments run: seeds, pieces, stopping, Ctrl-C, resume; and what a result can do."""
+"""Runs of experiments: seeds, pieces, stopping, Ctrl-C, resume; methods of results."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_projection_keeps_distances_as_the_theory_says() -> None:
         assert 0.6 < variance * 200 / 2 < 1.5
 
 
-# ---- what the core refuses ---------------------------------------------------------------------
+# ---- refusals of the core ----------------------------------------------------------------------
 
 
 def test_refusals() -> None:

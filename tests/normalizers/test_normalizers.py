@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every normalizer against its twin: masks, laws, layouts, types, and what no data may break."""
+"""Every normalizer against its twin: masks, laws, layouts, types, and properties for any data."""
 
 from __future__ import annotations
 

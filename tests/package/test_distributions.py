@@ -184,7 +184,7 @@ def test_the_sdist_holds_the_files_of_a_build_and_no_others(sdist: Path) -> None
 
 @pytest.mark.maintainer
 def test_the_sdist_is_the_repository(sdist: Path) -> None:
-    """So that ``make test`` passes from it."""
+    """``make test`` passes from the sdist."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15: what the pages say of laws and longer texts is what the stored runs say."""
+"""T15: pages on laws and longer texts agree with the stored runs."""
 
 from __future__ import annotations
 

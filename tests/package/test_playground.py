@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The playground of the site: numbers are Python's, and what cannot be computed is one line."""
+"""The playground of the site: numbers are Python's, and errors are one line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""_core.pyi says what the compiled module has: names by stubtest, parameters by pybind11's own signatures."""
+"""_core.pyi agrees with the compiled module: names by stubtest, parameters by pybind11's signatures."""
 
 from __future__ import annotations
 

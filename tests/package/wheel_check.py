@@ -105,7 +105,7 @@ def check_data() -> None:
 
 
 def check_examples(readme: Path) -> None:
-    """The lines of "Sixty seconds" print what they say."""
+    """Lines of "Sixty seconds" print the output shown."""
     text = readme.read_text(encoding="utf-8").partition("## Sixty seconds")[2].partition("\n## ")[0]
     test = doctest.DocTestParser().get_doctest(text, {}, readme.name, str(readme), 0)
     assert len(test.examples) >= 8, "README has lost its sixty seconds"

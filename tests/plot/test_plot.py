@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures: what is drawn is what was given, labels carry units, and nothing leaks."""
+"""Figures draw the given numbers, labels carry units, and nothing leaks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of experiments and trainings: what was estimated with its errors, the exact values, panels."""
+"""Figures of experiments and trainings: estimates with errors, exact values, panels."""
 
 from __future__ import annotations
 

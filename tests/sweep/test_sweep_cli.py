@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale sweep: its file, what it prints, and one line on bad input."""
+"""attnscale sweep: its file, its output, and one line on bad input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ law = ["standard", "log_n(base=64)"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A folder with a module; what it imports is forgotten afterwards."""
+    """A folder with a module; imports are forgotten afterwards."""
     (tmp_path / "own_module.py").write_text(MODULE)
     (tmp_path / "sweep.toml").write_text(FILE)
     monkeypatch.chdir(tmp_path)

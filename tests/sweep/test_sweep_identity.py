@@ -141,7 +141,7 @@ def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
     assert sweep(square, {"x": [1]}, store=tmp_path)["value"].item() == 1
 
 
-# ---- what identifies a value -------------------------------------------------------------------
+# ---- identity of a value -----------------------------------------------------------------------
 
 
 def test_equal_values_are_described_equally_and_others_are_not() -> None:

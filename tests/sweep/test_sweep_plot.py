@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""plot.sweep: curves, error bars, names and what it cannot draw."""
+"""plot.sweep: curves, error bars, names and refusals."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def sweep(function: Any, grid: Any, **options: Any) -> Any:
 
 
 class Backwards(Executor):
-    """Runs what it was given when the last case has come, the last one first."""
+    """Runs its cases when the last one has come, in reverse order."""
 
     def __init__(self, n_cases: int) -> None:
         self.waiting: list[Callable[[], None]] = []

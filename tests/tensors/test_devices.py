@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules, models and devices: what follows the device of its tensors, and what is refused in one line."""
+"""Modules and models follow the device of their tensors; refusals are one line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""XLA's binary interface as the core declares it, and what holds for a call through it."""
+"""XLA's binary interface as the core declares it, and calls through it."""
 
 from __future__ import annotations
 

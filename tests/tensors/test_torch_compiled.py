@@ -103,7 +103,7 @@ def root_log(n: Any, head_dim: int, *, n0: float = 512.0) -> Any:
     return (1 + 2 * np.log1p(n / n0)) ** 0.5 / head_dim**0.5
 
 
-#: Three of each kind whose numbers differ, of which the compiler makes variables by the second.
+#: Three numbers of each kind; the compiler makes variables of them by the second.
 KINDS: dict[str, Callable[[float], dict[str, Any]]] = {
     "law": lambda x: {"scale": at.laws.LogN(base=x)},
     "law with an integer": lambda x: {"scale": at.laws.LayerIndex(int(x))},

@@ -94,7 +94,7 @@ def test_laws_that_count_or_measure_something_else(
         check_law("softmax", law, 0, None)
 
 
-#: Options that layers of models have beside a number as their scale, and heads of the keys.
+#: Heads of the keys, and options of model layers beside a number as their scale.
 FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (4, {}),
     "causal": (4, {"is_causal": True}),

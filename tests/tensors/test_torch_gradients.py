@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.attention and attention_statistics: what is learned, operators, transformations, models."""
+"""at.torch.attention and attention_statistics: learned options, operators, transformations, models."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def wide(value: Any) -> Any:
     return torch.tensor(value, dtype=torch.float64, requires_grad=True)
 
 
-#: A law, and what is learned of it; laws of one or two parameters are among the cases of all backends.
+#: A law and its learned parameters; laws of one or two are among the cases of all backends.
 LEARNED: list[tuple[Any, dict[str, Any]]] = [
     ("ssmax(b=0.2)", {"s": 0.4}),
     ("asentmax", {"delta": [1.0, 0.9, 0.8], "beta": 0.5, "gamma": [1.5, 1.0, 0.5]}),

@@ -232,7 +232,7 @@ def test_a_static_cache_counts_on_before_the_mask_is_made(kind: str) -> None:
 
 
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
-    """0 where a key is seen, as transformers' eager attention has them; it is boolean where that is logic."""
+    """Numbers are 0 at visible keys, as in transformers' eager attention; in logic the mask is boolean."""
     mask, scores = interface.make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
     hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)
     numbers = torch.zeros(4, 4).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.Monitor: what it records of a model in training, which does not notice, and its alarms."""
+"""at.torch.Monitor: recordings of a model in training, which stays as it is, and alarms."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def test_the_page_agrees_with_its_runs() -> None:
     assert names["alarms"][0].value < 1e-3
 
 
-# ---- attention that is seen and not measured, and passes of other threads ------------------------
+# ---- unmeasured attention, and passes of other threads -------------------------------------------
 
 
 class Parts(torch.nn.Module):

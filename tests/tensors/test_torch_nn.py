@@ -5,7 +5,7 @@ The behaviours are those of PyTorch's test/nn/test_multihead_attention.py and, i
 the encoder, decoder and Transformer in its test/test_transformers.py. Outputs, weights and gradients are
 compared with those of PyTorch's module with the same weights.
 
-What of those tests does not apply:
+Parts of those tests that do not apply:
 
 - torch.jit.script and torch.jit.trace (test_script_encoder_subclass, test_transformerencoderlayer_subclass):
   the operators take lists and optional numbers made in Python; torch.compile and torch.export work.

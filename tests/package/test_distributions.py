@@ -111,7 +111,7 @@ def test_the_notice_is_the_one_of_pybind11() -> None:
 
 
 def description_of(markdown: str) -> str:
-    """Description that scripts/long_description.py makes out of a README."""
+    """As scripts/long_description.py makes it out of a README."""
     path = ROOT / "scripts" / "long_description.py"
     return str(runpy.run_path(str(path))["without_paths"](markdown))
 

@@ -204,7 +204,7 @@ def test_fixed_factors_under_normalised_rows():
 
 
 def test_the_figures_are_of_the_stored_runs():
-    """scripts/draw_training.py draws all figures, and each names its data."""
+    """scripts/draw_training.py draws them all, and each says what it was drawn from."""
     runs, pictures = ROOT / "notebooks" / "studies" / "runs", sorted(STATIC.glob("training-*.png"))
     named = set(re.findall(r"_static/(training-[a-z-]+\.png)", (ROOT / EVIDENCE).read_text(encoding="utf-8")))
     assert named == {path.name for path in pictures}

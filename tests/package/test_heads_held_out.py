@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pages on trained heads agree with what scripts/measure_heads.py stored; how it chooses and cuts."""
+"""What pages say of trained heads is what scripts/measure_heads.py stored, and how it chooses and cuts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from attnscale import _call, _core, normalizers, variants
 
 HEADER = Path(__file__).parents[2] / "cpp" / "include" / "attnscale" / "detail" / "linear_form.hpp"
-records = variants._linear_form
+records, ScoreForm = variants._linear_form, _call.distance.ScoreForm
 ROWS = np.ones((3, 4))
 PROJECTED = records.LinearForm("projected", projection=np.ones((4, 2)))
 #: Fields of LinearForm that say how Python makes what the core reads.
@@ -59,9 +59,9 @@ def test_a_field_that_is_missing_is_named() -> None:
 
 
 def test_score_forms_and_rules() -> None:
-    form = Watched(_call.distance.ScoreForm())
+    form = Watched(ScoreForm())
     call = _core.Call(ROWS, ROWS, None, None, None, form, True, 1)
-    assert form.read == set(_call.distance.ScoreForm._fields)
+    assert form.read == set(ScoreForm._fields)
     read = set()
     for kind in ("softmax", "sigmoid", "relu"):  # whose rows have each a number of another kind
         rule = Watched(normalizers._base.Rule(kind, bias=0.0, factor=1.0))

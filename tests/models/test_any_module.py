@@ -84,7 +84,7 @@ class GPT(nn.Module):
 
 
 def of_gpt(model: GPT, idx: Any) -> dict[str, Any]:
-    """The weights of every call, from what enters the modules."""
+    """The weights of every call, from the inputs of the modules."""
     found: dict[str, Any] = {}
     hooks = []
     for number, block in enumerate(model.h):
@@ -113,7 +113,7 @@ def weights(q: Any, k: Any, hidden: Any) -> Any:
 
 
 def of_modules(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, Any]:
-    """The weights of each nn.MultiheadAttention, from what enters it."""
+    """The weights of each nn.MultiheadAttention, from its inputs."""
     found: dict[str, Any] = {}
     hooks = []
     for name, module in model.named_modules():
@@ -225,7 +225,7 @@ def test_transformer_decoder(training: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_whole_transformer() -> None:
-    """In eval mode PyTorch packs texts for its fused operator; train mode has the weights."""
+    """PyTorch packs texts for its fused operator in eval mode; train mode has the weights."""
     model = nn.Transformer(DIM, HEADS, 1, 1, 64, dropout=0.0, batch_first=True).eval()
     given = torch.randn(BATCH, MEMORY, DIM), torch.randn(BATCH, N, DIM)
     masks = {
@@ -243,7 +243,7 @@ def test_a_whole_transformer() -> None:
     ("wrap", "prefix"),
     [
         pytest.param(nn.DataParallel, "module.", id="DataParallel"),
-        # To import the compiler takes seconds.
+        # The import of the compiler takes seconds.
         pytest.param(
             lambda model: torch.compile(model, backend="eager"),
             "_orig_mod.",
@@ -254,7 +254,7 @@ def test_a_whole_transformer() -> None:
 )
 @pytest.mark.parametrize("fused", [False, True], ids=["softmax", "fused"])
 def test_wrappers(wrap: Any, prefix: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A device that other tests have made up is none to scatter a batch to.
+    # The device that other tests make up must not get a part of the batch.
     monkeypatch.setattr(
         import_module("torch.nn.parallel.data_parallel"), "_get_available_device_type", lambda: None
     )

@@ -146,7 +146,7 @@ class Function(nn.Module):
 
 
 def check_compiled(model: nn.Module) -> None:
-    """One graph without a break gives what the module gives, also at a length that is new to it."""
+    """Compare a graph without breaks to the module, at a new length too."""
     compiled = torch.compile(model, dynamic=True, fullgraph=True, backend="eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

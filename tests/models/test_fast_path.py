@@ -36,7 +36,7 @@ def listed(log: Any) -> dict[str, str]:
 
 
 class AdaptedAttention(nn.MultiheadAttention):
-    """Weights of the input with a change of low rank, which is added for the time of the pass."""
+    """Weights of the input with a change of low rank, added during the pass."""
 
     def __init__(self) -> None:
         super().__init__(WIDTH, HEADS, batch_first=True)
@@ -138,7 +138,7 @@ def test_a_layer_that_its_fast_path_computes_whole_is_recorded_without_a_word(ma
 @pytest.mark.parametrize(
     "made", [with_attention, with_linear, with_norm, stack], ids=lambda made: made.__name__
 )
-def test_what_the_fast_path_leaves_out_is_left_out_or_told_of(made: Any) -> None:
+def test_modules_that_the_fast_path_skips_are_skipped_or_reported(made: Any) -> None:
     """PyTorch's operator for a whole layer takes parameters alone, and runs no module of another class."""
     model, x = made(), torch.randn(BATCH, N, WIDTH)
     plain, log, output, said = passed(model, x)
@@ -154,7 +154,7 @@ def test_what_the_fast_path_leaves_out_is_left_out_or_told_of(made: Any) -> None
     np.testing.assert_allclose(log["entropy"][names[0]], wanted, rtol=0, atol=1e-5)
 
 
-def test_an_adapter_is_told_of_once() -> None:
+def test_an_adapter_is_reported_once() -> None:
     model, x = with_attention(), torch.randn(BATCH, N, WIDTH)
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught, at.torch.record(model):
         warnings.simplefilter("always")
@@ -187,7 +187,7 @@ class WrittenOut(OfSeveralLengths):
 
 
 class Beside(nn.Module):
-    """A layer of several lengths, and one that is seen."""
+    """A layer of several lengths, and a measured one."""
 
     def __init__(self, kind: type[Spelling]) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def test_jagged_tensors_in_inference_mode_are_listed_and_the_pass_goes_on() -> N
     assert "nested" in listed(log)["ragged"]
 
 
-def test_jagged_tensors_alone_are_no_error_of_a_type_that_nobody_knows() -> None:
+def test_jagged_tensors_alone_are_recorded_or_explained() -> None:
     """A model that has nothing else is recorded, or told of in words."""
     model = OfSeveralLengths()
     texts, _ = texts_of(3, 5)
@@ -273,7 +273,7 @@ def test_rows_of_jagged_tensors_that_are_written_out() -> None:
 
 
 class Written(Spelling):
-    """Attention of one text that is written out, (n, channels)."""
+    """Written-out attention of one text, (n, channels)."""
 
     def parts(self, x: Any) -> Any:
         layers = self.to_q, self.to_k, self.to_v
@@ -325,7 +325,7 @@ TRANSFORMS = (mapped, mapped_over_parameters, derived, gradients)
     "transform", [mapped, mapped_over_parameters, derived, gradients], ids=lambda f: f.__name__
 )
 def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: type[Spelling]) -> None:
-    """The pass goes on, with its own output; what is measured is right."""
+    """The pass goes on with its own output; measured rows are right."""
     if transform is derived and kind is WithFused:
         pytest.skip("PyTorch has no such derivative on the CPU")
     model, x = kind(), torch.randn(BATCH, N, WIDTH)
@@ -349,7 +349,7 @@ def test_under_a_transform_rows_are_measured_or_listed(transform: Any, kind: typ
         np.testing.assert_allclose(np.sort(np.concatenate(rows)), np.sort(wanted.ravel()), rtol=0, atol=1e-5)
 
 
-def test_a_copy_that_was_made_of_the_model_is_none_of_it() -> None:
+def test_a_copy_of_the_model_is_not_recorded() -> None:
     model, x = Written(), torch.randn(N, WIDTH)
     other = copy.deepcopy(model)
     with torch.no_grad(), at.torch.record(model) as log:
@@ -361,7 +361,7 @@ def test_a_copy_that_was_made_of_the_model_is_none_of_it() -> None:
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
 @pytest.mark.parametrize("kind", ["encoder", "layer"])
 def test_nested_tensors_of_pytorchs_own_layers_pass_through(kind: str, layout: Any) -> None:
-    """They are taken only where nobody looks, and the module is listed."""
+    """Nested tensors run unrecorded, and their module is listed."""
     if (kind, layout) == ("encoder", torch.jagged):
         pytest.skip("the encoder takes strided ones alone")
     one = layer()
@@ -383,9 +383,7 @@ def test_nested_tensors_of_pytorchs_own_layers_pass_through(kind: str, layout: A
     assert any(name.startswith("nested") and "nested" in why for name, why in log.unmeasured.items())
 
 
-SAMPLED = [
-    *(("nearest", 1.1), ("bilinear", 1.3), ("bicubic", 0.7), ("area", 0.6), ("nearest-exact", 2.5)),
-]
+SAMPLED = [*(("nearest", 1.1), ("bilinear", 1.3), ("bicubic", 0.7), ("area", 0.6), ("nearest-exact", 2.5))]
 
 
 @pytest.mark.parametrize(("mode", "scale"), SAMPLED)

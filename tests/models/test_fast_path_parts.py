@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a watch changes of PyTorch's fused transformer modules, against PyTorch with a mode and without."""
+"""PyTorch's fused transformer modules under a watch, against PyTorch with and without a mode."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.fast_path import parts, with_padding_cut  # noqa: E402
-from attnscale.torch._models.watch import Watch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.modules.module import register_module_forward_hook  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
+
+from tests.tensors.recording import Watch, fast_path  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -36,7 +36,7 @@ def _seed() -> None:
 
 
 class Mode(TorchFunctionMode):
-    """A mode that changes nothing, as a watch has one; it counts what it sees."""
+    """A mode like a watch's that changes nothing and counts calls."""
 
     seen = 0
 
@@ -46,7 +46,7 @@ class Mode(TorchFunctionMode):
 
 
 class LowRank(nn.Linear):
-    """An adapter as peft has it: the weight of the layer that it takes the place of, and B A beside it."""
+    """An adapter as in peft: the weight of the replaced layer, and B A beside it."""
 
     def __init__(self, base: nn.Linear, rank: int = 2) -> None:
         super().__init__(base.in_features, base.out_features)
@@ -59,7 +59,7 @@ class LowRank(nn.Linear):
 
 
 class AroundAttention(nn.Module):
-    """An adapter as peft has it for nn.MultiheadAttention: out_proj has B A added while the module runs."""
+    """An adapter as in peft for nn.MultiheadAttention: B A is added to out_proj while the module runs."""
 
     def __init__(self, base: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def difference(one: Any, other: Any, hidden: Any = None) -> float:
     return (found if hidden is None else found[~hidden]).max().item()
 
 
-# ---- what differs --------------------------------------------------------------------------------------
+# ---- differences ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -132,10 +132,10 @@ def test_an_adapter_that_the_fused_layer_ignores(where: str, norm_first: bool) -
     with torch.no_grad():
         for kwargs in ({}, {"src_mask": future()}, {"src_key_padding_mask": hidden}):
             unwatched, watched = both(layer, x, **kwargs)
-            found = parts(layer, (x,), kwargs, watched)
+            found = fast_path.parts(layer, (x,), kwargs, watched)
             assert found == pytest.approx(difference(unwatched, watched, kwargs.get("src_key_padding_mask")))
             assert found > 0.05
-            assert parts(layer, (), {"src": x, **kwargs}, unwatched) is None
+            assert fast_path.parts(layer, (), {"src": x, **kwargs}, unwatched) is None
 
 
 def test_an_adapter_that_no_path_of_pytorch_uses() -> None:
@@ -145,7 +145,7 @@ def test_an_adapter_that_no_path_of_pytorch_uses() -> None:
         plain = layer_of()
         plain.load_state_dict(layer.state_dict(), strict=False)
         torch.testing.assert_close(watched, plain(x))
-        assert parts(layer, (x,), {}, watched) is None
+        assert fast_path.parts(layer, (x,), {}, watched) is None
 
 
 def test_a_mask_of_numbers_hides_keys_from_the_fused_layer() -> None:
@@ -155,8 +155,10 @@ def test_a_mask_of_numbers_hides_keys_from_the_fused_layer() -> None:
     with torch.no_grad():
         unwatched, watched = both(layer, x, src_mask=alibi)
         torch.testing.assert_close(unwatched, layer(x, src_mask=alibi != 0))
-        assert parts(layer, (x, alibi), {}, watched) == pytest.approx(difference(unwatched, watched))
-        assert parts(layer, (x, alibi), {}, watched) > 0.05
+        assert fast_path.parts(layer, (x, alibi), {}, watched) == pytest.approx(
+            difference(unwatched, watched)
+        )
+        assert fast_path.parts(layer, (x, alibi), {}, watched) > 0.05
         torch.testing.assert_close(watched, layer.train()(x, src_mask=alibi))
 
 
@@ -166,11 +168,11 @@ def test_a_row_whose_keys_are_all_hidden() -> None:
     with torch.no_grad():
         unwatched, watched = both(layer, x, src_mask=hidden)
         assert unwatched.isnan().any() != watched.isnan().any()
-        assert parts(layer, (x, hidden), {}, watched) == math.inf
-        assert parts(layer, (x, hidden), {}, unwatched) is None
+        assert fast_path.parts(layer, (x, hidden), {}, watched) == math.inf
+        assert fast_path.parts(layer, (x, hidden), {}, unwatched) is None
 
 
-# ---- what is rounding ----------------------------------------------------------------------------------
+# ---- rounding ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -190,7 +192,7 @@ def test_the_layer_itself(options: dict[str, Any], dtype: Any) -> None:
         with torch.no_grad():
             for kwargs in ({**one, **other} for one in masks for other in hidden):
                 watched = both(layer, x, **kwargs)[1]
-                assert parts(layer, (x,), kwargs, watched) is None, (std, size, kwargs)
+                assert fast_path.parts(layer, (x,), kwargs, watched) is None, (std, size, kwargs)
 
 
 @pytest.mark.parametrize("more", [{}, {"need_weights": False}, {"average_attn_weights": False}], ids=str)
@@ -200,16 +202,16 @@ def test_attention_itself(more: dict[str, Any]) -> None:
         for masks in ({}, {"attn_mask": future()}, {"key_padding_mask": padding()}):
             kwargs = {**masks, **more}
             watched = both(module, x, x, x, **kwargs)[1]
-            assert parts(module, (x, x, x), kwargs, watched) is None
+            assert fast_path.parts(module, (x, x, x), kwargs, watched) is None
             output, weights = watched
             hidden = masks.get("key_padding_mask", torch.zeros(N, LENGTH, dtype=torch.bool))
             for wrong in (output, weights):
                 if wrong is not None:
                     rows = wrong if wrong.dim() == 3 else wrong.transpose(1, 2)
                     rows[hidden] += 1.0  # padding may be anything
-                    assert parts(module, (x, x, x), kwargs, watched) is None
+                    assert fast_path.parts(module, (x, x, x), kwargs, watched) is None
                     rows[0, 1] += 0.5
-                    assert parts(module, (x, x, x), kwargs, watched) == pytest.approx(0.5, abs=1e-5)
+                    assert fast_path.parts(module, (x, x, x), kwargs, watched) == pytest.approx(0.5, abs=1e-5)
                     rows[0, 1] -= 0.5
 
 
@@ -244,8 +246,8 @@ def test_no_fused_path(why: str) -> None:
             unwatched, watched = both(layer, x)
             if why != "another forward":
                 torch.testing.assert_close(unwatched, watched)
-            assert parts(layer, (x,), {}, watched) is None
-            assert parts(layer, (x,), {}, watched + 1) is None
+            assert fast_path.parts(layer, (x,), {}, watched) is None
+            assert fast_path.parts(layer, (x,), {}, watched + 1) is None
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
 
@@ -255,7 +257,7 @@ def test_attention_to_another_tensor_or_with_numbers_for_a_mask() -> None:
     with torch.no_grad():
         for args, kwargs in (((x, x.clone(), x), {}), ((x, x, x), {"attn_mask": as_numbers(future())})):
             output, weights = module(*args, **kwargs)
-            assert parts(module, args, kwargs, (output + 1, weights)) is None
+            assert fast_path.parts(module, args, kwargs, (output + 1, weights)) is None
 
 
 def test_tensors_with_operations_of_their_own() -> None:
@@ -264,7 +266,7 @@ def test_tensors_with_operations_of_their_own() -> None:
 
     layer, x = adapted("linear1"), tokens().as_subclass(Own)
     with torch.no_grad():
-        assert parts(layer, (x,), {}, layer(x)) is None
+        assert fast_path.parts(layer, (x,), {}, layer(x)) is None
 
 
 def test_other_modules_cost_nothing() -> None:
@@ -272,15 +274,15 @@ def test_other_modules_cost_nothing() -> None:
     with Mode() as mode, torch.no_grad():
         for module in (nn.Linear(WIDTH, WIDTH), nn.TransformerDecoderLayer(WIDTH, HEADS, 24).eval()):
             before = mode.seen
-            assert parts(module, (x,), {}, x) is None
-            assert with_padding_cut(module, (x,), {}, x) is None
+            assert fast_path.parts(module, (x,), {}, x) is None
+            assert fast_path.with_padding_cut(module, (x,), {}, x) is None
             assert mode.seen == before
 
 
 # ---- while a model is watched --------------------------------------------------------------------------
 
 
-def test_what_a_watch_asks_for() -> None:
+def test_a_watch_keeps_layers_fused() -> None:
     """Hooks of the watch keep no layer from being fused, no hook runs, and no operator is seen."""
     model = nn.Sequential(adapted("self_attn"), layer_of(), adapted("linear1"))
     x, calls, ran, found = tokens(), [], Counter(), {}
@@ -290,7 +292,7 @@ def test_what_a_watch_asks_for() -> None:
     def ask(module: Any, args: Any, kwargs: Any, output: Any) -> None:
         ran[module] += 1
         if module in (*model,):
-            found[module] = parts(module, args, kwargs, output)
+            found[module] = fast_path.parts(module, args, kwargs, output)
 
     handle = register_module_forward_hook(lambda module, args, output: ask(module, args, {}, output))
     try:
@@ -323,7 +325,7 @@ def test_the_padding_of_an_encoder(number: bool, norm: bool) -> None:
     with torch.no_grad():
         unwatched, watched = both(model, x, **kwargs)
         assert difference(unwatched, watched) > 0.05
-        found = with_padding_cut(model, (x,), kwargs, watched)
+        found = fast_path.with_padding_cut(model, (x,), kwargs, watched)
     torch.testing.assert_close(found, unwatched, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[~hidden], watched[~hidden])
 
@@ -338,4 +340,4 @@ def test_an_encoder_that_cuts_nothing_off(why: str) -> None:
     with torch.set_grad_enabled(why == "gradients"):
         unwatched, watched = both(model, x, **kwargs)
         torch.testing.assert_close(unwatched, watched, equal_nan=True)
-        assert with_padding_cut(model, (x,), kwargs, watched) is None
+        assert fast_path.with_padding_cut(model, (x,), kwargs, watched) is None

@@ -103,7 +103,7 @@ class Model(Spelling):
         return self.joined(self.way(scores, self.seen, self.lowest).softmax(-1) @ v)
 
     def answer(self, x: Any) -> Right:
-        """Rows of what the module computes, but in float64."""
+        """Rows of the module, in float64."""
         q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
         product = q @ (k + k.flip(-2) * self.two).mT * SCALE
         rows = torch.ones_like(self.seen[:, 0, 0]) if self.seen.shape[0] == 1 else texts()
@@ -177,10 +177,7 @@ def test_it_is_so_in_every_type(dtype: str, name: str, way: Any) -> None:
         rows_of(log["n_visible"][""], right.real), rows_of(right.n_visible(), right.real)
     )
     factor = right.n_visible().double().log()[..., None] / np.log(4)
-    for statistic, values in (
-        ("entropy", right.entropy()),
-        (f"entropy under {LAW}", right.entropy(factor)),
-    ):
+    for statistic, values in (("entropy", right.entropy()), (f"entropy under {LAW}", right.entropy(factor))):
         found, wanted = (rows_of(y, right.real) for y in (log[statistic][""], values))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=NEAR[dtype], err_msg=statistic)
 
@@ -227,7 +224,7 @@ def test_a_report_and_the_kinds_of_heads_count_so_too(name: str, way: Any) -> No
     np.testing.assert_allclose(found[0].mean_entropy(LAW), found[1].mean_entropy(LAW), rtol=0, atol=1e-5)
 
 
-def test_a_key_that_an_added_number_hides_is_told_of() -> None:
+def test_keys_hidden_by_an_added_number_are_reported() -> None:
     """Once, in a line of the log; one that was filled in, or is -inf, needs no word."""
     x = torch.randn(BATCH, N, WIDTH)
 
@@ -243,7 +240,7 @@ def test_a_key_that_an_added_number_hides_is_told_of() -> None:
 
 @pytest.mark.parametrize("slope", [0.5, 3.0])
 def test_a_bias_that_fades_hides_nothing(slope: float) -> None:
-    """Numbers that differ from key to key are no mask, as far as they leave a weight."""
+    """Numbers that differ between keys are not a mask if they leave a weight."""
     place = torch.arange(N)
     bias = -slope * (place[:, None] - place).abs().float()
 

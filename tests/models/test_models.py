@@ -43,7 +43,7 @@ def test_each_way_to_attend_is_seen_as_the_model_computes_it() -> None:
 
 @pytest.mark.parametrize("kind", ["bigbird_pegasus", "deepseek_v4"])
 def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind: str) -> None:
-    """They add their mask to scores, or put it beside numbers that they add."""
+    """Models that add their mask to scores, or to numbers that they add."""
     import attnscale as at
     import torch
 
@@ -59,7 +59,7 @@ def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind:
 
 @pytest.mark.maintainer
 def test_a_sixth_of_all_types_is_right() -> None:
-    """Which sixth is fixed by the names; the script runs all."""
+    """Names fix the sixth; the script runs all types."""
     good = [kind for kind, each in EXPECTED.items() if each["state"] in GOOD]
     kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 6 == 0]
     assert len(kinds) > 40

@@ -58,7 +58,7 @@ def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def same(found: Any, wanted: Any, right: Right, atol: float = 1e-5) -> None:
-    """Rows that count are alike; in any order where nobody can say which axis is which."""
+    """Real rows are equal; in any order where axes cannot be told apart."""
     found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     if right.has_axes:
         assert found.shape == wanted.shape
@@ -70,7 +70,7 @@ def same(found: Any, wanted: Any, right: Right, atol: float = 1e-5) -> None:
 
 
 def check(log: Any, rights: list[Right], unmeasured: str, prefix: str = "", near: float = 1e-5) -> None:
-    """The log has these calls with their rows, or names them as not measured where that is allowed."""
+    """Check that the log has these calls with their rows, or names them as not measured if allowed."""
     for right in rights:
         name = named(right, prefix)
         if name in listed(log) and unmeasured != "no":
@@ -100,8 +100,8 @@ def check_means(log: Any, name: str, right: Right, near: float) -> None:
 
 
 @EVERY
-def test_the_right_answer_is_that_of_the_module(kind: type[Spelling]) -> None:
-    """The weights that the module computes in float64 are those of the answer, or its output is."""
+def test_the_right_answer_agrees_with_the_module(kind: type[Spelling]) -> None:
+    """The module's weights in float64, or its output, equal the answer's."""
     for batch, n in kind.sizes.values():
         module = made(kind)
         args, kwargs = module.inputs(batch, n)
@@ -131,7 +131,7 @@ def in_float64(module: Any, args: Any, kwargs: Any) -> Any:
 
 @EVERY
 @pytest.mark.parametrize("size", SIZES)
-def test_rows_are_those_of_the_weights(kind: type[Spelling], size: str) -> None:
+def test_rows_agree_with_the_weights(kind: type[Spelling], size: str) -> None:
     if size not in kind.sizes:
         pytest.skip("the module has other sizes")
     module = made(kind)
@@ -149,7 +149,7 @@ def test_rows_are_those_of_the_weights(kind: type[Spelling], size: str) -> None:
 
 
 class Beside(nn.Module):
-    """The spelling beside attention that is seen by everybody, in a model with another number of heads."""
+    """The spelling beside plain attention, in a model with another number of heads."""
 
     def __init__(self, spelled: Spelling, batch: int, n: int) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_nothing_is_lost_beside_a_layer_that_is_seen(kind: type[Spelling]) -> No
 @EVERY
 @pytest.mark.parametrize("mode", ["inference mode", "with gradients"])
 def test_rows_under_another_mode(kind: type[Spelling], mode: str) -> None:
-    """Gradients are those of a model that nobody watches."""
+    """Gradients equal those of an unwatched model."""
     module = made(kind)
     args, kwargs = module.inputs(*next(iter(kind.sizes.values())))
     rights = answer(module, args, kwargs)
@@ -240,7 +240,7 @@ REFUSED = [kind for kind in ALL if kind.has_law is False]
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
-def test_a_law_is_refused_where_scores_are_no_known_product(kind: type[Spelling]) -> None:
+def test_a_law_is_refused_without_a_known_product(kind: type[Spelling]) -> None:
     """A module may be listed as not measured in place of an error; rows under a law are never guessed."""
     module = made(kind)
     args, kwargs = module.inputs(*next(iter(kind.sizes.values())))

@@ -91,7 +91,7 @@ def pause() -> None:
 
 
 class Layer(Spelling):
-    """Attention that is written out, with pauses between its steps."""
+    """Written-out attention, with pauses between its steps."""
 
     def forward(self, x: Any) -> Any:
         q, k, v = self.split(x)
@@ -108,23 +108,20 @@ class Layer(Spelling):
 class FusedLayer(Layer):
     """Fused attention between two pauses."""
 
+    attend = staticmethod(functional.scaled_dot_product_attention)
+
     def forward(self, x: Any) -> Any:
         q, k, v = self.split(x)
         pause()
-        mixed = functional.scaled_dot_product_attention(q, k, v)
+        mixed = self.attend(q, k, v)
         pause()
         return self.joined(mixed)
 
 
-class OurLayer(Layer):
+class OurLayer(FusedLayer):
     """Attention of this package between two pauses."""
 
-    def forward(self, x: Any) -> Any:
-        q, k, v = self.split(x)
-        pause()
-        mixed = at.torch.attention(q, k, v)
-        pause()
-        return self.joined(mixed)
+    attend = staticmethod(at.torch.attention)
 
 
 class Model(nn.Module):
@@ -164,7 +161,7 @@ def entropies(model: Model, x: Any) -> dict[str, Any]:
 
 
 def check(rows: Any, wanted: dict[str, Any]) -> None:
-    """These calls and no other, with these rows."""
+    """Check that exactly these calls were recorded, with these rows."""
     assert [*rows] == [*wanted]
     for name, right in wanted.items():
         np.testing.assert_allclose(rows[name], right, rtol=0, atol=1e-5)
@@ -181,7 +178,7 @@ def recorded(model: Model, x: Any) -> Any:
 
 
 def together(*works: Callable[[], Any], order: Iterable[int]) -> list[Any]:
-    """Run each function in a thread of its own; return the results, or raise the first error."""
+    """Run each function in its own thread; return the results, or raise the first error."""
     global TURNS
     TURNS = Turns(order)
     found: list[Any] = [None] * len(works)
@@ -284,7 +281,7 @@ def test_a_block_that_is_open_does_not_see_the_model_in_another_thread() -> None
 
 
 def test_one_recording_inside_of_another() -> None:
-    """A recording has the passes that ran while it was open, of its own model."""
+    """A recording has the passes of its model that ran while it was open."""
     model, other = Model(), Model(FusedLayer)
     given = [inputs() for _ in range(3)]
     with torch.no_grad(), at.torch.record(model) as outer:
@@ -328,7 +325,7 @@ def test_recordings_that_do_not_end_in_the_order_of_their_beginning() -> None:
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same model", "a copy"])
 def test_a_trainer_with_generation_in_the_background(same: bool) -> None:
-    """60 steps, each right, with the weights of a model that nobody watches, and the generation's output."""
+    """60 correct steps, with the weights and the generated output of an unwatched model."""
     torch.manual_seed(0)
     model = Model()
     alone, generating = copy.deepcopy(model), model if same else copy.deepcopy(model)
@@ -374,11 +371,11 @@ def test_two_trainers_with_monitors() -> None:
         np.testing.assert_allclose(monitor["entropy"], wanted, rtol=0, atol=1e-5)
 
 
-# ---- what PyTorch runs in threads of its own for the one that records
+# ---- threads that PyTorch starts for the one that records
 
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "by saved tensors"])
-def test_what_a_checkpoint_computes_again_is_recorded_once(reentrant: bool) -> None:
+def test_recomputation_in_a_checkpoint_is_recorded_once(reentrant: bool) -> None:
     """Passes that a backward pass repeats add no call, in another thread either, as for a device."""
 
     class Saving(Model):
@@ -400,7 +397,7 @@ def test_what_a_checkpoint_computes_again_is_recorded_once(reentrant: bool) -> N
     check(log["entropy"], entropies(model, x.detach()))
 
 
-def test_another_thread_computes_gradients_of_what_it_checkpoints_meanwhile() -> None:
+def test_another_thread_computes_gradients_through_checkpoints_meanwhile() -> None:
     model, other, x = Model(), Layer(), inputs()
 
     def backward() -> Any:
@@ -427,7 +424,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnReplicas(nn.Module):
-    """Replicas of a module, each in a thread with its part of the batch, as DataParallel has them."""
+    """Replicas of a module, each in a thread with its part of the batch, as in DataParallel."""
 
     def __init__(self, module: Model) -> None:
         super().__init__()
@@ -448,7 +445,7 @@ class OnReplicas(nn.Module):
         return copies[self.module]
 
 
-def test_replicas_in_threads_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_in_threads_are_recorded_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu(monkeypatch)
     model, x = OnReplicas(Model()), torch.randn(4, N, WIDTH)
     wanted = entropies(model.module, x)
@@ -460,12 +457,12 @@ def test_replicas_in_threads_are_those_of_the_model(monkeypatch: pytest.MonkeyPa
     assert sorted(log.modules) == sorted(names)
     for name, right in wanted.items():
         rows = [log["entropy"][f"module.{name}{call}"] for call in ("", "#1")]
-        found = np.sort(np.concatenate(rows), axis=0)  # which of them was first is nobody's promise
+        found = np.sort(np.concatenate(rows), axis=0)  # their order is not promised
         np.testing.assert_allclose(found, np.sort(right, axis=0), rtol=0, atol=1e-5)
 
 
-def test_the_threads_of_others_are_not_taken_for_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicas of a model that nobody records run in threads while another model is recorded."""
+def test_threads_of_others_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas of an unrecorded model run in threads while another model is recorded."""
     on_cpu(monkeypatch)
     model, other, x = Model(), OnReplicas(Model()), torch.randn(4, N, WIDTH)
     output = without_watch(other, x)
@@ -522,7 +519,7 @@ def test_an_error_that_the_block_survives_ends_its_pass() -> None:
 
 
 @pytest.mark.parametrize("which", ["the one that records", "the other one"])
-def test_an_error_in_one_thread_is_no_matter_of_another(which: str) -> None:
+def test_an_error_in_one_thread_leaves_others_alone(which: str) -> None:
     model, failing, x = Model(), Failing(), inputs()
     output = without_watch(model, x)
 
@@ -564,8 +561,8 @@ def test_a_monitor_that_is_forgotten_while_it_records_leaves_nothing_behind() ->
     check(recorded(model, x)["entropy"], entropies(model, x))
 
 
-def test_a_thread_that_ends_with_its_block_open_harms_nobody() -> None:
-    """A recording that nobody closes keeps to the thread that opened it."""
+def test_a_thread_may_end_with_its_block_open() -> None:
+    """A recording that is never closed keeps to the thread that opened it."""
     model, x = Model(), inputs()
     kept: list[Any] = []
 
@@ -582,7 +579,7 @@ def test_a_thread_that_ends_with_its_block_open_harms_nobody() -> None:
     torch.testing.assert_close(without_watch(model, x), output, rtol=0, atol=0)
 
 
-def test_what_runs_beside_the_model_in_the_block_is_not_recorded() -> None:
+def test_calls_beside_the_model_in_the_block_are_not_recorded() -> None:
     """Another model before, between and inside of hooks, in the same thread."""
     model, other, x = Model(), Model(FusedLayer), inputs()
     inside = model.layers[0].register_forward_hook(lambda *_: [without_watch(other, x), None][1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention that a log cannot measure, axes that nobody names, and softmaxes that are no attention."""
+"""Attention that a log cannot measure, unnamed axes, and softmaxes that are not attention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH, N = 2, 6
 
 
 class Beside(nn.Module):
-    """Attention that is seen, and another module."""
+    """Measured attention, and another module."""
 
     def __init__(self, other: nn.Module) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ def recorded(model: nn.Module, *args: Any, **options: Any) -> Any:
 # ---- not measured
 
 
-def test_what_was_measured_whole_has_nothing_unmeasured() -> None:
+def test_fully_measured_models_have_nothing_unmeasured() -> None:
     log = recorded(products.Matmul(), torch.randn(BATCH, N, WIDTH))
     assert log.unmeasured == {}
     assert "not measured" not in str(log)
 
 
 def test_a_module_that_cannot_be_measured_is_named_with_the_reason() -> None:
-    """In the log, where it prints, in a selection and in its report; and it is no module with rows."""
+    """The log, its text, a selection and its report name it; it is not among modules with rows."""
     x = torch.randn(1, N, WIDTH)
     log = recorded(Beside(fused.Opaque()), x)
     assert [*log.unmeasured] == ["other"]
@@ -83,7 +83,7 @@ def test_a_model_that_has_nothing_else_says_so() -> None:
     assert log.modules == ()
 
 
-def test_a_report_names_what_is_missing() -> None:
+def test_a_report_names_missing_modules() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -128,7 +128,7 @@ def test_none_is_lost_alone_or_beside_another(kind: type[Spelling]) -> None:
 # ---- axes
 
 
-def test_calls_say_what_their_axes_are() -> None:
+def test_calls_know_their_axes() -> None:
     log = recorded(products.Folded(), torch.randn(BATCH, N, WIDTH))
     assert log.calls[""].axes == "batch, heads, queries"
 
@@ -137,7 +137,7 @@ def test_calls_say_what_their_axes_are() -> None:
     "kind", [each for each in ALL if each.unmeasured == "no"], ids=lambda kind: kind.__name__
 )
 def test_axes_are_known_where_the_module_made_them(kind: type[Spelling]) -> None:
-    """Where they are not, all rows are there, and no mean by head is shown."""
+    """Calls with unknown axes keep all rows; no mean per head is shown."""
     model = kind()
     args, kwargs = model.inputs(*next(iter(kind.sizes.values())))
     with torch.no_grad():
@@ -162,7 +162,7 @@ def means(log: Any) -> Any:
         return [] if "axes" in str(error) else [np.zeros(1)]
 
 
-# ---- what is no attention
+# ---- not attention
 
 
 class Router(nn.Module):
@@ -202,7 +202,7 @@ class Slots(nn.Module):
 
 
 class Memory(nn.Module):
-    """Words of a book that is learned, by product."""
+    """Words of a learned book, by product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Memory(nn.Module):
 
 
 class Codebook(Memory):
-    """Words of a book that is learned, by distance."""
+    """Words of a learned book, by distance."""
 
     def forward(self, x: Any) -> Any:
         return (-torch.cdist(x, self.book[None])).softmax(-1) @ self.book

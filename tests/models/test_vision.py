@@ -19,15 +19,15 @@ from tools.models.vision import TIMM, WRITTEN_OUT
 pytestmark = [pytest.mark.torch, pytest.mark.maintainer, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-#: Where ``pip install --no-deps --target`` puts the two, so that transformers does not find torchvision.
+#: A folder for ``pip install --no-deps --target``, where transformers does not find torchvision.
 APART = ROOT / "build" / "vision"
-#: What these compute is no softmax over queries and keys.
+#: Models without a softmax over queries and keys.
 WITHOUT = {"timm resnet18", "timm mobilevitv2_050"}
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
-    """What is said of each model, by its name."""
+    """Results by name of the model."""
     if not (APART / "timm").is_dir() and find_spec("timm") is None:
         pytest.skip("needs timm and torchvision, here or in build/vision")
     done = subprocess.run(
@@ -48,7 +48,7 @@ def test_every_model_is_there(answers: dict[str, dict[str, Any]]) -> None:
     assert ways == {"scaled_dot_product_attention", "softmax"}
 
 
-def test_entropies_are_those_of_the_weights_of_the_model(answers: dict[str, dict[str, Any]]) -> None:
+def test_entropies_agree_with_the_weights_of_the_model(answers: dict[str, dict[str, Any]]) -> None:
     for name, answer in answers.items():
         if name not in WITHOUT:
             assert sorted(answer["found"]) == sorted(answer["wanted"]), name
@@ -56,7 +56,7 @@ def test_entropies_are_those_of_the_weights_of_the_model(answers: dict[str, dict
             assert answer["same_output"], name
 
 
-def test_models_without_attention_are_told(answers: dict[str, dict[str, Any]]) -> None:
+def test_models_without_attention_are_reported(answers: dict[str, dict[str, Any]]) -> None:
     for name in WITHOUT:
         assert answers[name]["wanted"] == []
         assert answers[name]["said"].startswith("no attention of ")

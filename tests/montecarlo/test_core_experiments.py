@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the core makes of rows, against NumPy; and the calls of C++, against those of Python."""
+"""The core's estimates from rows, against NumPy; its runs in C++, against those from Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from attnscale import _core
 from attnscale import montecarlo as mc
-from attnscale.montecarlo._tally import Tally
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -40,13 +39,13 @@ def random_rows(count: int, *shape: int) -> Array:
 @pytest.mark.parametrize("shape", [(1,), (4,), (3, 2), (2, 3, 5)])
 def test_a_tally_is_the_sequential_sums_of_distances(shape: tuple[int, ...]) -> None:
     rows = random_rows(300, *shape)
-    whole = Tally.empty(shape).add(rows)
+    whole = mc._tally.Tally.empty(shape).add(rows)
     distance = rows - rows[0]
     np.testing.assert_array_equal(whole.origin, rows[0])
     np.testing.assert_array_equal(whole.sums, sequential(distance))
     outer = distance[..., :, None] * distance[..., None, :]
     np.testing.assert_array_equal(whole.products, sequential(outer))
-    pieces = Tally.empty(shape)
+    pieces = mc._tally.Tally.empty(shape)
     for part in np.split(rows, [1, 2, 100, 100, 257]):
         pieces = pieces.add(part)
     for name in ("rows", "origin", "sums", "products"):
@@ -55,35 +54,35 @@ def test_a_tally_is_the_sequential_sums_of_distances(shape: tuple[int, ...]) -> 
 
 def test_moments_of_a_tally() -> None:
     rows = random_rows(500, 2, 3)
-    tally = Tally.empty((2, 3)).add(rows)
+    tally = mc._tally.Tally.empty((2, 3)).add(rows)
     np.testing.assert_allclose(tally.mean, rows.mean(axis=0), rtol=1e-15)
     for entry in range(2):
         np.testing.assert_allclose(tally.covariance[entry], np.cov(rows[:, entry].T), rtol=1e-9)
     np.testing.assert_allclose(tally.standard_error, rows.std(axis=0, ddof=1) / np.sqrt(500), rtol=1e-9)
-    one = Tally.empty((2, 3)).add(rows[:1])
+    one = mc._tally.Tally.empty((2, 3)).add(rows[:1])
     np.testing.assert_array_equal(one.mean, rows[0])
     assert np.isnan(one.covariance).all()
     assert np.isnan(one.standard_error).all()
-    assert np.isnan(Tally.empty((2, 3)).mean).all()
+    assert np.isnan(mc._tally.Tally.empty((2, 3)).mean).all()
 
 
 def test_nan_stays_in_its_column() -> None:
     rows = np.array([[1.0, np.nan], [3.0, 2.0]])
-    tally = Tally.empty((2,)).add(rows)
+    tally = mc._tally.Tally.empty((2,)).add(rows)
     np.testing.assert_array_equal(tally.mean, [2, np.nan])
     np.testing.assert_array_equal(tally.standard_error, [1, np.nan])
 
 
 def test_rows_of_another_width_are_refused() -> None:
     with pytest.raises(ValueError, match=r"rows must have 6 numbers each, got \(5, 2\)"):
-        Tally.empty((2, 3)).add(np.zeros((5, 2)))
+        mc._tally.Tally.empty((2, 3)).add(np.zeros((5, 2)))
 
 
-# ---- rows, from what is simulated -----------------------------------------------------------------
+# ---- rows, from simulated scores ------------------------------------------------------------------
 
 
 def quantities(experiment: str, raw: Array, scales: Array) -> Array:
-    """From (count, betas, multiples, columns of score_row): the definitions, in NumPy."""
+    """Definitions in NumPy, from (count, betas, multiples, columns of score_row)."""
     entropy, lse, squares, top, mean, variance, needle, is_top, value = np.moveaxis(raw, -1, 0)
     first = (slice(None), slice(None), 0)
     if experiment == "entropy_vs_length":
@@ -194,10 +193,10 @@ def moments(rows: Array, head_dim: int) -> tuple[Array, Array]:
 def test_moments_of_dot_products() -> None:
     x = np.random.default_rng(5).exponential(size=(200, BLOCK))
     rows = np.stack([(x**power).mean(axis=1) for power in range(1, 5)], axis=1)
-    found = _core.mc_dot_product_moments(Tally.empty((4,)).add(rows), 16)
+    found = _core.mc_dot_product_moments(mc._tally.Tally.empty((4,)).add(rows), 16)
     for seen, wanted in zip(found, moments(rows, 16), strict=True):
         np.testing.assert_allclose(seen, wanted, rtol=1e-8)
-    assert np.isnan(_core.mc_dot_product_moments(Tally.empty((4,)), 16)).all()
+    assert np.isnan(_core.mc_dot_product_moments(mc._tally.Tally.empty((4,)), 16)).all()
 
 
 def share_error(share: float, rows: int) -> float:
@@ -210,13 +209,13 @@ def test_shares_and_means() -> None:
     rows[:30, 0, 0] = 1
     rows[:, 1, 1] = np.linspace(0, 1, 100)
     rows[:, :, 2] = np.arange(100)[:, None]
-    value, error = _core.mc_means_and_shares(Tally.empty((2, 3)).add(rows), [0], [1])
+    value, error = _core.mc_means_and_shares(mc._tally.Tally.empty((2, 3)).add(rows), [0], [1])
     np.testing.assert_allclose(value, rows.mean(axis=0))
     usual = rows.std(axis=0, ddof=1) / 10
     none = share_error(0, 100)
     wanted = [[share_error(0.3, 100), none, usual[0, 2]], [none, usual[1, 1], usual[1, 2]]]
     np.testing.assert_allclose(error, wanted, rtol=1e-12)
-    assert np.isnan(_core.mc_means_and_shares(Tally.empty((2, 3)), [0], [1])[1]).all()
+    assert np.isnan(_core.mc_means_and_shares(mc._tally.Tally.empty((2, 3)), [0], [1])[1]).all()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def in_core(name: str, options: dict[str, Any], **run: Any) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("seed", [0, 2**40 + 5])
 def test_cpp_and_python_draw_the_same_numbers(name: str, seed: int) -> None:
-    """The same experiment under the same seed: names, values, errors and counts, bit for bit."""
+    """Names, values, errors and counts agree bit for bit under one seed."""
     call, options = CALLS[name]
     wanted = call(**options, samples=150, rng=seed)
     names, value, error, samples = in_core(name, options, samples=150, seed=seed, num_threads=2)
@@ -302,7 +301,7 @@ def test_cpp_and_python_stop_at_the_same_sample() -> None:
     np.testing.assert_array_equal(error[:, 0], wanted.standard_error)
 
 
-#: An experiment, and what is changed of the options of CALLS or of the run.
+#: An experiment, and changes of the options of CALLS or of the run.
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("needle_dilution", {"samples": 0}),
     ("needle_dilution", {"samples": 2**53 + 1}),

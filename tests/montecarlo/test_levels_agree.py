@@ -11,20 +11,19 @@ import pytest
 import test_projections
 import test_random
 import test_score_rows
-from attnscale import _core
 
 MODULES = (test_random, test_score_rows, test_projections)
 
 SCRIPT = """
-from attnscale import _core
+import attnscale
 import test_projections, test_random, test_score_rows
-print(_core.simd_level(), *(each.digest() for each in (test_random, test_score_rows, test_projections)))
+print(attnscale.simd_level(), *(each.digest() for each in (test_random, test_score_rows, test_projections)))
 """
 
 
-@pytest.mark.parametrize("level", _core.available_simd_levels())
+@pytest.mark.parametrize("level", test_random._core.available_simd_levels())
 def test_every_level_gives_the_same_bits(level: str) -> None:
-    """In one process for all three: most of its time goes to what it imports."""
+    """Digests of three modules from one process, whose imports take most of the time."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env={**os.environ, "ATTNSCALE_SIMD": level, "PYTHONPATH": os.path.dirname(__file__)},

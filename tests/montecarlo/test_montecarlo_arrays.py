@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of random numbers: their shapes, their moments, and what is refused."""
+"""Arrays of random numbers: shapes, moments, refusals."""
 
 from __future__ import annotations
 

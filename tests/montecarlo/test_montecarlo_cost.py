@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run will cost is said before it begins, and what no machine can do is refused."""
+"""Runs announce their cost before they begin; runs that no machine can do are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tell(line: str) -> None:
 
 
 def told(call: Callable[..., Any], *given: Any, **more: Any) -> str:
-    """What is said before the run, which does not begin."""
+    """The announcement of a run; the run itself does not begin."""
     with pytest.raises(Told) as raised:
         call(*given, announce=tell, **more)
     return str(raised.value)
@@ -101,13 +101,13 @@ def test_a_target_that_takes_days_says_so() -> None:
     assert said == pytest.approx(needed, rel=0.3)
     reached = told(mc.entropy_vs_length, 512, target_error=3e-7, max_samples=10**15)
     assert reached.endswith("samples, which the target error 3e-07 needs")
-    # One row is too long to try: the most that may be drawn.
+    # A row too long to try: the announcement has the largest allowed number.
     assert told(mc.entropy_vs_length, 10**9, target_error=1e-3).endswith(
         ": 1000000 samples, unless the target error 0.001 is reached before"
     )
 
 
-def test_the_time_that_is_said_is_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_announced_time_is_the_time_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a factor of a few: a machine may do something else meanwhile."""
     from time import perf_counter
 
@@ -141,7 +141,7 @@ def test_a_trial_does_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) ->
         assert (seen.samples == plain.samples).all()
 
 
-def test_what_is_done_already_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_samples_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_run, "MINUTE", 1e-9)
     before = mc.entropy_vs_length(64, samples=100, rng=0)
     assert told(mc.entropy_vs_length, 64, samples=164, resume=before).endswith(": 64 samples")
@@ -157,7 +157,7 @@ def test_the_command_says_it_before_it_begins(monkeypatch: pytest.MonkeyPatch, c
     assert main(["mc", "max_cosine", "--n", "1e11"]) == 130
 
 
-def test_the_command_says_what_is_refused(capsys: Any) -> None:
+def test_the_command_names_refused_options(capsys: Any) -> None:
     assert main(["mc", "dot_product_variance", "--head-dim", str(TOO_MANY)]) == 2
     assert "--head-dim must be at most 2^53, beyond which" in capsys.readouterr().err
     assert main(["mc", "entropy_vs_length", "--n", "8", "--samples", str(TOO_MANY)]) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each experiment against its plain NumPy twin, and what it refuses."""
+"""Experiments against their plain NumPy twins, and refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale import reference
-from attnscale.reference._normalizers import entmax, sparsemax
 from scipy import special
 
 HEADS = tuple(np.random.default_rng(11).standard_normal((4, 24, 8)).astype(np.float32))
@@ -42,7 +41,7 @@ def assert_agree(estimate, values, index=()):
 @pytest.mark.parametrize(
     ("model", "correlation"), [("sphere", None), ("gaussian", None), ("correlated", 0.6), ("correlated", 0.0)]
 )
-def test_rows_are_those_of_written_out_keys(model, correlation, plain_rng):
+def test_rows_agree_with_written_out_keys(model, correlation, plain_rng):
     n, d, beta = 50, 16, 2.5
     options = {} if correlation is None else {"correlation": correlation}
     result = mc.entropy_vs_length(
@@ -53,7 +52,7 @@ def test_rows_are_those_of_written_out_keys(model, correlation, plain_rng):
         assert_agree(result[name], getattr(plain, name))
 
 
-def test_what_keys_share_moves_no_weight():
+def test_a_shared_part_of_keys_moves_no_weight():
     """The common part of the keys adds the same to all scores: they spread as sqrt(1 - c)."""
     options = {"head_dim": 16, "model": "correlated", "samples": 4000}
     shared = mc.entropy_vs_length(50, law=2.0, correlation=0.75, rng=1, **options)
@@ -122,7 +121,7 @@ def test_one_key():
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("standard", 0.25), ("unscaled", 1.0), (0.5, 0.5)])
-def test_saturation_is_that_of_written_out_jacobians(scale, factor, plain_rng):
+def test_saturation_agrees_with_written_out_jacobians(scale, factor, plain_rng):
     n, d, rows = 30, 16, 3000
     result = mc.softmax_saturation(head_dim=d, n=n, scale=scale, samples=rows, rng=3)
     plain = reference.random_rows("correlated", n, d, factor * np.sqrt(d), rows, plain_rng)
@@ -138,7 +137,7 @@ def test_saturation_is_that_of_written_out_jacobians(scale, factor, plain_rng):
 
 @pytest.mark.parametrize(("d", "n"), [(4096, 64), (65536, 8), (4, 1)])
 def test_norms_of_rows_that_are_nearly_one_hot(d, n):
-    """Where one key holds the weight, what is left of the norm is no rounding."""
+    """The rest of the norm beside one key with all weight is not rounding."""
     rows = 20_000
     result = mc.softmax_saturation(head_dim=d, n=n, law="unscaled", samples=rows, rng=3)
     found = result["jacobian_norm"]
@@ -153,7 +152,7 @@ def test_norms_of_rows_that_are_nearly_one_hot(d, n):
 # ---- needle, averages, cosine ---------------------------------------------------------------------
 
 
-def test_needle_is_that_of_written_out_keys(plain_rng):
+def test_needle_agrees_with_written_out_keys(plain_rng):
     n, d, cosine = 60, 16, 0.6
     result = mc.needle_dilution(n, head_dim=d, cosine=cosine, law=0.7, samples=4000, rng=2)
     plain = reference.random_rows("sphere", n, d, 0.7 * np.sqrt(d), 4000, plain_rng, cosine=cosine)
@@ -170,7 +169,7 @@ def test_retrieval_from_one_and_from_two_keys():
     assert abs(result.value[1] - 0.5) < 5 * result.standard_error[1]
 
 
-def test_largest_cosine_is_that_of_written_out_keys(plain_rng):
+def test_largest_cosine_agrees_with_written_out_keys(plain_rng):
     result = mc.max_cosine(60, 16, samples=4000, rng=2)
     assert_agree(result["max_cosine"], reference.random_cosines(60, 16, 4000, plain_rng))
 
@@ -204,7 +203,7 @@ def test_rank_of_written_out_matrices(plain_rng):
 # ---- dot products and projections -----------------------------------------------------------------
 
 
-def test_dot_products_of_arrays_are_those_of_all_pairs():
+def test_dot_products_of_arrays_agree_with_all_pairs():
     q, k = np.stack(HEADS[:2]), np.stack(HEADS[2:])
     result = mc.dot_product_variance(query=q, key=k, samples=60_000, rng=0)
     assert result.axes == {"head": (0, 1)}
@@ -238,7 +237,7 @@ def test_moments_of_arrays_far_from_zero_are_right_or_nan(plain_rng):
         assert np.isnan(result.standard_error) == (offset > 1e2)
 
 
-def test_distortion_is_that_of_all_pairs(plain_rng):
+def test_distortion_agrees_with_all_pairs(plain_rng):
     kinds = ["gaussian", "sign", "sparse"]
     result = mc.jl_distortion(n=30, dim=200, k=40, kind=kinds, samples=60, rng=0)
     for index, kind in enumerate(kinds):
@@ -291,14 +290,14 @@ def test_an_experiment_needs_no_argument():
 
 
 def support_of(scores, normalizer):
-    seen = np.ones(scores.shape, bool)
-    p = sparsemax(scores, seen) if normalizer == "sparsemax" else entmax(scores, seen, 1.5)
+    keys = np.eye(scores.shape[-1])
+    p = reference.attention_weights(scores, keys, scale=1.0, normalizer=normalizer)
     return (p > 1e-12).sum(-1), -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
 
 
 @pytest.mark.parametrize("model", ["sphere", "gaussian"])
 @pytest.mark.parametrize("normalizer", ["sparsemax", "entmax15"])
-def test_sparse_rows_are_those_of_written_out_keys(model, normalizer):
+def test_sparse_rows_agree_with_written_out_keys(model, normalizer):
     options = {"law": 1.3 / 4, "normalizer": normalizer, "head_dim": 16, "model": model}
     result = mc.sparsity(50, **options, samples=4000, rng=1)
     scores = 1.3 * reference.random_scores(model, 50, 16, 4000, np.random.default_rng(2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arguments of experiments and arrays that cannot be meant: one error says the rule and what was seen."""
+"""Bad arguments of experiments and arrays: the error says the rule and the value seen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How experiments run: seeds, pieces, stopping, Ctrl-C, resume; and what a result can do."""
+"""Runs of experiments: seeds, pieces, stopping, Ctrl-C, resume; methods of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from attnscale import montecarlo as mc
 from attnscale.montecarlo import _dot_products, _run, _tally
 
-# One experiment of each engine, small; all take a sequence in `n` or `head_dim`.
+# Small experiments, one for each engine; all take a sequence in `n` or `head_dim`.
 EXPERIMENTS = {
     "entropy_vs_length": lambda **o: mc.entropy_vs_length([5, 40], law=["standard", 0.5], head_dim=8, **o),
     "gaussian": lambda **o: mc.entropy_vs_length(33, model="gaussian", **o),
@@ -93,7 +93,7 @@ def test_the_standard_error_of_a_few_rows_is_unbiased(name):
 
 
 def test_the_variance_of_one_block_is_unbiased():
-    """From the mean powers of the fewest numbers that a run draws, each of 1 ... 4."""
+    """Moments from the mean powers 1 ... 4 of the smallest run."""
     x = np.random.default_rng(8).exponential(size=_dot_products._BLOCK)
     powers = np.array([[(x**power).mean() for power in range(1, 5)]])
     (variance, scaled, mean, _), _ = _dot_products.mc_dot_product_moments(
@@ -157,7 +157,7 @@ def test_target_error():
     stricter = mc.max_cosine([8, 512], 8, target_error=0.005, resume=result)
     whole = mc.max_cosine([8, 512], 8, target_error=0.005, rng=0)
     assert_same(stricter, whole)
-    # Also from where the error is not looked at.
+    # A resume from a count at which the error is not checked.
     few = mc.max_cosine([8, 512], 8, samples=100, rng=0)
     assert_same(mc.max_cosine([8, 512], 8, target_error=0.005, resume=few), whole)
 
@@ -219,7 +219,7 @@ def interrupt_at(count):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_ctrl_c_returns_what_is_there_and_resume_finishes(name, small_pieces):
+def test_ctrl_c_returns_a_part_and_resume_finishes(name, small_pieces):
     run = EXPERIMENTS[name]
     cases = len(run(samples=1, rng=5)._tallies)
     block = 64 if "dot" in name else 1
@@ -292,7 +292,7 @@ def test_axes_and_parameters(result):
 def test_rows(result):
     rows = result.rows()
     assert [(row["n"], row["law"]) for row in rows] == [
-        *((8, "standard"), (8, "log_n"), (40, "standard"), (40, "log_n")),
+        *((8, "standard"), (8, "log_n"), (40, "standard"), (40, "log_n"))
     ]
     assert rows[2]["needle_weight"] == result.value[1, 0]
     assert rows[2]["entropy_standard_error"] == result["entropy"].standard_error[1, 0]
@@ -327,7 +327,7 @@ def test_to_xarray(result):
     assert all(isinstance(value, (str, int)) for value in data.attrs.values())
 
 
-def test_to_xarray_names_what_is_missing(result, monkeypatch):
+def test_to_xarray_names_the_missing_package(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r'pip install "attnscale\[sweep\]"'):
         result.to_xarray()

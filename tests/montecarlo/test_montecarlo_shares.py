@@ -49,7 +49,7 @@ SHARES = {
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_no_event_is_no_certainty(name: str) -> None:
+def test_no_event_is_not_certainty(name: str) -> None:
     estimate = SHARES[name](samples=20)[name]
     assert estimate.value in (0, 1)
     assert estimate.standard_error == pytest.approx(share_error(np.array(0.0), 20))

@@ -181,7 +181,7 @@ def test_projection_keeps_distances_as_the_theory_says() -> None:
         assert 0.6 < variance * 200 / 2 < 1.5
 
 
-# ---- what the core refuses ---------------------------------------------------------------------
+# ---- refusals of the core ----------------------------------------------------------------------
 
 
 def test_refusals() -> None:
@@ -202,7 +202,7 @@ def test_refusals() -> None:
 
 
 def digest() -> str:
-    """Of sums and matrices: the products of a projection round as the level does."""
+    """A digest of sums and matrices; products of projections round by SIMD level."""
     state = hashlib.sha256()
     for head_dim in (1, 7, 33, 64):
         for name, parameters in (NORMAL, ("truncated_normal", (0.0, 1.0, -2.0, 2.0))):

@@ -41,7 +41,7 @@ def test_known_answers() -> None:
 
 
 def cdf(name: str, x: NDArray[Any]) -> NDArray[Any]:
-    """That of a truncated normal from the tail where no digits cancel: scipy's takes ten times as long."""
+    """Distribution function; of truncated normals from the tail without cancellation, faster than scipy."""
     kind, parameters, expected = DISTRIBUTIONS[name]
     if kind != "truncated_normal":
         return expected.cdf(x)
@@ -52,7 +52,7 @@ def cdf(name: str, x: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_the_quick_cdf_is_that_of_scipy(name: str) -> None:
+def test_the_quick_cdf_agrees_with_scipy(name: str) -> None:
     expected = DISTRIBUTIONS[name][2]
     x = expected.ppf(np.linspace(0, 1, 99)[1:-1])
     np.testing.assert_allclose(cdf(name, x), expected.cdf(x), rtol=1e-9)
@@ -161,7 +161,7 @@ def test_sphere(dim: int, dtype: Any) -> None:
 
 
 def digest() -> str:
-    """Of some numbers of every kind."""
+    """A digest of numbers of every kind."""
     state = hashlib.sha256()
     for dtype in DTYPES:
         for name in DISTRIBUTIONS:
@@ -184,7 +184,7 @@ def digest() -> str:
         (np.empty(4), "truncated_normal", (0, 1), "truncated_normal takes 4 parameters, got 2"),
     ],
 )
-def test_the_core_refuses_what_it_cannot_write(
+def test_the_core_refuses_arrays_it_cannot_write(
     out: NDArray[Any], name: str, parameters: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -147,7 +147,7 @@ def test_sphere_scores_of_a_row_are_independent() -> None:
 
 
 @pytest.mark.parametrize(("correlation", "head_dim"), [(0.0, 3), (0.4, 5), (1.0, 16)])
-def test_correlated_scores_are_those_of_explicit_keys(correlation: float, head_dim: int) -> None:
+def test_correlated_scores_agree_with_explicit_keys(correlation: float, head_dim: int) -> None:
     rng = np.random.default_rng(1)
     n, count = 6, 40_000
     q, common = rng.standard_normal((2, count, head_dim))
@@ -222,7 +222,7 @@ def test_the_core_refuses(options: dict[str, Any], message: str) -> None:
 
 
 def digest() -> str:
-    """Of rows of every kind, with tiles and ranges that are not full."""
+    """A digest of rows of every kind, with partial tiles and ranges."""
     state = hashlib.sha256()
     for model in ("sphere", "gaussian", "correlated"):
         for n in (1, 17, 700):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every normalizer against its twin: masks, laws, layouts, types, and what no data may break."""
+"""Every normalizer against its twin: masks, laws, layouts, types, and properties for any data."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_known_answers() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-40), ("float64", 1e-312), ("float16", 1e-42)])
-@pytest.mark.parametrize("n_queries", [1, 40])  # few queries have a kernel of their own
+@pytest.mark.parametrize("n_queries", [1, 40])  # few queries have their own kernel
 @pytest.mark.parametrize(
     "form", [{}, {"softcap": 0.5}, {"mask": True}, {"softcap": 0.5, "mask": True}], ids=str
 )

@@ -101,7 +101,7 @@ def test_the_usual_statistics_are_those_that_the_rows_have() -> None:
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e12])
 @pytest.mark.parametrize("normalizer", [N.ReLU("sum"), N.SquaredReLU("sum")], ids=repr)
 def test_entropy_of_weights_over_their_sum(normalizer: N.Normalizer, scale: float, n_queries: int) -> None:
-    """The size of the scores is no matter; a row without a positive score has no weights."""
+    """The size of the scores does not matter; a row without a positive score has no weights."""
     q, k, _ = random_inputs(5, n_queries=n_queries, n_keys=300, dtype="float32")
     q[0, 1], k[0, :, 0] = 0, 1 + np.abs(k[0, :, 0])
     q[0, 1, 0] = -1  # every score of this row is negative
@@ -260,10 +260,9 @@ def test_qk_norm_of_huge_and_tiny_rows() -> None:
 def test_twins_have_at_most_15_lines() -> None:
     import inspect
 
-    from attnscale.reference import _normalizers
-
+    module = inspect.getmodule(reference.weigh)
     own = inspect.getmembers(
-        _normalizers, lambda each: inspect.isfunction(each) and each.__module__ == _normalizers.__name__
+        module, lambda each: inspect.isfunction(each) and each.__module__ == module.__name__
     )
     for name, function in own:
         if name == "weigh" or name.startswith("_"):

@@ -34,7 +34,7 @@ def test_rows_with_many_keys(normalizer: N.Normalizer, n_queries: int, dtype: st
 
 
 def test_growing_scores_fill_the_list_again_and_again() -> None:
-    # Each tile's keys exceed all earlier ones, so that every list is thrown away many times.
+    # Keys of a tile exceed all earlier ones, so every list is thrown away many times.
     k = np.arange(3000.0)[:, None] / 100
     q, v = np.ones((20, 1)), np.random.default_rng(0).standard_normal((3000, 4))
     for normalizer in (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.1), N.TopK(20)):
@@ -74,7 +74,7 @@ def on_the_edge(alpha: float) -> list[tuple[list[float], list[float]]]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 5.0])
 def test_a_key_on_the_threshold_has_no_weight(alpha: float, dtype: str, home: str) -> None:
-    # Sums of numbers that float32 holds: there is no rounding, and one key more would be an error.
+    # Sums of numbers that float32 holds: no rounding, and one more key would be an error.
     for x, wanted in on_the_edge(alpha):
         k = (np.array(x) / (alpha - 1)).astype(dtype)[:, None]
         for n_queries in (1, 5, 70):
@@ -106,7 +106,7 @@ def _weights(home: str, q: np.ndarray, k: np.ndarray, **options: Any) -> np.ndar
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("alpha", [1.1, 1.7, 2.5, 4.0, 6.0, 50.0, 1000.0])
 def test_any_alpha(alpha: float, dtype: str, n_queries: int) -> None:
-    # By bisection of the least weight in 60 digits. In float64 a tau has 16: a root of a few 1e-17.
+    # Smallest weight by bisection in 60 digits. In float64 a tau has 16: a root of a few 1e-17.
     mpmath = pytest.importorskip("mpmath")
     rng = np.random.default_rng(int(alpha))
     for spread in (3, 1, 0.02):
@@ -143,7 +143,7 @@ def _entmax(mpmath: Any, scores: list[Any], alpha: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0, 8.0])
 def test_gradients_are_those_of_the_support(alpha: float) -> None:
-    # Of three keys, the last on the edge: what it is worth does not matter, and it gets nothing.
+    # Three keys, the last on the edge: its value does not matter, and it gets no weight.
     x = np.array([0.0, 0.0, -(0.5 ** (alpha - 1))]) / (alpha - 1)
     v, g = np.array([[1.0], [-2.0], [100.0]]), np.ones((1, 1))
     found = at.attention_gradients(np.ones((1, 1)), x[:, None], v, g, scale=1.0, normalizer=N.Entmax(alpha))

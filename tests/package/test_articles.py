@@ -14,7 +14,7 @@ ARTICLES = ("000", "001", "002", "003", "004")
 CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 ASSERTED = {float(number) for number in re.findall(r"\d+\.\d+", SOURCES + CLAIMS)}
-#: What an article prints and the page repeats: nothing of ours to assert.
+#: Numbers that an article prints and the page repeats: nothing to assert.
 OF_THE_ARTICLE = re.compile(r"43\.27.*?13\.58|\[(?:arXiv|kexue)[^\]]*\]\([^)]*\)|archives/\d+")
 
 
@@ -58,7 +58,7 @@ def test_ids_are_claims(article):
 
 @pytest.mark.parametrize("article", ARTICLES)
 def test_numbers_are_asserted_somewhere(article):
-    """Each decimal of a verdict stands in a notebook or in the claims, there with more digits perhaps."""
+    """Decimals of verdicts stand in a notebook or in the claims, perhaps with more digits."""
     for _, verdict, _ in rows(pages(article)[0]):
         for number in decimals(verdict):
             digits = len(number.partition(".")[2])
@@ -74,8 +74,8 @@ def test_the_index_lists_the_pages():
 CHINESE = sorted([*(PAGES / "zh").glob("*.md"), ROOT / "README.zh-CN.md"])
 
 
-def test_the_chinese_readme_has_what_the_english_one_has():
-    """Each link, example and command; only pictures and the other README have addresses of their own."""
+def test_the_chinese_readme_agrees_with_the_english_one():
+    """Links, examples and commands agree; only pictures and the other README have addresses of their own."""
     ours, theirs = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
     for pattern in (r"\]\(([^)]+)\)", r"^(?:>>>|\.\.\.) +(.+?)(?: +#.*)?$", r"^    ([a-z]+ .+?)(?: +#.*)?$"):
         parts = set(re.findall(pattern, ours, flags=re.MULTILINE)) - {"README.zh-CN.md"}

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_given_directory_comes_first_and_must_hold_the_library(tmp_path: Path)
 
 
 def run_cmake(*arguments: str | Path) -> str:
-    """What a run of CMake that has to work says."""
+    """Output of a run of CMake, which must succeed."""
     done = subprocess.run(["cmake", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -171,7 +172,7 @@ def test_a_package_with_fetched_xtensor_brings_it_along(tmp_path: Path) -> None:
 
 
 def flags_of_package(prefix: Path) -> str:
-    """What the installed file of pkg-config says, without pkg-config."""
+    """Flags in the installed file for pkg-config, read without pkg-config."""
     (file,) = prefix.rglob("attnscale.pc")
     values = {"pcfiledir": str(file.parent)}
     found = ""
@@ -243,7 +244,7 @@ def test_both_layouts_of_xtensor_headers(tmp_path: Path) -> None:
 
 
 def test_where_the_module_is_missing_the_import_says_what_to_do(tmp_path: Path) -> None:
-    """What a folder of the sources is without a build."""
+    """A folder of the sources without a build."""
     (tmp_path / "attnscale").mkdir()
     shutil.copy(ROOT / "python/attnscale/__init__.py", tmp_path / "attnscale")
     command = [sys.executable, "-S", "-c", "import attnscale"]  # -S: no installed package is found
@@ -258,10 +259,14 @@ def test_where_the_module_is_missing_the_import_says_what_to_do(tmp_path: Path) 
 
 @pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="no nm, or no ELF")
 def test_the_module_shows_no_symbol_of_a_library() -> None:
-    """Those of a libstdc++ in it, PyTorch's would take for its own."""
-    from attnscale import _core
-
-    command = ["nm", "--dynamic", "--defined-only", "--format=posix", str(_core.__file__)]
+    """PyTorch would take the symbols of a libstdc++ inside it for its own."""
+    command = [
+        "nm",
+        "--dynamic",
+        "--defined-only",
+        "--format=posix",
+        str(find_spec("attnscale._core").origin),
+    ]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     own = {f"attnscale_{name}" for name in ("get_num_threads", "set_num_threads", "get_version")}
     assert {line.split()[0] for line in listed.splitlines()} == {"PyInit__core", *own}

@@ -34,7 +34,7 @@ def test_activations_are_finite_and_all_different(data):
     heads = np.concatenate([data.query, data.key]).astype(np.float64)
     assert np.isfinite(heads).all()
     assert len({head.tobytes() for head in heads}) == 36
-    # Not noise, not zeros: components of a trained projection.
+    # Components of a trained projection are neither noise nor zeros.
     assert (heads.std(axis=(1, 2)) > 0.1).all()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What sdist and wheel contain and say of themselves, that the wheel works alone, and other wheels."""
+"""Contents and metadata of sdist and wheel; the wheel works alone; other wheels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.path.append(str(ROOT / "packaging"))
 
 import zig_targets  # noqa: E402
 
-# Of the repository, what the sdist leaves out: settings of hosted services, which no check of it reads.
+# Files that the sdist leaves out: settings of hosted services, which no check reads.
 WORKFLOW = ".github/workflows/test.yml"
 NOT_IN_THE_SDIST = (".ci/", ".github/")
 
@@ -48,7 +48,7 @@ def test_the_citation_is_dated_when_the_version_is() -> None:
     assert re.search(r"^  year: 20\d\d$", citation, flags=re.MULTILINE)
 
 
-def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
+def test_the_workflow_tests_the_declared_versions_of_python() -> None:
     workflow = ROOT / WORKFLOW
     if not workflow.exists():
         pytest.skip("the workflow is not in the sdist")
@@ -100,7 +100,7 @@ def test_the_licences_of_what_is_compiled_in() -> None:
         assert re.search(rf"^{name} +Copyright \(c\)", notice, flags=re.MULTILINE), name
 
 
-def test_the_notice_is_what_pybind11_asks_for() -> None:
+def test_the_notice_is_the_one_of_pybind11() -> None:
     pytest.importorskip("pybind11")
     (path,) = [path for path in files("pybind11") or () if path.name == "LICENSE"]
     theirs = " ".join(path.read_text().partition("Please also refer")[0].split())
@@ -130,7 +130,7 @@ def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
 
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """What the command prints; the shell's PYTHONPATH stays out of it."""
+    """Output of the command, without the shell's PYTHONPATH."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | variables
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -140,7 +140,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    # Of a copy: builds in this tree would take the header libraries for those of a source archive.
+    # Build in a copy: builds in this tree would take the header libraries for those of a source archive.
     folder, tree = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("tree") / "attnscale"
     large = shutil.ignore_patterns("build", "dist", ".venv", ".git", "_build", "__pycache__")
     shutil.copytree(ROOT, tree, ignore=large, symlinks=True)
@@ -172,7 +172,7 @@ def names_in(archive: Path) -> set[str]:
 
 
 @pytest.mark.maintainer
-def test_the_sdist_holds_what_a_build_needs_and_no_more(sdist: Path) -> None:
+def test_the_sdist_holds_the_files_of_a_build_and_no_others(sdist: Path) -> None:
     names = names_in(sdist)
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
                    "cpp/src/units/softmax.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed", "Makefile",
@@ -184,7 +184,7 @@ def test_the_sdist_holds_what_a_build_needs_and_no_more(sdist: Path) -> None:
 
 @pytest.mark.maintainer
 def test_the_sdist_is_the_repository(sdist: Path) -> None:
-    """So that ``make test`` passes from it."""
+    """``make test`` passes from the sdist."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -30,7 +30,7 @@ def test_examples_run(name: str) -> None:
     if name.startswith("attnscale.torch._triton"):
         pytest.importorskip("triton")
     importlib.import_module(name)
-    # Not the attribute of the package: attnscale.attention is the function.
+    # The module: the attribute attnscale.attention is the function.
     module = sys.modules[name]
     results = doctest.testmod(module)
     assert results.failed == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages say of trained heads, contexts and collapse is what the stored runs say."""
+"""Pages on trained heads, contexts and collapse agree with the stored runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_two_scales_for_a_needle_and_a_majority():
     short = trained.select("accuracy", n=16, part="both").mean(1)
     pair = short[trained.axes["variant"].index("shared: pair")]
     assert f"it answers {100 * short[:5].max():.0f} % at most, and this pair {100 * pair:.0f} %" in text
-    # What is left of it at 1024 tokens: the gap between one head and the pair is there at 16 already.
+    # The rest at 1024 tokens: the gap between one head and the pair is there at 16 already.
     names = list(trained.axes["variant"])
     one, two = (
         both[each].mean() / short[names.index(each)] for each in ("one: natural_log_n", "shared: pair")
@@ -47,7 +47,7 @@ def test_two_scales_for_a_needle_and_a_majority():
         assert (of["others_excess"] < of["excess_bound"])[..., 1].all()
 
 
-def test_what_two_scales_keep_of_what_they_answer():
+def test_two_scales_and_what_they_keep():
     text, trained = page(EVIDENCE), run("two_heads", "answered")
     assert trained.complete
     kept = {each: trained.select("kept", variant=each, part="both") for each in trained.axes["variant"]}
@@ -105,7 +105,7 @@ def test_collapse():
 
 
 def of_lengths(trained, law="own", quantity="accuracy", **labels):
-    """Of the contexts at many lengths: (seeds, lengths)."""
+    """Results of the contexts at many lengths: (seeds, lengths)."""
     cell = {"task": "context", "own_key": "seen", "trained": trained}
     return run("context", "lengths").select(quantity, law=law, **cell, **labels)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15: what the pages say of laws and longer texts is what the stored runs say."""
+"""T15: pages on laws and longer texts agree with the stored runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNS = {"3 layers": None, "6 layers": "large", "3 layers, this package's kernels
 
 
 def of_masked(which, quantity, law, *, trained="O", reading="as trained"):
-    """Of the models with rotary positions: (seeds, lengths), NaN where there is none."""
+    """Results of the models with rotary positions: (seeds, lengths), NaN where there is none."""
     return run("length_generalization", which).select(
         quantity, positions="rotary", trained=trained, reading=reading, law=law
     )
@@ -51,7 +51,7 @@ def test_the_articles_comparison():
 
 
 def of_pairs(trained, law, *, quantity="accuracy", which="paired"):
-    """Of the registered pairs with distances as trained: (seeds, lengths)."""
+    """Results of the registered pairs with distances as trained: (seeds, lengths)."""
     place = {"positions": "rotary", "reading": "as trained"}
     return run("length_generalization", which).select(quantity, trained=trained, law=law, **place)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Verdicts and registrations: what the pages say is evaluated on the stored runs."""
+"""Verdicts and registrations: claims of the pages, evaluated on the stored runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUTCOMES = {
     ("causal_length", "packages"): [*([["shown"]] * 5), ["shown"] * 3, ["undecided"]],
     ("context", "full"): [["shown"] * 6],
     ("context", "lengths"): [
-        *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),
+        *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"])
     ],
     ("length_tasks", "full"): [["undecided"], ["undecided"]],
     ("length_tasks", "pair"): [["shown"], ["undecided"]],
@@ -76,7 +76,7 @@ OWN = {
     ("length_generalization", "primary"): "verdicts-length_generalization-primary.md",
     ("two_heads", "answered"): "verdicts-two_heads-answered.md",
 }
-#: A row of each table that is built from stored runs.
+#: A row of each table built from stored runs.
 ROWS = {
     "run-masked.md": "3 layers, distances clipped at 48 | 33.41 ± 0.10 | 33.60 ± 0.11 | 32.80 ± 0.13",
     "run-masked-compared.md": "3 layers | 5 | -0.40 ± 0.12 | -0.36 ± 0.15 | +0.59 ± 0.50 | +2.75 ± 1.52",

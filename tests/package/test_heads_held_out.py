@@ -35,13 +35,13 @@ def stored() -> dict[str, Any]:
     return found
 
 
-def test_the_tables_are_those_of_the_stored_numbers(scripts: Any, stored: dict[str, Any]) -> None:
+def test_the_tables_agree_with_the_stored_numbers(scripts: Any, stored: dict[str, Any]) -> None:
     for name, text in scripts[1].tables(stored).items():
         assert (MEASURED / name).read_text(encoding="utf-8") == text, name
 
 
-def test_the_stored_errors_are_those_of_the_stored_misses(scripts: Any, stored: dict[str, Any]) -> None:
-    """What is missed of each head on each text is kept, so that A13 and A14 can be recomputed."""
+def test_the_stored_errors_follow_from_the_stored_misses(scripts: Any, stored: dict[str, Any]) -> None:
+    """Misses of each head on each text are kept, so A13 and A14 can be recomputed."""
     every = json.loads((MEASURED / "heads-misses.json").read_text(encoding="utf-8"))
     assert "MiniLM" in every
     for name, missed in every.items():
@@ -54,7 +54,7 @@ def said(found: dict[str, float]) -> str:
     return f"{found['value']:.2f} ± {found['error']:.2f}"
 
 
-def test_the_pages_say_what_is_stored(scripts: Any, stored: dict[str, Any]) -> None:
+def test_the_pages_agree_with_the_stored_numbers(scripts: Any, stored: dict[str, Any]) -> None:
     names = scripts[1]
     encoder, causal = stored["MiniLM"], stored["causal, seed 0"]
     assert (encoder["heads"], encoder["fitted"], encoder["judged"]) == (72, 12, 12)
@@ -118,7 +118,7 @@ def test_the_other_encoders_and_the_power_of_each_head(scripts: Any, stored: dic
     assert f"Random keys of 32 dimensions want {random_keys:.2f} from 64 to 512" in results
 
 
-def test_powers_of_drawn_heads_are_those_of_their_variance(scripts: Any) -> None:
+def test_powers_of_drawn_heads_follow_from_their_variance(scripts: Any) -> None:
     """Keys of many dimensions have normal scores, of which the first order of theory is near."""
     rng = np.random.default_rng(1)
     query, key = rng.standard_normal((2, 8, 2, 256, 128)).astype(np.float32)
@@ -159,7 +159,7 @@ def normal_heads(scripts: Any, *, is_causal: bool) -> Any:
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_rows_are_those_of_attention(scripts: Any, is_causal: bool) -> None:
+def test_rows_agree_with_attention(scripts: Any, is_causal: bool) -> None:
     heads = normal_heads(scripts, is_causal=is_causal)
     rows = scripts[1].rows_of(heads, 0, 64)
     every = at.attention_entropy(heads.query[..., :64, :], heads.key[..., :64, :], is_causal=is_causal)
@@ -182,7 +182,7 @@ def test_rows_are_those_of_attention(scripts: Any, is_causal: bool) -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_what_holds_by_construction_is_found(scripts: Any, is_causal: bool) -> None:
-    """Of normal queries and keys the spectrum predicts the entropy, and a head's variance its law."""
+    """The spectrum of normal queries and keys predicts the entropy, and a head's variance its law."""
     heads = normal_heads(scripts, is_causal=is_causal)
     found = scripts[1].errors_of(scripts[1].misses(heads))
     assert scripts[1].sizes(heads) == {"heads": 3, "fitted": 3, "judged": 3}

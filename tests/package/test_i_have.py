@@ -27,7 +27,7 @@ BEGIN, *SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
 
 
 def commands(text: str) -> dict[str, str]:
-    """What stands behind the prompts of a page, each with the output below it."""
+    """Commands of a page, each with the output below it."""
     found = re.findall(r"^```console\n\$ attnscale ([^\n]*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     return dict(found)
 
@@ -87,8 +87,7 @@ with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("d
 
 
 @pytest.mark.parametrize(
-    "command",
-    [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in SHOWN],
+    "command", [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in SHOWN]
 )
 def test_commands_print_what_the_page_says(
     command: str, folder: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
@@ -104,7 +103,7 @@ def test_commands_print_what_the_page_says(
 def test_calls_of_the_page_on_long_texts_print_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They write the file that its commands read."""
+    """Calls of the page write the file that its commands read."""
     monkeypatch.chdir(tmp_path)
     result = doctest.testfile(str(LONG), module_relative=False, encoding="utf-8")
     assert result.failed == 0
@@ -133,7 +132,7 @@ def test_the_table_leads_to_every_section() -> None:
     assert re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \|", BEGIN, flags=re.MULTILINE) == anchors
 
 
-def test_what_the_table_calls_is_there() -> None:
+def test_calls_of_the_table_exist() -> None:
     names = [name for name in re.findall(r"`at\.([\w.]+)", BEGIN) if not name.startswith(("jax.", "torch."))]
     assert len(names) > 5
     for name in names:
@@ -141,7 +140,7 @@ def test_what_the_table_calls_is_there() -> None:
 
 
 def test_the_call_of_cpp_is_one_of_the_tests_and_prints_what_the_kernels_give() -> None:
-    """`make test` runs the example itself: here the kernels that it calls are asked from Python."""
+    """Kernels that the example calls, from Python; `make test` runs the example itself."""
     section = SECTIONS[-1]
     shown: Any = re.search(r"```cpp\n(.*)\n```", section)
     assert shown[1] in (ROOT / "cpp/tests/test_user_code.cpp").read_text(encoding="utf-8")

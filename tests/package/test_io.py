@@ -23,6 +23,13 @@ def assert_read(files, **options):
     assert heads.names == ("0", "1", "2", "3")
 
 
+def refused(message, files):
+    """Check that these files are refused with an error of one line."""
+    with pytest.raises(InputError, match=message) as caught:
+        read_heads(files)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("q", "k"),
     [("query", "key"), ("q", "k"), ("Q", "K"), ("queries", "keys"), ("query_states", "key_states")],
@@ -47,15 +54,16 @@ def test_pair_of_pt_is_queries_then_keys(tmp_path):
     assert_read([tmp_path / "a.pt", tmp_path / "b.pth"])
     assert_read([tmp_path / "a.pt", tmp_path / "b.npy"])
     torch.save({"q": torch.from_numpy(QUERY)}, tmp_path / "c.pt")
-    with pytest.raises(
-        InputError, match=r"c\.pt: with two files each must hold one tensor, got dict; a mapping"
-    ):
-        read_heads([tmp_path / "c.pt", tmp_path / "b.pth"])
-    with pytest.raises(InputError, match=r"a\.pt: must hold a mapping .* two files may hold a tensor each$"):
-        read_heads([tmp_path / "a.pt"])
+    refused(
+        r"c\.pt: with two files each must hold one tensor, got dict; a mapping",
+        [tmp_path / "c.pt", tmp_path / "b.pth"],
+    )
+    refused(r"a\.pt: must hold a mapping .* two files may hold a tensor each$", [tmp_path / "a.pt"])
     (tmp_path / "x.npz").touch()
-    with pytest.raises(InputError, match=r"x\.npz: with two files both must be \.npy or \.pt, queries first"):
-        read_heads([tmp_path / "x.npz", tmp_path / "b.pth"])
+    refused(
+        r"x\.npz: with two files both must be \.npy or \.pt, queries first",
+        [tmp_path / "x.npz", tmp_path / "b.pth"],
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -87,22 +95,20 @@ def test_heads_are_named_by_layer_and_head(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [{"layers": [0, 3], "heads": [1, 2]}, {"layers": [0, 0, 3, 3]}])
-def test_names_that_do_not_fit_are_no_names_to_drop(tmp_path, labels):
+def test_names_that_do_not_fit_are_an_error(tmp_path, labels):
     np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, **labels)
     rule = r"heads\.npz: layers and heads must both have one number for each of the 4 heads, got layers of"
-    with pytest.raises(InputError, match=rule):
-        read_heads([tmp_path / "heads.npz"])
+    refused(rule, [tmp_path / "heads.npz"])
 
 
-def test_heads_in_the_place_of_tokens_are_told(tmp_path):
+def test_heads_in_the_place_of_tokens_warn(tmp_path):
     queries = np.ones((1, 50, 4, 8), np.float32)
     np.savez(tmp_path / "heads.npz", q=queries, k=queries)
-    with pytest.warns(
-        UserWarning, match=r"read as 50 heads of 4 tokens; with layout bshd it has 4 heads of 50"
-    ):
+    message = r"read as 50 heads of 4 tokens; with layout bshd it has 4 heads of 50"
+    with pytest.warns(UserWarning, match=message):
         assert read_heads([tmp_path / "heads.npz"]).query.shape == (1, 50, 4, 8)
     assert read_heads([tmp_path / "heads.npz"], layout="bshd").query.shape == (1, 4, 50, 8)
-    named = {"layers": np.arange(50), "heads": np.arange(50)}  # whoever named 50 heads has 50
+    named = {"layers": np.arange(50), "heads": np.arange(50)}  # 50 named heads stay 50
     np.savez(tmp_path / "heads.npz", q=queries, k=queries, **named)
     assert len(read_heads([tmp_path / "heads.npz"]).names) == 50
 
@@ -118,14 +124,9 @@ def test_tensors_that_torch_saved(tmp_path):
     np.testing.assert_array_equal(heads.key.astype(np.float32), tensors["k"].detach().float().numpy())
     assert heads.names == ("L0 H0", "L0 H1", "L0 H2", "L0 H3")
     torch.save((tensors["q"], tensors["k"]), path)
-    with pytest.raises(
-        InputError, match=r"qk\.pt: must hold a mapping with query and key, got tuple; torch\.save"
-    ):
-        read_heads([path])
+    refused(r"qk\.pt: must hold a mapping with query and key, got tuple; torch\.save", [path])
     path.write_bytes(b"hello, this is text")
-    with pytest.raises(InputError, match=r"qk\.pt: not a readable \.pt file of tensors \(") as caught:
-        read_heads([path])
-    assert "\n" not in str(caught.value)
+    refused(r"qk\.pt: not a readable \.pt file of tensors \(", [path])
 
 
 def broken(query=QUERY, key=KEY, **more):
@@ -174,9 +175,7 @@ def with_nan():
 )
 def test_npz_errors(tmp_path, arrays, message):
     np.savez(tmp_path / "heads.npz", **arrays)
-    with pytest.raises(InputError, match=message) as caught:
-        read_heads([tmp_path / "heads.npz"])
-    assert "\n" not in str(caught.value)
+    refused(message, [tmp_path / "heads.npz"])
 
 
 def test_an_error_names_the_one_of_two_files_that_it_is_about(tmp_path):
@@ -187,8 +186,7 @@ def test_an_error_names_the_one_of_two_files_that_it_is_about(tmp_path):
     ):
         np.save(paths[0], QUERY)
         np.save(paths[1], key)
-        with pytest.raises(InputError, match=message):
-            read_heads(paths)
+        refused(message, paths)
 
 
 def test_grouped_heads_are_fine(tmp_path):
@@ -197,10 +195,8 @@ def test_grouped_heads_are_fine(tmp_path):
 
 
 def test_files_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match=r"nope\.npz: no such file"):
-        read_heads([tmp_path / "nope.npz"])
-    with pytest.raises(InputError, match="is a folder"):
-        read_heads([tmp_path])
+    refused(r"nope\.npz: no such file", [tmp_path / "nope.npz"])
+    refused("is a folder", [tmp_path])
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".safetensors"])
@@ -210,40 +206,30 @@ def test_files_with_another_content(tmp_path, suffix, content):
         pytest.importorskip("safetensors")
     path = tmp_path / f"heads{suffix}"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=f"not an? (readable )?{suffix} file") as caught:
-        read_heads([path, path] if suffix == ".npy" else [path])
-    assert "\n" not in str(caught.value)
+    refused(f"not an? (readable )?{suffix} file", [path, path] if suffix == ".npy" else [path])
 
 
 def test_npy_named_npz_and_npz_named_npy(tmp_path):
     np.save(tmp_path / "a.npy", QUERY)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npy").read_bytes())
-    with pytest.raises(InputError, match=r"not an \.npz file, but an array as \.npy"):
-        read_heads([tmp_path / "a.npz"])
+    refused(r"not an \.npz file, but an array as \.npy", [tmp_path / "a.npz"])
     np.savez(tmp_path / "b.npz", q=QUERY)
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npz").read_bytes())
-    with pytest.raises(InputError, match=r"not an \.npy file, but an archive as \.npz"):
-        read_heads([tmp_path / "b.npy", tmp_path / "a.npy"])
+    refused(r"not an \.npy file, but an archive as \.npz", [tmp_path / "b.npy", tmp_path / "a.npy"])
 
 
 def test_pickles_are_refused(tmp_path):
     np.savez(tmp_path / "heads.npz", query=np.array([{"a": 1}], dtype=object), key=KEY)
-    with pytest.raises(InputError, match=r"not a readable \.npz file \(it holds Python objects\)"):
-        read_heads([tmp_path / "heads.npz"])
+    refused(r"not a readable \.npz file \(it holds Python objects\)", [tmp_path / "heads.npz"])
 
 
 def test_one_npy_and_unknown_suffixes(tmp_path):
     np.save(tmp_path / "a.npy", QUERY)
-    with pytest.raises(InputError, match=r"one \.npy holds one array; give two"):
-        read_heads([tmp_path / "a.npy"])
+    refused(r"one \.npy holds one array; give two", [tmp_path / "a.npy"])
     (tmp_path / "a.bin").write_bytes(b"x")
-    with pytest.raises(
-        InputError, match=r"expected .npz, .safetensors, .pt, two .npy or two .pt files, got .bin"
-    ):
-        read_heads([tmp_path / "a.bin"])
+    refused(r"expected .npz, .safetensors, .pt, two .npy or two .pt files, got .bin", [tmp_path / "a.bin"])
     np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
-    with pytest.raises(InputError, match=r"with two files both must be \.npy"):
-        read_heads([tmp_path / "a.npz", tmp_path / "a.npy"])
+    refused(r"with two files both must be \.npy", [tmp_path / "a.npz", tmp_path / "a.npy"])
 
 
 def test_a_text_with_the_name_of_an_archive_is_not_to_be_unpickled(tmp_path):
@@ -280,12 +266,10 @@ def test_bfloat16_without_its_package_says_what_to_install(tmp_path, monkeypatch
     pytest.importorskip("safetensors")
     write_bfloat16(tmp_path / "heads.safetensors")
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(InputError, match="reading bfloat16 needs its package: pip install ml_dtypes"):
-        read_heads([tmp_path / "heads.safetensors"])
+    refused("reading bfloat16 needs its package: pip install ml_dtypes", [tmp_path / "heads.safetensors"])
 
 
 def test_bfloat16_that_numpy_saved_has_lost_its_type(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     np.savez(tmp_path / "heads.npz", **{name: np.ones((2, 8, 4), ml_dtypes.bfloat16) for name in "qk"})
-    with pytest.raises(InputError, match=r"got \|V2; bfloat16 goes into \.safetensors"):
-        read_heads([tmp_path / "heads.npz"])
+    refused(r"got \|V2; bfloat16 goes into \.safetensors", [tmp_path / "heads.npz"])

@@ -32,12 +32,7 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 0,
     "pad_token_id": 0,
 }
-YARN = {
-    "rope_type": "yarn",
-    "factor": 4.0,
-    "rope_theta": 100.0,
-    "original_max_position_embeddings": 16,
-}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 16}
 
 
 def a_model(kind: str = "Llama", **options: Any) -> Any:
@@ -57,11 +52,7 @@ def run_page(model: Any, train_length: int, n: int = 64) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [
-        ("Llama", {"rope_parameters": YARN}),
-        ("Mistral", {"sliding_window": None}),
-        ("Qwen3", {"head_dim": 8}),
-    ],
+    [("Llama", {"rope_parameters": YARN}), ("Mistral", {"sliding_window": None}), ("Qwen3", {"head_dim": 8})],
 )
 def test_where_no_distance_is_too_long_nothing_changes(kind: str, options: dict[str, Any]) -> None:
     names = run_page(a_model(kind, **options), train_length=64)
@@ -71,7 +62,7 @@ def test_where_no_distance_is_too_long_nothing_changes(kind: str, options: dict[
 
 
 def test_a_far_key_is_seen_at_the_largest_distance_of_training() -> None:
-    """Each score by complex numbers: the pair of channels c is turned by the distance, at most 15."""
+    """Scores by complex numbers: the pair of channels c is turned by the distance, at most 15."""
     model = a_model(rope_parameters={"rope_type": "default", "rope_theta": 100.0})
     names = run_page(model, train_length=16)
     q, k, v = torch.randn(3, 1, 2, 40, 8)

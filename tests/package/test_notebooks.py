@@ -19,7 +19,7 @@ import pytest
 from stamps import Stamp
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-# What each notebook has a section on.
+# Sections of every notebook.
 CLAIMS = {
     "01_attention_and_entropy": ("T3", "T4", "T6"),
     "02_why_scaled": ("T1", "T2", "T3", "T4"),
@@ -52,7 +52,7 @@ def test_there_are_notebooks():
     assert [path.stem for path in SOURCES] == sorted(CLAIMS)
 
 
-# In the place of ipywidgets, which draws in a browser: every slider at its start and at its least.
+# A stand-in for ipywidgets, which draws in a browser: every slider at its start and at its minimum.
 SLIDERS = """
 class IntSlider:
     def __init__(self, value, *, min, max, step=1, description=""):
@@ -69,7 +69,7 @@ def interact(draw, **sliders):
 
 
 def run_python(folder, stamp, *arguments):
-    """Python in a folder of its own, with sliders that need no browser; the stamp learns what it imports."""
+    """Run Python in its own folder, with sliders that need no browser; the stamp learns the imports."""
     (folder / "ipywidgets.py").write_text(SLIDERS)
     return subprocess.run(
         [sys.executable, *arguments],
@@ -85,7 +85,7 @@ def run_python(folder, stamp, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_runs(source, tmp_path, pytestconfig):
-    """As a script: what a reader would run, without a browser."""
+    """Run as a script, as a reader would, without a browser."""
     pytest.importorskip("matplotlib")
     stamp = Stamp(f"notebook-{source.stem}", source)
     stamp.skip_if_unchanged(pytestconfig)
@@ -105,7 +105,7 @@ if not CHECK:
 
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_the_first_cell_has_the_switch_of_the_asserts(source):
-    """What a reader changes would stop at the first assert, and later cells would lack some names."""
+    """Without it a changed notebook stops at the first assert, and later cells lack names."""
     first = source.read_text(encoding="utf-8").split("\n# %%\n")[1]
     assert SWITCH in first.split("\n# %%")[0]
     assert "assert" not in first.split(SWITCH)[0]
@@ -125,7 +125,7 @@ print(json.dumps([type(error).__name__ if error else "" for error in errors]))
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_asserts_are_skipped_while_the_switch_is_off(checks):
-    """And only then: a cell that turns it on again counts for those after it, without a new kernel."""
+    """A cell that turns the switch on again counts for later cells, without a new kernel."""
     pytest.importorskip("IPython")
     cells = [
         "import numpy as np\n\n" + (SWITCH if checks else SWITCH.replace("CHECK = True", "CHECK = False")),
@@ -147,13 +147,11 @@ def test_asserts_are_skipped_while_the_switch_is_off(checks):
 
 def test_asserts_are_not_skipped_outside_of_a_notebook():
     pytest.importorskip("IPython")
-    from attnscale._base.notebook import skip_asserts
-
     with pytest.raises(RuntimeError, match="in IPython or Jupyter"):
-        skip_asserts()
+        exec(SWITCH.replace("CHECK = True", "CHECK = False"), {})
 
 
-# What Jupyter does with the cells of a reader who changes a parameter, and switches the asserts off.
+# Cells as Jupyter runs them for a reader who changes a parameter and switches the asserts off.
 CHANGED = """
 import sys
 import jupytext
@@ -220,7 +218,7 @@ def test_ipynb_has_the_same_cells_and_their_outputs(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_links_lead_to_pages(source):
-    """In the repository and in the documentation, which has a copy; other sites are not asked."""
+    """Links lead somewhere in the repository and the documentation; other sites are not checked."""
     written = source.read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in written if line.startswith("# "))
     for target in re.findall(r"\w`?\]\(([^()\s]+)\)", text):
@@ -267,7 +265,7 @@ def test_pages_fold_what_is_asserted(path):
 
 
 def test_notebooks_for_the_browser_install_the_package_first():
-    """What scripts/notebook_site.py leaves out needs PyTorch, or the studies beside the notebooks."""
+    """Notebooks left out by scripts/notebook_site.py need PyTorch, or the studies beside them."""
     found = runpy.run_path(str(NOTEBOOKS.parent / "scripts" / "notebook_site.py"))["runnable"]()
     assert [int(name[:2]) for name in found] == [*range(1, 11), 17, 18]
     for name, notebook in found.items():

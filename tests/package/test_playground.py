@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The playground of the site: numbers are Python's, and what cannot be computed is one line."""
+"""The playground of the site: numbers are Python's, and errors are one line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, path):
-    """The page, in which everything was computed once; at the end it has asked nothing and said nothing."""
+    """The page with everything computed once; it must make no request and log no message."""
     with opened(browser, path, viewport={"width": 400, "height": 900}) as shown:
         shown.set_default_timeout(120_000)
         for name in NAMES:
@@ -83,7 +83,7 @@ def cells(page, name):
 
 
 @pytest.mark.parametrize(("d", "law"), [(64, "1.37"), (8, "llama4_temperature(floor=16)"), (20, "lssa")])
-def test_entropies_are_those_of_python(page, d, law):
+def test_entropies_agree_with_python(page, d, law):
     fill(page, "entropy", head_dim=d, law=law, to=1000, samples=50)
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
@@ -99,7 +99,7 @@ def test_entropies_are_those_of_python(page, d, law):
         np.testing.assert_allclose(np.transpose(row), [value, error, expected], atol=1.1e-4, rtol=1e-5)
 
 
-def test_other_keys_are_those_of_the_next_seed(page):
+def test_other_keys_come_from_the_next_seed(page):
     before = cells(page, "entropy")
     page.locator("#try-entropy .output").evaluate("box => box.replaceChildren()")
     page.get_by_text("Other keys").click()
@@ -108,7 +108,7 @@ def test_other_keys_are_those_of_the_next_seed(page):
     assert "rng=1)" in page.locator("#try-entropy .python").text_content()
 
 
-def test_distortions_are_those_of_python(page):
+def test_distortions_agree_with_python(page):
     """The kernels draw other matrices under a seed: means agree within their errors."""
     fill(page, "projection", n=60, most=64, samples=40)
     thumb = at.theory.jl_rule_of_thumb(60)
@@ -129,7 +129,7 @@ SCORES = ([2, 1.2, 0.6, 0, -0.8, -1.5], [4, 4, 4, 4, 4, 4], [4, -4, 4, -4, 3.9, 
 
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("scale", [0, 0.35, 1, 4])
-def test_weights_of_six_keys_are_those_of_python(page, scores, scale):
+def test_weights_of_six_keys_agree_with_python(page, scores, scale):
     fill(page, "keys", **{f"score{i}": each for i, each in enumerate(scores)}, scale=scale)
     found = [np.array(row).ravel() for row in cells(page, "keys").values()]
     for r, rule in enumerate(RULES):
@@ -157,7 +157,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("name", "form", "said"), HOSTILE, ids=lambda each: str(each))
-def test_what_cannot_be_computed_is_one_line(page, name, form, said):
+def test_errors_are_one_line(page, name, form, said):
     before = {field: page.locator(f"#try-{name}-{field}").input_value() for field in form}
     for field, value in form.items():
         page.locator(f"#try-{name}-{field}").fill(value)

@@ -193,7 +193,7 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
 
 
 def test_every_numeric_function_has_its_twin() -> None:
-    # Reports and files put the others together; what is done with an lse is NumPy as it is.
+    # Reports and files combine the others; operations on an lse are plain NumPy.
     for name in SIGNATURES.keys() - {"report", "export_headvis", "identify_lse", "convert_lse"}:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
@@ -201,7 +201,7 @@ def test_every_numeric_function_has_its_twin() -> None:
 
 
 @pytest.mark.parametrize("name", ["laws", "normalizers", "variants", "theory", "montecarlo"])
-def test_no_module_looks_like_what_it_holds(name: str) -> None:
+def test_modules_without_an_underscore_are_public(name: str) -> None:
     """at.laws.ssmax would be a module where a law is expected."""
     package = getattr(at, name)
     modules = {each for each, value in vars(package).items() if inspect.ismodule(value)}

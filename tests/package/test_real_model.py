@@ -68,7 +68,7 @@ def test_entropy_equals_that_of_the_models_attention(model):
 
 
 def test_entropy_of_the_shipped_arrays(model, data):
-    """What rounding to float16 moves, as the README of the data says."""
+    """Effect of rounding to float16, as the README of the data says."""
     expected = entropy_of(model[2][data.layers, data.heads])
     ours = at.attention_entropy(data.query, data.key)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=0.0035)

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnscale import _core
-from attnscale._call.distance import ScoreForm
-from attnscale.normalizers._base import Rule
-from attnscale.variants._linear_form import LinearCall, LinearForm, LinearGradientCall
+from attnscale import _call, _core, normalizers, variants
 
 HEADER = Path(__file__).parents[2] / "cpp" / "include" / "attnscale" / "detail" / "linear_form.hpp"
+records, ScoreForm = variants._linear_form, _call.distance.ScoreForm
 ROWS = np.ones((3, 4))
-PROJECTED = LinearForm("projected", projection=np.ones((4, 2)))
+PROJECTED = records.LinearForm("projected", projection=np.ones((4, 2)))
 #: Fields of LinearForm that say how Python makes what the core reads.
 OF_PYTHON = {"max_length", "function"}
 
@@ -35,14 +33,14 @@ class Watched:
 
 
 def linear(form: Any) -> Watched:
-    call = Watched(LinearCall(form, query=ROWS, key=ROWS, value=ROWS, out=np.empty((3, 4))))
+    call = Watched(records.LinearCall(form, query=ROWS, key=ROWS, value=ROWS, out=np.empty((3, 4))))
     _core.linear(call)
     return call
 
 
 def linear_gradient(form: Any) -> Watched:
     gradients = {name: np.empty((3, 4)) for name in ("query_out", "key_out", "value_out")}
-    call = Watched(LinearGradientCall(form, query=ROWS, key=ROWS, value=ROWS, grad=ROWS, **gradients))
+    call = Watched(records.LinearGradientCall(form, query=ROWS, key=ROWS, value=ROWS, grad=ROWS, **gradients))
     _core.linear_gradient(call)
     return call
 
@@ -52,7 +50,7 @@ def test_calls_of_linear_attention(run: Callable[[Any], Watched]) -> None:
     form = Watched(PROJECTED)
     call = run(form)
     assert call.read == set(type(call.record)._fields)
-    assert form.read == {each.name for each in fields(LinearForm)} - OF_PYTHON
+    assert form.read == {each.name for each in fields(records.LinearForm)} - OF_PYTHON
 
 
 def test_a_field_that_is_missing_is_named() -> None:
@@ -66,10 +64,10 @@ def test_score_forms_and_rules() -> None:
     assert form.read == set(ScoreForm._fields)
     read = set()
     for kind in ("softmax", "sigmoid", "relu"):  # whose rows have each a number of another kind
-        rule = Watched(Rule(kind, bias=0.0, factor=1.0))
+        rule = Watched(normalizers._base.Rule(kind, bias=0.0, factor=1.0))
         call.attend(ROWS, np.empty((3, 4)), (), 1.0, rule)
         read |= rule.read
-    assert read == set(Rule._fields)
+    assert read == set(normalizers._base.Rule._fields)
 
 
 @pytest.mark.skipif(not HEADER.exists(), reason="not a source tree")
@@ -84,6 +82,6 @@ def test_names_of_enumerators(enum: str) -> None:
 
 def test_a_name_that_no_enumerator_has() -> None:
     with pytest.raises(ValueError, match=r"^there is no map Elu$"):
-        linear(LinearForm("Elu"))
+        linear(records.LinearForm("Elu"))
     with pytest.raises(ValueError, match=r"^there is no norm sum$"):
-        linear(LinearForm("elu", "sum"))
+        linear(records.LinearForm("elu", "sum"))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import stamps
-from attnscale import _core
 from stamps import Stamp
 
 SOURCE = """
@@ -23,7 +22,7 @@ FILES = ("source.py", "used.py", "used_by_a_child.py", "unused.py", "extension.s
 
 @pytest.fixture
 def stamp(tmp_path: Path) -> Stamp:
-    """Of a source that has passed."""
+    """A stamp of a source that has passed."""
     for name in FILES:
         (tmp_path / name).write_text("")
     (tmp_path / "source.py").write_text(SOURCE)
@@ -81,8 +80,8 @@ def test_it_is_skipped_but_for_all(stamp: Stamp, pytestconfig: pytest.Config, tm
     assert not list((tmp_path / "stamps").iterdir())
 
 
-def test_what_every_stamp_has() -> None:
+def test_files_of_every_stamp() -> None:
     files = {file.name for file in stamps._always()}
-    assert {Path(_core.__file__).name, "stamps.py"} <= files
+    assert {Path(stamps._core.__file__).name, "stamps.py"} <= files
     assert any(name.endswith(".npz") for name in files)
     assert any(line.startswith("numpy ") for line in stamps._environment())

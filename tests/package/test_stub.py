@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""_core.pyi says what the compiled module has: names by stubtest, parameters by pybind11's own signatures."""
+"""_core.pyi agrees with the compiled module: names by stubtest, parameters by pybind11's signatures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def of_stub(function: ast.FunctionDef) -> list[tuple[str | None, bool]]:
 
 
 def of_module(signature: str) -> list[tuple[str | None, bool]]:
-    """The same of pybind11's first line, in which parameters without a name are arg0, arg1, ..."""
+    """Parameters by pybind11's first line, in which those without a name are arg0, arg1, ..."""
     node = ast.parse(f"def {signature}: ...").body[0]
     assert isinstance(node, ast.FunctionDef)
     return [

@@ -74,7 +74,7 @@ def check_attention() -> None:
 
 
 def check_gradients() -> None:
-    """Of the output, by the threads of the pool too."""
+    """Gradients of the output, by the threads of the pool too."""
     q, k, v = arrays(np.float64)
     ours = at.attention_gradients(q, k, v, grad_output=v, is_causal=True, num_threads=2)
     theirs = reference.attention_gradients(q, k, v, grad_output=v, is_causal=True)
@@ -83,7 +83,7 @@ def check_gradients() -> None:
 
 
 def check_linear_attention() -> None:
-    """A family with kernels of its own."""
+    """A family with its own kernels."""
     q, k, v = arrays(np.float32)
     ours = at.variants.linear_attention(q, k, v, is_causal=True)
     theirs = reference.linear_attention(*map(np.float64, (q, k, v)), is_causal=True)
@@ -91,7 +91,7 @@ def check_linear_attention() -> None:
 
 
 def check_errors() -> None:
-    """What the core throws arrives in Python as itself."""
+    """Exceptions of the core arrive in Python with their types."""
     try:
         _core.set_num_threads(0)
     except ValueError:
@@ -105,7 +105,7 @@ def check_data() -> None:
 
 
 def check_examples(readme: Path) -> None:
-    """The lines of "Sixty seconds" print what they say."""
+    """Lines of "Sixty seconds" print the output shown."""
     text = readme.read_text(encoding="utf-8").partition("## Sixty seconds")[2].partition("\n## ")[0]
     test = doctest.DocTestParser().get_doctest(text, {}, readme.name, str(readme), 0)
     assert len(test.examples) >= 8, "README has lost its sixty seconds"

@@ -59,7 +59,7 @@ def test_rows_are_distributions_without_the_point_itself() -> None:
 @pytest.mark.parametrize("neighbors", [None, 60])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_offset_of_the_data_costs_no_digits(dtype: str, neighbors: int | None) -> None:
-    """In float32 |x|^2 would be 6e8, to 32: more than all distances."""
+    """|x|^2 would be 6e8 in float32, to 32: more than all distances."""
     points = (cloud(3) + OFFSET).astype(dtype)
     found = at.solve_perplexity(points, 20, neighbors=neighbors)
     inner = at.solve_perplexity(points.astype(np.float64) - OFFSET, 20, neighbors=neighbors)
@@ -79,7 +79,7 @@ def test_clusters_far_apart_are_searched_by_differences() -> None:
 
 
 def test_ties_are_seen_through_rounding() -> None:
-    """The corners of a cube have d nearest neighbours each; their centre is no integer."""
+    """The corners of a cube have d nearest neighbours each; their centre is not an integer."""
     corners = np.indices((2,) * 5).reshape(5, -1).T
     points = np.concatenate([corners, [[9, 9, 9, 9, 9]]]) + 0.1
     found = at.solve_perplexity(points, 3, on_infeasible="nan")
@@ -91,9 +91,8 @@ def test_ties_are_seen_through_rounding() -> None:
 
 
 def test_out_of_reach() -> None:
-    with pytest.warns(
-        UserWarning, match="10 of 10 rows the perplexity: 30 in row 0, whose nearest is 9; beta is NaN there"
-    ) as seen:
+    message = "10 of 10 rows the perplexity: 30 in row 0, whose nearest is 9; beta is NaN there"
+    with pytest.warns(UserWarning, match=message) as seen:
         few = at.solve_perplexity(cloud(5, n=10), 30)
     assert seen[0].filename == __file__
     same = at.solve_perplexity(np.ones((10, 3)), 3, on_infeasible="nan")
@@ -158,7 +157,7 @@ def test_points_in_any_unit(neighbors: int | None) -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-160, 1e160])
-def test_a_beta_that_no_number_holds_is_said(unit: float) -> None:
+def test_a_beta_beyond_float64_warns(unit: float) -> None:
     points = cloud(22, 40)
     with pytest.warns(UserWarning, match="beta of 40 of 40 rows is beyond the normal numbers of float64"):
         found = at.solve_perplexity(points * unit, 10)
@@ -252,7 +251,7 @@ def ours(squared: np.ndarray, perplexity: float, verbose: int) -> np.ndarray:
     return at.solve_perplexity(squared, perplexity, metric="precomputed", on_infeasible="nan").affinities
 
 
-def test_joint_probabilities_are_those_of_scikit_learn(tsne: Any) -> None:
+def test_joint_probabilities_agree_with_scikit_learn(tsne: Any) -> None:
     """Theirs stop within 1e-5 nat; d p / p = (x - mean) d beta, a few times that."""
     points = cloud(10, n=300)
     squared = squared_distances(points).astype(np.float32)
@@ -265,7 +264,7 @@ def test_joint_probabilities_are_those_of_scikit_learn(tsne: Any) -> None:
     np.testing.assert_allclose(joint[np.triu_indices(300, 1)], theirs, rtol=1e-3, atol=1e-9)
 
 
-def test_joint_probabilities_of_neighbours_are_those_of_scikit_learn(tsne: Any) -> None:
+def test_joint_probabilities_of_neighbours_agree_with_scikit_learn(tsne: Any) -> None:
     points = cloud(11, n=300)
     neighbors = pytest.importorskip("sklearn.neighbors")
     graph = neighbors.kneighbors_graph(points, 91, mode="distance")
@@ -280,7 +279,7 @@ def test_joint_probabilities_of_neighbours_are_those_of_scikit_learn(tsne: Any) 
 
 
 @pytest.mark.parametrize("method", ["exact", "barnes_hut"])
-def test_the_picture_is_that_of_scikit_learn(tsne: Any, method: str) -> None:
+def test_the_picture_agrees_with_scikit_learn(tsne: Any, method: str) -> None:
     """On a band, which has one good picture. Descent on other data multiplies any rounding of P."""
     threads = pytest.importorskip("threadpoolctl")
     rng = np.random.default_rng(12)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures: what is drawn is what was given, labels carry units, and nothing leaks."""
+"""Figures draw the given numbers, labels carry units, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_one_head_with_its_tokens():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
     bar = ax.figure.axes[-1]
     assert bar.get_ylabel().replace("\n", " ") == "weight of the key in its row (blank: 0)"
-    ax.figure.canvas.draw()  # "$5" alone is no formula
+    ax.figure.canvas.draw()  # "$5" alone is not a formula
 
 
 def test_blank_is_lighter_than_the_smallest_weight():
@@ -339,7 +339,7 @@ def test_a_wrong_value_is_one_clear_error(message):
 
 
 @pytest.mark.parametrize("given", [3, [1], "x", None], ids=str)
-def test_what_is_no_result_is_refused(given):
+def test_other_objects_are_refused(given):
     for draw in (plot.experiment, plot.saturation, plot.needle, plot.jl_distortion):
         with pytest.raises(TypeError, match=r"result must be a result of attnscale\.montecarlo"):
             draw(given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of experiments and trainings: what was estimated with its errors, the exact values, panels."""
+"""Figures of experiments and trainings: estimates with errors, exact values, panels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_dataset_draws_what_its_result_draws(lengths):
     assert len(first.get_lines()) == len(second.get_lines())
 
 
-def test_entropy_vs_length_refuses_what_it_cannot_draw(lengths):
+def test_entropy_vs_length_refuses_other_results(lengths):
     with pytest.raises(TypeError, match="lengths go with a mapping"):
         plot.entropy_vs_length(lengths, [64, 512])
     with pytest.raises(TypeError, match="a mapping needs lengths"):
@@ -160,7 +160,7 @@ def test_steps_and_zeros_of_a_law_are_where_they_are():
     assert (beta[:start] == 0).all()
 
 
-def test_laws_whose_n_is_no_number_of_keys_are_refused():
+def test_laws_that_do_not_count_keys_are_refused():
     for name in ("critical_scale", "scale_invariant", "adaptive_temperature"):
         with pytest.raises(ValueError, match=name):
             plot.law_comparison([name], [64, 512])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures for print: of the width that was asked for, without collisions, with one legend of all panels."""
+"""Figures for print: the requested width, no collisions, one legend for all panels."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def check_text(figure: Any) -> None:
 
 @pytest.mark.parametrize("width", [3.4, 5.5])
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_figure_is_as_wide_as_was_asked_for(name: str, width: float) -> None:
+def test_a_figure_has_the_requested_width(name: str, width: float) -> None:
     with plot.style(width=width):
         figure = DRAWN[name](None).figure
     assert figure.get_size_inches()[0] == pytest.approx(width)
@@ -159,7 +159,7 @@ def test_one_name_with_two_colours_is_named_twice() -> None:
     assert sorted(texts) == ["bar", "mine", "mine", "point"]
 
 
-def test_what_has_no_name_has_no_legend() -> None:
+def test_unnamed_curves_have_no_legend() -> None:
     import matplotlib.pyplot as plt
 
     with pytest.raises(ValueError, match="figure must have panels with named lines, got none"):
@@ -223,7 +223,7 @@ def test_long_names_stand_below_and_leave_the_lines_their_room() -> None:
 
 
 def test_ticks_have_room_at_any_width() -> None:
-    """Also when the figure becomes narrower after it was drawn; the figure can still be stored."""
+    """A figure may become narrower after it was drawn, and can still be stored."""
     ax = plot.entropy_vs_length(ENTROPY, [64, 512, 4096, 128256], uniform=False)
     seen = {}
     for width in (9.0, 3.0, 1.8):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all figures share: a look for each law, names that are read, ticks in plain numbers, clear errors."""
+"""Style of all figures: a look for each law, readable names, ticks in plain numbers, clear errors."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, plot
-from attnscale.plot._exact import dense
-from attnscale.plot._style import looks
-from attnscale.plot._text import plain
+from attnscale.plot import _exact, _style, _text
 
 
 def test_every_law_has_a_look_of_its_own():
-    found = [(look.colour, look.dashes) for look in looks(laws.names())]
+    found = [(look.colour, look.dashes) for look in _style.looks(laws.names())]
     assert len(set(found)) == len(laws.names())
     for name, look in zip(laws.names(), found, strict=True):
-        (alone,) = looks([name])
+        (alone,) = _style.looks([name])
         assert (alone.colour, alone.dashes) == look
 
 
 def test_a_law_with_other_parameters_keeps_its_colour():
-    first, second, third = looks(["log_n(base=64)", "log_n", "log_n(base=1024)"])
+    first, second, third = _style.looks(["log_n(base=64)", "log_n", "log_n(base=1024)"])
     assert first.colour == second.colour == third.colour
     assert len({first.dashes, second.dashes, third.dashes}) == 3
-    assert second == looks(["standard", "log_n"])[1]
+    assert second == _style.looks(["standard", "log_n"])[1]
 
 
-def test_names_that_are_no_laws_do_not_take_the_look_of_one():
-    mine, standard = looks(["mine", "standard"])
+def test_other_names_do_not_take_the_look_of_a_law():
+    mine, standard = _style.looks(["mine", "standard"])
     assert (mine.colour, mine.dashes) != (standard.colour, standard.dashes)
 
 
@@ -82,7 +80,7 @@ def test_a_curve_is_dense_where_it_bends_and_jumps():
     def curve(n):
         return np.stack([np.log(n), np.where(n < 1000, 0.0, 1.0), np.where(n < 777, np.nan, 1.0)], axis=-1)
 
-    n, values = dense(curve, 10, 100_000)
+    n, values = _exact.dense(curve, 10, 100_000)
     assert (n[0], n[-1]) == (10, 100_000)
     assert (np.diff(n) > 0).all()
     assert (n == n.round()).all()
@@ -93,13 +91,13 @@ def test_a_curve_is_dense_where_it_bends_and_jumps():
 
 def test_dense_curves_of_one_and_two_points():
     for low, high in ((5, 5), (5, 6)):
-        n, values = dense(np.log, low, high)
+        n, values = _exact.dense(np.log, low, high)
         np.testing.assert_array_equal(n, np.unique([low, high]))
         np.testing.assert_array_equal(values, np.log(n))
 
 
 def test_ticks_are_plain_and_few():
-    assert [plain(value) for value in (64, 0.5, 2.0**18, 2.0**20, 1e7)] == [
+    assert [_text.plain(value) for value in (64, 0.5, 2.0**18, 2.0**20, 1e7)] == [
         *("64", "0.5", "262144", "$2^{20}$", "$10^{7}$")
     ]
     lengths = np.arange(64, 64 * 40, 64)

@@ -73,7 +73,7 @@ def threads(n: int) -> int:
 
 
 def slowly(n: int, rng: Any = None) -> NDArray[np.float64]:
-    """From case 8 on it takes far longer than a signal does to come, where the environment says so."""
+    """Take far longer than a signal does from case 8 on, if the environment says so."""
     try:
         time.sleep(3.0 if n >= 8 and "SWEEP_WAITS" in os.environ else 0.1)
     except KeyboardInterrupt:  # what a worker has been given already it finishes
@@ -96,7 +96,7 @@ def growing(n: int) -> int:
 
 @dataclass(frozen=True)
 class Estimate:
-    """As an experiment returns it, without to_xarray."""
+    """An estimate as an experiment returns it, without to_xarray."""
 
     value: float
     standard_error: float

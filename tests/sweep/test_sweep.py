@@ -47,12 +47,7 @@ def test_the_example_of_a_law_and_a_registered_law() -> None:
     at.laws.register("sweep_test")(lambda n, head_dim: 0.25)
     scales = ["standard", "sweep_test", at.laws.LogN(base=64), 0.25]
     table = sweep(sweep_functions.entropy, {"n": [16, 32], "scale": scales})
-    assert table["scale"].values.tolist() == [
-        "standard",
-        "sweep_test",
-        "log_n(base=64)",
-        "0.25",
-    ]
+    assert table["scale"].values.tolist() == ["standard", "sweep_test", "log_n(base=64)", "0.25"]
     assert table["entropy"].dims == ("n", "scale", "head", "query")
     data = at.datasets.minilm_qk()
     want = at.attention_entropy(data.query[:2, :32], data.key[:2, :32], scale=at.laws.LogN(base=64))
@@ -182,7 +177,7 @@ def test_a_long_message_does_not_hide_which_case_it_was() -> None:
     assert len(raised.value.failures["n=1"]) > 5000
 
 
-def test_interrupt_keeps_what_is_there() -> None:
+def test_interrupt_keeps_finished_cases() -> None:
     def interrupted(n: int) -> int:
         if n == 3:
             raise KeyboardInterrupt
@@ -194,7 +189,7 @@ def test_interrupt_keeps_what_is_there() -> None:
         assert_array_equal(raised.value.partial["value"], [1, np.nan, np.nan])
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     seen = []
     sweep(lambda n: n, {"n": [1, 2, 3]}, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -318,7 +313,7 @@ def test_values_that_are_not_numbers() -> None:
 
 
 @pytest.mark.parametrize(("missing", "options"), [("xarray", ""), ("joblib", ", n_jobs=2")])
-def test_what_is_missing_is_named_with_the_command(missing: str, options: str) -> None:
+def test_missing_packages_are_named_with_the_command(missing: str, options: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         f"import attnscale as at; at.sweep(lambda x: x, {{'x': [1]}}{options})"

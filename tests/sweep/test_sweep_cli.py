@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale sweep: its file, what it prints, and one line on bad input."""
+"""attnscale sweep: its file, its output, and one line on bad input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ law = ["standard", "log_n(base=64)"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A folder with a module; what it imports is forgotten afterwards."""
+    """A folder with a module; imports are forgotten afterwards."""
     (tmp_path / "own_module.py").write_text(MODULE)
     (tmp_path / "sweep.toml").write_text(FILE)
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def test_a_function_of_the_user_may_have_words_of_its_own(folder: Path, capsys: 
     assert run(capsys, "sweep.toml").split() == ["law", "value", "log_m", "5", "zipf", "4"]
 
 
-def test_what_is_the_same_in_all_rows_stands_above_the_table(folder: Path, capsys: Any) -> None:
+def test_columns_equal_in_all_rows_stand_above_the_table(folder: Path, capsys: Any) -> None:
     text = 'function = "own_module:entropy"\nrng = 4\n[grid]\nn = [4]\nlaw = ["standard", "unscaled"]\n'
     (folder / "sweep.toml").write_text(text)
     lines = run(capsys, "sweep.toml").splitlines()
@@ -145,7 +145,7 @@ def test_what_is_the_same_in_all_rows_stands_above_the_table(folder: Path, capsy
     assert run(capsys, "sweep.toml").split()[:5] == ["n", "law", "mean", "rows", "note"]  # of one row nothing
 
 
-def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: Any) -> None:
+def test_finished_cases_are_printed_beside_the_failure(folder: Path, capsys: Any) -> None:
     (folder / "sweep.toml").write_text('function = "own_module:fails"\n[grid]\nn = [1, 2, 4]\n')
     assert main(["sweep", "sweep.toml"]) == 2
     captured = capsys.readouterr()
@@ -179,7 +179,7 @@ def test_the_file_of_the_page_runs(folder: Path, capsys: Any) -> None:
 
 
 FAILS = "function = 'own_module:fails'\n"
-#: A file that is refused, and what is said of it.
+#: Refused files, and their messages.
 BAD_FILES = {
     "function = 3\n[grid]\nn = [1]": "function must be a string, 'module:function', got 3",
     "[grid]\nn = [1]": "function is missing; it must be a string",
@@ -217,7 +217,7 @@ def test_bad_files_are_one_line_and_status_2(content: str, folder: Path, capsys:
     assert BAD_FILES[content] in captured.err
 
 
-def test_ctrl_c_prints_what_is_there_and_leaves_with_130(folder: Path) -> None:
+def test_ctrl_c_prints_finished_cases_and_exits_with_130(folder: Path) -> None:
     (folder / "sweep.toml").write_text(
         f'function = "own_module:slow"\nstore = "kept"\n[grid]\nn = {list(range(100))}\n'
     )

@@ -34,7 +34,7 @@ N, HEAD_DIM = 4096, 16
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of the scheduler of two worker processes."""
+    """Address of the scheduler of two worker processes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # dask's own
         with distributed.LocalCluster(
@@ -66,7 +66,7 @@ def test_cases_on_a_cluster(address: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "runs" / "cluster").is_dir()
     here = at.sweep(names["mean_entropy"], names["grid"], rng=0, progress=False)
     assert here["value"].identical(names["table"]["value"])
-    # What dask-jobqueue starts is a cluster of dask: one of two processes stands for it.
+    # dask-jobqueue starts a cluster of dask: one of two processes stands for it.
     asked: dict[str, Any] = {}
 
     def cluster(**options: Any) -> Any:

@@ -84,7 +84,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_experiment_that_was_cut_off_is_not_a_finished_case(tmp_path: Path) -> None:
-    """At Ctrl-C an experiment returns what it has: good for its caller, no result for a store."""
+    """An experiment returns a part at Ctrl-C: useful to its caller, but not a result for a store."""
     stops = tmp_path / "stops"
 
     def experiment(n: int, rng: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which sweep a store is of: stores of something else are refused, equal values are described equally."""
+"""Identity of a store: stores of another sweep are refused, equal values are described equally."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
     assert sweep(square, {"x": [1]}, store=tmp_path)["value"].item() == 1
 
 
-# ---- what identifies a value -------------------------------------------------------------------
+# ---- identity of a value -----------------------------------------------------------------------
 
 
 def test_equal_values_are_described_equally_and_others_are_not() -> None:

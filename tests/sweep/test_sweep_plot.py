@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""plot.sweep: curves, error bars, names and what it cannot draw."""
+"""plot.sweep: curves, error bars, names and refusals."""
 
 from __future__ import annotations
 
@@ -76,16 +76,14 @@ def test_it_draws_on_the_axes_it_gets_and_does_not_show(table: Any, monkeypatch:
     assert at.plot.sweep(table, ax=ax) is ax
 
 
-def test_what_cannot_be_drawn(table: Any) -> None:
-    with pytest.raises(
-        ValueError, match="one number for each case, one of: value, standard_error; got 'rows'"
-    ):
+def test_results_that_cannot_be_drawn(table: Any) -> None:
+    message = "one number for each case, one of: value, standard_error; got 'rows'"
+    with pytest.raises(ValueError, match=message):
         at.plot.sweep(table, quantity="rows")
     with pytest.raises(ValueError, match="x must be a parameter with numbers, one of: n; got 'law'"):
         at.plot.sweep(table, x="law")
     with pytest.raises(ValueError, match="a figure needs a parameter with numbers, got law"):
         at.plot.sweep(table.isel(n=0, deep=0))
-    with pytest.raises(
-        ValueError, match="needs one number for each case, got only arrays and text: rows, note"
-    ):
+    message = "needs one number for each case, got only arrays and text: rows, note"
+    with pytest.raises(ValueError, match=message):
         at.plot.sweep(table[["rows", "note"]])

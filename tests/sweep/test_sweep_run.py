@@ -21,8 +21,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale._grid.case import Case
-from attnscale._sweep.task import FunctionTask
+from attnscale._grid import case as cases
+from attnscale._sweep import task as tasks
 
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
@@ -41,7 +41,7 @@ def sweep(function: Any, grid: Any, **options: Any) -> Any:
 
 
 class Backwards(Executor):
-    """Runs what it was given when the last case has come, the last one first."""
+    """Runs its cases when the last one has come, in reverse order."""
 
     def __init__(self, n_cases: int) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -88,7 +88,7 @@ def joblib_threads() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def joblib_all_at_once() -> Iterator[dict[str, Any]]:
-    """A backend that has no results before the end, as that of Ray."""
+    """A backend without results before the end, like Ray's."""
     from joblib import parallel_config
     from joblib.parallel import BACKENDS, ThreadingBackend, register_parallel_backend
 
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_what_runs_them(runner: Any, tmp_path: Path) ->
 
 
 def test_processes_that_grow_are_replaced_without_a_word() -> None:
-    """Where warnings are errors, as in these tests, the one of joblib would let the sweep wait for ever."""
+    """Joblib's warning would let the sweep wait for ever where warnings are errors, as in these tests."""
     pytest.importorskip("psutil")  # by which joblib measures them
     loky = pytest.importorskip("joblib.externals.loky")
     n = list(range(12))
@@ -160,8 +160,8 @@ def test_a_case_gives_its_threads_back() -> None:
     before = at.get_num_threads()
     try:
         at.set_num_threads(5)
-        case = Case((0,), {"n": 1}, "")
-        away = FunctionTask(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
+        case = cases.Case((0,), {"n": 1}, "")
+        away = tasks.FunctionTask(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
         for task, expected in ((away, 2), (pickle.loads(pickle.dumps(replace(away, away=False))), 2)):
             assert task(case)["value"].values == expected
             assert at.get_num_threads() == 5
@@ -194,10 +194,7 @@ def test_one_failure_elsewhere_costs_one_case(function: Any, runner: Any) -> Non
 @pytest.mark.parametrize("runner", [processes, joblib_processes])
 @pytest.mark.filterwarnings("ignore::UserWarning:joblib")  # says that a worker died
 def test_a_worker_that_dies_does_not_take_finished_cases_with_it(runner: Any, tmp_path: Path) -> None:
-    with (
-        runner() as options,
-        pytest.raises(at.SweepError, match="no worker returned its result") as raised,
-    ):
+    with runner() as options, pytest.raises(at.SweepError, match="no worker returned its result") as raised:
         sweep(sweep_functions.die_at_3, {"n": [1, 2, 3]}, store=tmp_path, **options)
     assert "n=3" in raised.value.failures
     kept = len(list((tmp_path / "cases").iterdir()))

@@ -14,9 +14,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale._grid import files
+from attnscale._grid import fields, files
 from attnscale._grid import store as stores
-from attnscale._grid.fields import to_fields
 
 pytest.importorskip("xarray")
 
@@ -24,7 +23,7 @@ GRID = {"n": [1, 2, 3], "law": ["a", "b"]}
 
 
 class Counting:
-    """A function that knows what it was called with."""
+    """A function that keeps the arguments of its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, str]] = []
@@ -107,7 +106,7 @@ def test_an_interrupted_sweep_goes_on_with_the_seed_it_began_with(tmp_path: Path
 
 # ---- killed ------------------------------------------------------------------------------------
 
-# It says when it is to be killed, and waits for that.
+# The process says when to kill it, and waits.
 SCRIPT = """
 import os, sys, time
 import attnscale as at, numpy as np
@@ -159,7 +158,7 @@ def test_kill_9_loses_nothing_that_was_finished(moment: str, tmp_path: Path) -> 
     np.testing.assert_array_equal(np.load(f"{store}.npy"), clean["value"])
 
 
-def test_what_is_written_is_on_the_disk_before_it_has_its_name(
+def test_a_file_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
@@ -175,7 +174,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(
     assert path.read_bytes() == b"content"
 
 
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.mkdir()
     with pytest.raises(OSError, match="file"):
@@ -215,9 +214,9 @@ def test_a_damaged_file_is_computed_again(damage: str, tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_changes_a_result() -> None:
-    """Each byte of a file: it is either noticed, or of no consequence (a time stamp of the archive)."""
-    fields = to_fields({"a": np.arange(3.0), "b": "text"})
-    content = stores.to_bytes(fields, "case")
+    """A flip in any byte of a file is noticed, or has no consequence (a time stamp of the archive)."""
+    written = fields.to_fields({"a": np.arange(3.0), "b": "text"})
+    content = stores.to_bytes(written, "case")
     noticed = 0
     for place in range(len(content)):
         found = stores.from_bytes(flip(content, place), "case")
@@ -225,16 +224,15 @@ def test_no_flipped_bit_changes_a_result() -> None:
         if found is not None:
             assert list(found) == ["a", "b"]
             for name in found:
-                np.testing.assert_array_equal(found[name].values, fields[name].values)
-                assert (found[name].dims, found[name].attrs) == (fields[name].dims, fields[name].attrs)
+                np.testing.assert_array_equal(found[name].values, written[name].values)
+                assert (found[name].dims, found[name].attrs) == (written[name].dims, written[name].attrs)
     assert noticed > len(content) / 2
 
 
 def test_the_checksum_finds_what_the_archive_does_not(tmp_path: Path) -> None:
     """A file whose archive is sound, and whose array is not the one that was written."""
-    fields = to_fields(np.arange(3.0))
     path = tmp_path / "case.npz"
-    path.write_bytes(stores.to_bytes(fields, "case"))
+    path.write_bytes(stores.to_bytes(fields.to_fields(np.arange(3.0)), "case"))
     with np.load(path) as stored:
         entries = dict(stored)
     entries["array_0"][1] = 7

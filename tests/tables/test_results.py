@@ -58,7 +58,7 @@ ENTROPY = {
 
 
 class Tags(html.parser.HTMLParser):
-    """What is open, and the text of the cells."""
+    """A parser with the open tags and the text of the cells."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_a_result_is_a_table_at_the_prompt_and_in_a_notebook(name: str) -> None:
     assert "array(" not in repr(result)
     page = Tags(result._repr_html_())
     assert page.open == []
-    # The same cells: whatever the table says, the page says.
+    # Cells of the page are those of the table.
     assert all(word in " ".join(page.cells) for word in lines[2].split()[:2])
 
 
@@ -133,7 +133,7 @@ def test_units_reach_the_numbers_that_are_printed() -> None:
     assert curve.table(unit="bits").split()[-5:] == ["1", "3.0000", "3.0000", "3.0000", "8"]
 
 
-def test_a_statistic_that_was_not_asked_for_is_named() -> None:
+def test_a_statistic_that_was_not_requested_is_named() -> None:
     rows = at.attention_statistics(Q, K)
     message = r"argmax was not asked for: attention_statistics\(..., statistics=\(..., 'argmax'\)\) has it; "
     with pytest.raises(AttributeError, match=message + "these rows have lse, entropy"):
@@ -158,7 +158,7 @@ def test_effective_keys() -> None:
     np.testing.assert_array_equal(curve.effective_keys, np.exp(curve.entropy))
 
 
-def test_what_is_not_finite_is_said() -> None:
+def test_numbers_that_are_not_finite_are_reported() -> None:
     rows = at.attention_statistics(Q, K, statistics="lse", key_lengths=[0, 8])
     assert "lse: 24 of 48 are not finite" in repr(rows)
     assert repr(at.attention_statistics(Q, K, V, statistics=())).startswith(
@@ -220,12 +220,6 @@ def test_laws_explain_themselves() -> None:
     assert page.open == []
     assert "ln(max(n, floor)) / ln(base) / sqrt(head_dim)" in page.cells
     at.laws.get("log_n")
-
-
-def test_cells_of_a_page_are_text() -> None:
-    from attnscale._base.text import to_html
-
-    assert "<b>" not in to_html("a <b>", ["<b>"], [["<b>"]], ["<b>"])
 
 
 def test_other_objects_say_what_they_are() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from attnscale._base.text import to_csv, to_json, to_text
+from attnscale._base.text import to_csv, to_html, to_json, to_text
 
 
 def test_numbers_are_flush_right_and_words_flush_left():
@@ -27,6 +27,10 @@ def test_csv_quotes_what_needs_it():
     rows = [{"law": "ssmax(s=0.4, b=1)", "entropy": 0.1 + 0.2}]
     assert to_csv(rows) == 'law,entropy\n"ssmax(s=0.4, b=1)",0.30000000000000004\n'
     assert to_csv([]) == "\n"
+
+
+def test_cells_of_a_page_are_text():
+    assert "<b>" not in to_html("a <b>", ["<b>"], [["<b>"]], ["<b>"])
 
 
 def test_json_has_no_nan_and_keeps_every_digit():

@@ -13,7 +13,7 @@ __all__ = ["check", "taken"]
 
 
 class _Watch(TorchDispatchMode):
-    """Notes each operator of attnscale, with what it was given."""
+    """Collects each operator of attnscale with its arguments."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules, models and devices: what follows the device of its tensors, and what is refused in one line."""
+"""Modules and models follow the device of their tensors; refusals are one line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch import _functional  # noqa: E402
 from attnscale.torch._base import device as _device  # noqa: E402
 from other_device import NAME, full_masks, there  # noqa: E402, F401
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+_MISSING = "attnscale.torch._triton._support.missing"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,8 @@ def test_composed_functions() -> None:
 
 def test_the_kernels_for_the_cpu_refuse_other_devices() -> None:
     x = there(torch.ones(2, 5, 4))
-    with pytest.raises(
-        ValueError, match="backend='core' takes tensors on the CPU, got tensors on elsewhere:0"
-    ):
+    message = "backend='core' takes tensors on the CPU, got tensors on elsewhere:0"
+    with pytest.raises(ValueError, match=message):
         at.torch.attention(x, x, x, backend="core")
 
 
@@ -111,9 +111,8 @@ def test_a_device_that_is_not_here(name: Any, said: str) -> None:
 def test_types_by_name() -> None:
     assert _device.device_named("cpu").type == "cpu"
     assert _device.dtype_named("bfloat16") is torch.bfloat16
-    with pytest.raises(
-        ValueError, match="dtype must be one of 'float64', 'float32', 'float16', 'bfloat16', got"
-    ):
+    message = "dtype must be one of 'float64', 'float32', 'float16', 'bfloat16', got"
+    with pytest.raises(ValueError, match=message):
         _device.dtype_named("int8")
 
 
@@ -131,25 +130,22 @@ def call_on(x: Any, backend: str | None, statistics: str = "lse") -> Any:
     return at.torch.attention_statistics(x, x, x, statistics=statistics, backend=backend)
 
 
-def test_without_triton_a_call_that_asks_for_it_is_refused(
-    on_cuda: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_functional._support, "missing", lambda: "Triton is not installed")
-    with pytest.raises(
-        ValueError, match=r"does not serve this call: Triton is not installed; backend='torch'"
-    ):
+def test_without_triton_a_call_for_it_is_refused(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_MISSING, lambda: "Triton is not installed")
+    message = r"does not serve this call: Triton is not installed; backend='torch'"
+    with pytest.raises(ValueError, match=message):
         call_on(on_cuda, "triton")
 
 
 def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
     on_cuda: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No GPU has run them: without being asked for they get no call."""
+    """The kernels run only on request: no GPU has run them."""
     registered: list[str] = []
     operator = types.ModuleType("attnscale.torch._triton._operator")
     operator.register = registered.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, operator.__name__, operator)
-    monkeypatch.setattr(_functional._support, "missing", lambda: None)
+    monkeypatch.setattr(_MISSING, lambda: None)
     for backend in (None, "auto", "torch"):
         with suppress(RuntimeError):  # of a PyTorch without CUDA
             call_on(on_cuda, backend)

@@ -27,7 +27,7 @@ QKV = draw(2, 2, N, D), draw(2, 2, M, D), draw(2, 2, M, 5)
 GRAD = draw(2, 2, N, 5)
 
 
-def test_the_gradient_of_what_is_not_in_the_loss_is_zero() -> None:
+def test_statistics_outside_the_loss_have_gradient_zero() -> None:
     def loss(v: Any, scale: Any) -> Any:
         return at.jax.attention_statistics(*QKV[:2], v, scale=scale).entropy.sum()
 
@@ -124,7 +124,7 @@ DISTANCES = np.abs(np.arange(5)[:, None] - np.arange(6))
 
 
 def ours(*arrays: Any) -> Any:
-    """Of the output and four statistics of one call, one number, which depends on all arrays."""
+    """A number from the output and four statistics of one call, which depends on all arrays."""
     q, k, v, scale, mask, factors, bias, logits = arrays
     names = ("lse", "entropy", "concentration", "score_variance")
     options: dict[str, Any] = {"attn_mask": mask, "distance_scale": factors, "distance_bias": bias}
@@ -134,7 +134,7 @@ def ours(*arrays: Any) -> Any:
 
 
 def written_out(*arrays: Any) -> Any:
-    """The same number in operations of JAX, from the definition: the sink is a key whose value is 0."""
+    """The number of `ours` in operations of JAX, from the definition: the sink is a key of value 0."""
     q, k, v, scale, mask, factors, bias, logits = arrays
     capped = 3.0 * jnp.tanh(scale[..., None] * factors[DISTANCES] * (q @ k.swapaxes(-1, -2)) / 3.0)
     sink = jnp.broadcast_to(logits[:, None, None], (2, 5, 1))
@@ -148,7 +148,7 @@ def written_out(*arrays: Any) -> Any:
 
 
 def over_samples(call: Any) -> Any:
-    """Of two samples of each argument: itself, and its half."""
+    """Two samples of each argument: itself and its half."""
     return jax.jit(lambda *x: jax.vmap(call)(*(jnp.stack([each, each / 2]) for each in x)).sum())
 
 
@@ -190,7 +190,7 @@ def check(found: Any, chosen: tuple[int, ...], exact: Any) -> None:
 
 @pytest.mark.parametrize("name", WAYS)
 def test_gradients_of_any_arguments_in_any_order(name: str, learnt: list[Any]) -> None:
-    """What was differentiated before, in this program or in another, changes no gradient."""
+    """Earlier derivatives, in this program or in another, change no gradient."""
     call = WAYS[name](ours)
     exact = jax.jit(jax.grad(WAYS[name](written_out), tuple(range(len(LEARNT)))))(*learnt)
     for i in ORDER:

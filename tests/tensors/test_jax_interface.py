@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""XLA's binary interface as the core declares it, and what holds for a call through it."""
+"""XLA's binary interface as the core declares it, and calls through it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.jax
 
-#: Each struct that the core declares, the one of XLA's header, and the fields of both in their order.
+#: Structs that the core declares, those of XLA's header, and the fields of both in order.
 STRUCTS = {
     ("extension", "XLA_FFI_Extension_Base"): "size=struct_size kind=type next",
     ("interface_version", "XLA_FFI_Api_Version"): "{head} major=major_version minor=minor_version",
@@ -60,7 +60,7 @@ NUMBERS = {
 }
 
 
-def test_the_declarations_are_those_of_the_installed_jaxlib(tmp_path: Path) -> None:
+def test_the_declarations_agree_with_the_installed_jaxlib(tmp_path: Path) -> None:
     check_declarations(
         tmp_path,
         own=("xla_abi.hpp", "attnscale::bindings::xla"),

@@ -18,6 +18,8 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from attnscale.jax import _ffi  # noqa: E402
+
 from tests.conformance.refusals import BAD, wanted  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.jax
 Q = np.ones((2, 4, 8), np.float32)
 ROWS = {"query": Q, "key": Q, "value": Q}
 
-#: What is wrong with a kind that only JAX has, and the error and message of attention.
+#: Bad options of kinds that only JAX has, with the error and the message of attention.
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no value": ({"value": None}, TypeError, "value must be an array, got None; attention_statistics works"),
     "keys of random numbers": (
@@ -66,7 +68,7 @@ def test_bad_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scale of complex numbers", "sink"])
-def test_what_shapes_and_types_say_of_traced_options(name: str) -> None:
+def test_bad_shapes_and_types_of_traced_options(name: str) -> None:
     given, error, message = WRONG[name]
     with pytest.raises(error, match=f"^{re.escape(message)}"):
         jax.jit(lambda given: at.jax.attention(**ROWS, **given))(given)
@@ -80,8 +82,8 @@ OF_SHAPES = [
 
 @pytest.mark.parametrize("traced", [False, True], ids=["an array of JAX", "traced"])
 @pytest.mark.parametrize("name", OF_SHAPES)
-def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool) -> None:
-    """But for the width of their numbers, which has 32 bits here."""
+def test_bad_arrays_of_jax_are_refused_like_numpy_arrays(name: str, traced: bool) -> None:
+    """Messages differ in the width of numbers only, 32 bits here."""
     ((option, given),) = BAD[name].items()
     rows = {each: jnp.ones((2, 4, n, 8)) for each, n in (("query", 5), ("key", 7), ("value", 7))}
     call = lambda x: at.jax.attention(**rows, **{option: x})  # noqa: E731
@@ -91,7 +93,7 @@ def test_bad_arrays_of_jax_are_refused_as_those_of_numpy(name: str, traced: bool
     assert said == str(wanted("JAX", name)).replace("int64", "int32").replace("float64", "float32")
 
 
-#: Numbers that a program gets, and what it says when it runs.
+#: Numbers given to a program, and its message when it runs.
 NUMBERS: dict[str, tuple[str, Any, str]] = {
     "scale": (
         "scale",
@@ -210,8 +212,6 @@ def test_a_program_for_another_platform() -> None:
 
 
 def test_an_array_on_another_device() -> None:
-    from attnscale.jax._ffi import check_on_cpu
-
     class Device:
         platform = "gpu"
 
@@ -224,7 +224,7 @@ def test_an_array_on_another_device() -> None:
 
     message = "attnscale.jax runs on the CPU, got key on cuda:0; jax.device_put(key, jax.devices('cpu')[0])"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        check_on_cpu("key", Array())
+        _ffi.check_on_cpu("key", Array())
 
 
 @pytest.mark.parametrize(

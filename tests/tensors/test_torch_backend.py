@@ -8,11 +8,11 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale._base.statistics import DIFFERENTIABLE
+from cases import SMOOTH
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._plain import scores  # noqa: E402
+from attnscale.torch._plain import rows, scores  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
 
@@ -37,7 +37,7 @@ def hidden() -> Any:
 
 LENGTHS = torch.tensor([4, 0])
 
-#: Options of a call. Each has tensors of its own.
+#: Options of a call, each with new tensors.
 OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "causal": lambda: {"is_causal": True},
     "mask": lambda: {"attn_mask": hidden()},
@@ -59,7 +59,7 @@ COMPILED = ("mask", "learned law", "biases, bottom right", "entmax")
 
 
 def learnt(options: dict[str, Any]) -> list[Any]:
-    """What of the options requires grad."""
+    """Tensors of the options that require grad."""
     given: list[Any] = []
     for option in options.values():
         given += vars(option).get("parameters", {}).values() if hasattr(option, "__dict__") else ()
@@ -67,7 +67,7 @@ def learnt(options: dict[str, Any]) -> list[Any]:
     return [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
 
 
-def test_statistics_that_were_not_asked_for_are_none() -> None:
+def test_statistics_that_were_not_requested_are_none() -> None:
     rows = at.torch.attention_statistics(*qkv()[:2], backend="torch")
     assert [name for name, x in rows._asdict().items() if x is not None] == ["lse", "entropy"]
 
@@ -89,7 +89,7 @@ def test_scores_beyond_the_type_are_nan() -> None:
 
 @pytest.mark.parametrize("normalizer", ["softmax", "sigmoid", "relu(divide='sum')"])
 def test_values_that_are_not_finite_reach_the_rows_that_see_them(normalizer: str) -> None:
-    """As in the kernels: an infinity where all that a row sees has a weight and one sign, and else NaN."""
+    """Infinity where all visible values have a weight and one sign, else NaN, as in the kernels."""
     q, k, v = qkv()
     bad = {(0, 2, 0): torch.inf, (0, 5, 0): -torch.inf, (0, 6, 1): torch.nan, (1, 4, 2): -torch.inf}
     with torch.no_grad():
@@ -211,9 +211,8 @@ def test_a_law_that_is_replaced_counts_at_once() -> None:
 
 def test_refusals_of_its_own() -> None:
     q = torch.ones(2, 6, 4)
-    with pytest.raises(
-        ValueError, match="backend must be one of 'auto', 'core', 'torch', 'triton', got 'fla"
-    ):
+    message = "backend must be one of 'auto', 'core', 'torch', 'triton', got 'fla"
+    with pytest.raises(ValueError, match=message):
         at.torch.attention(q, q, q, backend="flash")
     with pytest.raises(ValueError, match="num_threads must be None with backend='torch', got 2"):
         at.torch.attention(q, q, q, num_threads=2, backend="torch")
@@ -222,9 +221,8 @@ def test_refusals_of_its_own() -> None:
     with pytest.raises(ValueError, match="backend must be one of 'auto', 'core', 'torch', got 'triton'"):
         at.torch.linear_attention(q, q, q, backend="triton")
     for backend in ("auto", "core", "torch"):
-        with pytest.raises(
-            ValueError, match="all tensors must be on the device of query, cpu, got one on meta"
-        ):
+        message = "all tensors must be on the device of query, cpu, got one on meta"
+        with pytest.raises(ValueError, match=message):
             at.torch.attention(q, q, q.to("meta"), backend=backend)
 
 
@@ -268,7 +266,7 @@ TWICE: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["3 axes", "4 axes"])
 @pytest.mark.parametrize("name", TWICE)
 def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
-    """Those of differences; PyTorch's own attention, which a plain call of 4 axes gets, has none."""
+    """Second derivatives by differences; PyTorch's own attention, used in plain calls of 4 axes, has none."""
     options = TWICE[name]()
     heads = 4 if options.get("enable_gqa") else 2
     tensors = [draw(*batch, h, n, 4, seed=i) for i, (h, n) in enumerate(((heads, 4), (2, 5), (2, 5)))]
@@ -282,7 +280,7 @@ def test_second_derivatives(name: str, batch: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "options", [{"is_causal": True}, {"normalizer": "softmax_1"}, {"softcap": 1.5}], ids=str
 )
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives_of_statistics(name: str, options: dict[str, Any]) -> None:
     def call(query: Any, key: Any) -> Any:
         rows = at.torch.attention_statistics(query, key, statistics=[name], backend="torch", **options)
@@ -302,10 +300,8 @@ def test_derivatives_of_derivatives_of_one_tensor_in_three_roles() -> None:
     torch.testing.assert_close(loss(call), loss(lambda x: written(x).softmax(-1) @ x.sin()))
 
 
-def test_the_first_derivative_is_that_of_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_derivative_uses_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a backward pass that is differentiated computes attention again."""
-    from attnscale.torch._plain import rows
-
     calls: list[bool] = []
     fused = rows.scaled_dot_product_attention
     counted = lambda *x, **y: calls.append(True) or fused(*x, **y)  # noqa: E731

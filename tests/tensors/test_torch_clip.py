@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.qk_clip_: what it does to the scores of heads, and what it refuses."""
+"""at.torch.qk_clip_: its effect on the scores of heads, and refusals."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def rows(n: int = LENGTH) -> Any:
     return torch.randn(3, N, HEADS, n, 8)
 
 
-#: What laws need, besides what they have at first.
+#: Parameters that laws need, besides their defaults.
 REQUIRED: dict[str, dict[str, Any]] = {
     "constant": {"value": 0.3},
     "per_head": {"values": 1.5},
@@ -103,7 +103,7 @@ def root_log(n: Any, head_dim: int, *, n0: float = 512.0) -> Any:
     return (1 + 2 * np.log1p(n / n0)) ** 0.5 / head_dim**0.5
 
 
-#: Three of each kind whose numbers differ, of which the compiler makes variables by the second.
+#: Three numbers of each kind; the compiler makes variables of them by the second.
 KINDS: dict[str, Callable[[float], dict[str, Any]]] = {
     "law": lambda x: {"scale": at.laws.LogN(base=x)},
     "law with an integer": lambda x: {"scale": at.laws.LayerIndex(int(x))},
@@ -128,7 +128,7 @@ KINDS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_numbers_than_before(kind: str) -> None:
-    """Also without ``dynamic=True``."""
+    """Other sizes than at compilation, also without ``dynamic=True``."""
     at.laws.register("root_log")(root_log)
     query, key, value = rows()
     options = [
@@ -155,10 +155,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "float mask": {"attn_mask": NUMBERS.masked_fill(future(), -torch.inf)},
     "soft-cap and window": {"softcap": 3.5, "window": (2, 0), "causal": "bottom_right"},
     "sink and soft-cap": {"normalizer": at.normalizers.Sink([0.5, 1.5, 0.25, 2.5]), "softcap": 3.5},
-    "sink and mask": {
-        "normalizer": at.torch.Sink(OF_HEADS),
-        "attn_mask": ~future(),
-    },
+    "sink and mask": {"normalizer": at.torch.Sink(OF_HEADS), "attn_mask": ~future()},
     "learned law and documents": {
         "scale": at.torch.Learned(at.laws.SSMax(floor=2.5), s=OF_HEADS),
         "document_ids": torch.tensor([0, 0, 1, 1, 1]),

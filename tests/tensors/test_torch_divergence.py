@@ -73,7 +73,7 @@ def wide(options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("around", [nullcontext, in_blocks], ids=["a block", "blocks"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_values_and_gradients_are_those_of_the_formula(name: str, around: Any) -> None:
+def test_values_and_gradients_agree_with_the_formula(name: str, around: Any) -> None:
     arrays, options = tensors(), OPTIONS[name]()
     learned = [*arrays, *(x for x in options.values() if isinstance(x, torch.Tensor) and x.requires_grad)]
     want = written_out(arrays, wide(options))
@@ -140,7 +140,7 @@ def test_hidden_keys_are_infinite_and_take_no_gradient() -> None:
 
 
 def test_rounding_below_zero_is_cut_off_and_keeps_the_gradient() -> None:
-    """Of equal attentions it is rounding, too, but no row is left out of it."""
+    """The divergence of equal attentions is rounding, but keeps all rows."""
     q, k = (x.detach().float() for x in tensors(n=100, m=100)[:2])
     other = q.clone().requires_grad_()
     found = at.torch.attention_divergence(q, k, other, k)

@@ -12,11 +12,10 @@ torch = pytest.importorskip("torch")
 
 pytest.importorskip("transformers")
 
-from attnscale.torch._models import interface  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
-from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
 
 from tests.tensors import operators  # noqa: E402
+from tests.tensors.recording import interface  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
@@ -41,9 +40,9 @@ def leaf(*shape: int) -> Any:
 
 
 def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
-    """Output and all gradients are those of the whole matrix of weights, dropped."""
-    dropout = Dropout.draw(0.4)
-    found = attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
+    """Compare output and all gradients to those of the whole dropped matrix of weights."""
+    dropout = _dropout.Dropout.draw(0.4)
+    found = _dropout.attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
     unit = torch.eye(k.shape[2], dtype=torch.float64).expand(*k.shape[:2], -1, -1)
     weights = at.torch.attention(q, k, unit, **options)
     (batch, heads, n_queries, _), n_keys = q.shape, k.shape[2]
@@ -57,7 +56,7 @@ def check(q: Any, k: Any, v: Any, *learnt: Any, **options: Any) -> None:
 
 
 def check_law(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
-    """With a factor of the law, and a mask, that are learned where they can be."""
+    """Check with a factor of the law and a mask, learned where possible."""
     q, k, v = leaf(BATCH, HEADS, QUERIES, 4), leaf(BATCH, HEADS, KEYS, 4), leaf(BATCH, HEADS, KEYS, 4)
     learnt = [mask] if mask is not None and mask.requires_grad else []
     scale: Any = at.laws.get(law)
@@ -88,14 +87,14 @@ def test_output_and_gradients(monkeypatch: pytest.MonkeyPatch, normalizer: str, 
 def test_laws_that_count_or_measure_something_else(
     monkeypatch: pytest.MonkeyPatch, law: str, size: str
 ) -> None:
-    """Positions of queries, distances, and the scores of a row are those of the whole call."""
+    """Blocks know positions of queries, distances and scores of rows in the whole call."""
     blocks(monkeypatch, size)
     check_law("softmax", law, None, None)
     if law != "norm_softmax":  # the scale of a row of one key has no bound
         check_law("softmax", law, 0, None)
 
 
-#: Options that layers of models have beside a number as their scale, and heads of the keys.
+#: Heads of the keys, and options of model layers beside a number as their scale.
 FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (4, {}),
     "causal": (4, {"is_causal": True}),
@@ -133,7 +132,7 @@ def module_of(**options: Any) -> Any:
     return module
 
 
-def test_the_seed_is_that_of_pytorch() -> None:
+def test_the_seed_is_pytorchs() -> None:
     module, x = module_of(), torch.randn(2, 7, 16)
     found = []
     for seed in (1, 1, 2):
@@ -151,14 +150,14 @@ def test_the_seed_is_that_of_pytorch() -> None:
 
 def test_how_many_are_kept_and_that_rows_differ() -> None:
     for p in (0.1, 0.75):
-        kept = Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
+        kept = _dropout.Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
         size = kept.numel()
         assert abs(kept.mean() - (1 - p)) < 4 * (p * (1 - p) / size) ** 0.5
         rows = (kept - (1 - p)).reshape(-1, 61)
         for pairs in ((rows[1:] * rows[:-1]), (rows[:, 1:] * rows[:, :-1]), (rows[64:] * rows[:-64])):
             assert abs(pairs.mean()) < 4 * p * (1 - p) / pairs.numel() ** 0.5  # no correlation
-    assert bool(Dropout.draw(0.0).kept((0, 1), 1, (0, 9, 9), 9).all())
-    assert not Dropout.draw(1.0).kept((0, 1), 1, (0, 9, 9), 9).any()
+    assert bool(_dropout.Dropout.draw(0.0).kept((0, 1), 1, (0, 9, 9), 9).all())
+    assert not _dropout.Dropout.draw(1.0).kept((0, 1), 1, (0, 9, 9), 9).any()
 
 
 def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
@@ -178,9 +177,7 @@ def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
     torch.testing.assert_close(output, module.out_proj((weights @ values).transpose(1, 2).flatten(-2)))
 
 
-def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_of_the_backward_pass_does_not_grow_with_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dropout, "_PAIRS", 4 * 16 * 256)
     module, x, sizes = module_of(), torch.randn(1, 256, 16, requires_grad=True), []
 
@@ -196,7 +193,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_none_and_all_of_them(p: float) -> None:
+def test_probabilities_zero_and_one(p: float) -> None:
     module, x = module_of(), torch.randn(2, 7, 16, requires_grad=True)
     module.dropout = p
     output, weights = module(x, x, x)
@@ -280,7 +277,8 @@ def test_a_layer_drops_as_a_call_does() -> None:
     assert weights is None
     torch.manual_seed(5)
     options = {"scale": 0.3, **FORMS["window of sinks"][1]}
-    want = attend_with_dropout(q, k, v, dropout=Dropout.draw(0.4), statistics=(), **options).output
+    dropout = _dropout.Dropout.draw(0.4)
+    want = _dropout.attend_with_dropout(q, k, v, dropout=dropout, statistics=(), **options).output
     torch.testing.assert_close(found, want.transpose(1, 2))
 
 
@@ -319,7 +317,7 @@ def test_without_dropout_nothing_changes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_the_seed_of_a_model_is_that_of_pytorch(kind: str) -> None:
+def test_the_seed_of_a_model_is_pytorchs(kind: str) -> None:
     model = model_of(kind, 0.5)
     (first, gradients), (again, more), (other, _) = (run(model, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -339,7 +337,7 @@ def test_layers_that_are_computed_again_have_their_mask() -> None:
         assert one is None or bool(torch.isclose(one, two, rtol=1e-4, atol=1e-6).all())
 
 
-def test_what_is_recorded_is_before_any_is_dropped() -> None:
+def test_weights_are_recorded_before_dropout() -> None:
     model = model_of("bert", 0.6)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

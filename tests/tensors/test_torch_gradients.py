@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.attention and attention_statistics: what is learned, operators, transformations, models."""
+"""at.torch.attention and attention_statistics: learned options, operators, transformations, models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def draw(*shape: int, dtype: Any = torch.float64) -> Any:
 
 @pytest.mark.parametrize("shape", [(2, 3, 9), (3, 9), (2, 3, 1)])
 def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
-    """As layers have them whose sinks depend on the query."""
+    """Sinks per row, as in layers whose sinks depend on the query."""
     q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
     logits = draw(*shape)
 
@@ -38,7 +38,7 @@ def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
 
 
 def test_a_sink_key() -> None:
-    """One more key without a value, which is learned: the logits are its scores."""
+    """Sinks as a learned key without a value: the logits are its scores."""
     q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
     sink_key = draw(3, 8)
 
@@ -72,7 +72,7 @@ def test_a_bias_of_sigmoid_for_each_head() -> None:
         (lambda: at.torch.Entmax(torch.ones(2)), r"alpha must be a tensor of shape \(\), got .*"),
     ],
 )
-def test_parameters_that_are_no_tensors(made: Any, message: str) -> None:
+def test_parameters_that_are_not_tensors(made: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         made()
 
@@ -171,7 +171,7 @@ def test_no_graph_is_kept_without_gradients(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_attention_needs_a_value() -> None:
-    """It was an empty tensor."""
+    """A missing value is an error, not an empty tensor."""
     q = draw(2, 5, 4)
     seen = []
     for attend, x in ((at.attention, q.detach().numpy()), (at.torch.attention, q)):
@@ -183,11 +183,9 @@ def test_attention_needs_a_value() -> None:
 
 
 def test_tensors_of_other_devices_are_refused() -> None:
-    from attnscale.torch._base.tensors import check_on_cpu
-
     q = torch.randn(3, 9, 8, device="meta")
     with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):
-        check_on_cpu(None, torch.zeros(2), q)
+        at.torch._base.tensors.check_on_cpu(None, torch.zeros(2), q)
     assert at.torch.attention(q, q, q).shape == q.shape  # a shape is all that these have
 
 
@@ -225,7 +223,7 @@ def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
 
 
 def test_pytorchs_own_sample_inputs() -> None:
-    """Those of its scaled_dot_product_attention: values, and gradients of all that requires one."""
+    """Samples of scaled_dot_product_attention: values, and gradients of all tensors that require one."""
     pytest.importorskip("expecttest")  # which PyTorch's samples import
     from torch.testing._internal.common_methods_invocations import op_db
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.laws._registry import learnable
 
 torch = pytest.importorskip("torch")
 
@@ -26,7 +25,7 @@ def wide(value: Any) -> Any:
     return torch.tensor(value, dtype=torch.float64, requires_grad=True)
 
 
-#: A law, and what is learned of it; laws of one or two parameters are among the cases of all backends.
+#: A law and its learned parameters; laws of one or two are among the cases of all backends.
 LEARNED: list[tuple[Any, dict[str, Any]]] = [
     ("ssmax(b=0.2)", {"s": 0.4}),
     ("asentmax", {"delta": [1.0, 0.9, 0.8], "beta": 0.5, "gamma": [1.5, 1.0, 0.5]}),
@@ -36,7 +35,7 @@ LEARNED: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("law", "values"), LEARNED, ids=str)
-def test_gradients_are_those_of_finite_differences(law: Any, values: dict[str, Any]) -> None:
+def test_gradients_agree_with_finite_differences(law: Any, values: dict[str, Any]) -> None:
     q, k, v = inputs()
     v = v[..., :1]  # one channel of the output, since each number of it is a backward pass
 
@@ -48,7 +47,7 @@ def test_gradients_are_those_of_finite_differences(law: Any, values: dict[str, A
     assert torch.autograd.gradcheck(call, tuple(wide(x) for x in values.values()))
 
 
-def test_the_values_are_those_of_the_law() -> None:
+def test_the_values_agree_with_the_law() -> None:
     q, k, v = inputs()
     s = torch.tensor([0.4, 0.5, 0.6])
     scale = at.torch.Learned("ssmax(floor=2)", s=s)
@@ -72,7 +71,7 @@ def test_a_factor_is_the_amplitude_of_a_law(shape: tuple[int, ...]) -> None:
     assert all(torch.equal(each, found[0]) for each in found)
 
 
-def test_the_law_and_the_factor_can_be_asked_for() -> None:
+def test_the_law_and_the_factor_can_be_read() -> None:
     factor = torch.ones(3)
     scaled = at.torch.Scaled(at.laws.LogN(base=8), factor)
     assert scaled.factor is factor
@@ -121,9 +120,10 @@ def test_compiled_and_under_transforms(law: Any) -> None:
 
 
 def test_every_law_says_what_can_be_learned() -> None:
-    for law in ("standard", "natural_log_n", "entropy_invariant"):
-        assert learnable(at.laws.get(law)) == ()
-    assert learnable(at.laws.SSMax()) == ("s", "b")
+    known = dict.fromkeys(("standard", "natural_log_n", "entropy_invariant"), "it has none")
+    for law, names in {**known, "ssmax": "s, b"}.items():
+        with pytest.raises(ValueError, match=rf"law '{law}' has a gradient of \({names}\), got 'x'"):
+            at.torch.nn.MultiheadAttention(8, 2, law=law, learnable_law="x")
 
 
 @pytest.mark.parametrize(("law", "parameters", "message"), [

@@ -50,7 +50,7 @@ def same(found: Any, want: Any, given: list[Any]) -> None:
 
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_and_gradients_are_those_of_the_kernels(family: str, masks: str) -> None:
+def test_values_and_gradients_agree_with_the_kernels(family: str, masks: str) -> None:
     """Blocks of pairs have 32 and 128 keys; features of rows of length 30 and more need their logarithms."""
     name, own = FAMILIES[family]
     function, options = getattr(at.torch, name), {**own, **MASKS[masks], "enable_gqa": True}

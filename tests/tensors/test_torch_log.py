@@ -11,9 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.by_name import layer_numbers, towers_of  # noqa: E402
-from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
-from attnscale.torch._models.readings import Product, of_scores  # noqa: E402
+from tests.tensors.recording import by_name, calls, readings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -21,37 +19,37 @@ ENCODER, DECODER = "model.encoder.layers.{}.self_attn", "model.decoder.layers.{}
 CROSS = "model.decoder.layers.{}.encoder_attn"
 
 
-def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> SeenCall:
-    """A call of two texts with queries and keys of its own."""
+def call(name: str, n_queries: int = 5, n_keys: int = 5, heads: int = 2, **more: Any) -> calls.SeenCall:
+    """A call of two texts with random queries and keys that follow from the name."""
     place, _, number = name.partition("#")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     query = torch.randn(2, heads, n_queries, 4, generator=generator)
     key = torch.randn(2, heads, n_keys, 4, generator=generator)
     kind = "cross" if "encoder_attn" in name else "self"
-    product = Product(query, key, {"scale": 0.5})
+    product = readings.Product(query, key, {"scale": 0.5})
     given = {"way": "scaled_dot_product_attention", "measured": product, "product": product}
-    return SeenCall(
-        Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more}
+    return calls.SeenCall(
+        calls.Place(place, int(number or 0)), kind=kind, key_of=tuple(range(heads)), **{**given, **more}
     )
 
 
 def written_out(scores: Any) -> dict[str, Any]:
-    """What a call has whose scores are no product that is known."""
-    return {"way": "softmax", "measured": of_scores(scores, None), "product": None}
+    """Fields of a call whose scores are not a known product."""
+    return {"way": "softmax", "measured": readings.of_scores(scores, None), "product": None}
 
 
-def weights_of(each: SeenCall) -> np.ndarray:
+def weights_of(each: calls.SeenCall) -> np.ndarray:
     found: np.ndarray = (0.5 * each.measured.query @ each.measured.key.mT).double().softmax(-1).numpy()
     return found
 
 
-def entropy_of(each: SeenCall) -> np.ndarray:
+def entropy_of(each: calls.SeenCall) -> np.ndarray:
     p = weights_of(each)
     found: np.ndarray = -(p * np.log(p)).sum(-1)
     return found
 
 
-def encoder_decoder(**more: Any) -> list[SeenCall]:
+def encoder_decoder(**more: Any) -> list[calls.SeenCall]:
     """Calls of two layers each: 7 rows of the encoder, 5 of the decoder."""
     found = [call(ENCODER.format(layer), 7, 7, **more) for layer in range(2)]
     for layer in range(2):
@@ -59,16 +57,16 @@ def encoder_decoder(**more: Any) -> list[SeenCall]:
     return found
 
 
-def log_of(*passes: list[SeenCall], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
+def log_of(*passes: list[calls.SeenCall], laws: Any = (), statistics: Any = ("entropy",)) -> Any:
     log = at.torch.AttentionLog(statistics, {law: at.laws.get(law) for law in laws})
-    for calls in passes:
+    for seen in passes:
         log.begin_pass()
-        for each in calls:
+        for each in seen:
             log.add(each)
     return log
 
 
-def test_every_call_has_a_name_and_what_is_known_of_it() -> None:
+def test_every_call_has_a_name_and_a_record() -> None:
     log = log_of(encoder_decoder())
     assert log.modules == (
         *(ENCODER.format(layer) for layer in range(2)),
@@ -91,9 +89,8 @@ def test_layers_of_other_shapes_have_one_mean_and_no_one_array() -> None:
         with pytest.raises(ValueError, match=r"differ in shape: \(2, 2, 7\) of .* and 1 more; .*log\.select"):
             whole(log["entropy"])
     narrow = log_of([*encoder_decoder(), call("model.decoder.pool", heads=3)])
-    with pytest.raises(
-        ValueError, match=r"differ in their heads: 2 heads of .* 3 heads of model.decoder.pool"
-    ):
+    message = r"differ in their heads: 2 heads of .* 3 heads of model.decoder.pool"
+    with pytest.raises(ValueError, match=message):
         narrow.mean_entropy()
     assert narrow.select(modules="*pool").mean_entropy().shape == (1, 3)
 
@@ -110,15 +107,14 @@ def test_a_part_of_a_log() -> None:
     assert both.modules == (ENCODER.format(0), ENCODER.format(1), CROSS.format(1))
     with pytest.raises(ValueError, match=r"kind must be one of 'self', 'cross', got 'both'"):
         log.select("both")
-    with pytest.raises(
-        ValueError, match=r"kind='cross' and modules='\*encoder.layers\*' must leave a call, got"
-    ):
+    message = r"kind='cross' and modules='\*encoder.layers\*' must leave a call, got"
+    with pytest.raises(ValueError, match=message):
         log.select("cross", "*encoder.layers*")
     with pytest.raises(TypeError, match="modules must be a pattern of names or several, got "):
         log.select(modules=[3])
 
 
-def test_padding_is_no_part_of_means() -> None:
+def test_padding_is_not_in_means() -> None:
     real = torch.tensor([[True] * 5, [False, False, True, True, True]])
     log = log_of([call("layers.0", real=real), call("layers.1", real=real)], laws=["log_n(base=8)"])
     for layer, each in enumerate((call("layers.0"), call("layers.1"))):
@@ -151,7 +147,7 @@ def test_a_call_that_is_refused_leaves_no_pass() -> None:
     assert len(log) == 0
 
 
-def test_several_ways_of_measuring_are_said() -> None:
+def test_several_ways_of_measuring_are_listed() -> None:
     scores = torch.randn(2, 2, 5, 5)
     other = call("layers.1", **written_out(scores))
     log = log_of([call("layers.0"), other])
@@ -162,14 +158,13 @@ def test_several_ways_of_measuring_are_said() -> None:
     np.testing.assert_allclose(log["entropy"]["layers.1"], -(p * np.log(p)).sum(-1), atol=1e-6)
 
 
-def test_old_and_wrong_keys_are_told_the_new_ones() -> None:
+def test_old_and_wrong_keys_are_answered_with_the_new_ones() -> None:
     log = log_of([call("layers.3.attn"), call("layers.7.attn")])
     assert log.layers == (3, 7)
-    for by_name in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):
-        with pytest.raises(
-            KeyError, match=r"7: layers are keyed by the name of their module, here 'layers.7.attn'"
-        ):
-            _ = by_name[7]
+    for named in (log.kinds, log.key_heads, log.calls, log.passes[0], log.ways):
+        message = r"7: layers are keyed by the name of their module, here 'layers.7.attn'"
+        with pytest.raises(KeyError, match=message):
+            _ = named[7]
     with pytest.raises(KeyError, match=r"'layers.7.atn' was recorded; there is 'layers.7.attn'"):
         _ = log["entropy"]["layers.7.atn"]
     with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
@@ -218,7 +213,7 @@ def test_the_map_of_layers_that_differ_in_their_heads() -> None:
     ],
 )
 def test_numbers_of_layers(names: list[str], numbers: tuple[int, ...]) -> None:
-    assert layer_numbers(names) == numbers
+    assert by_name.layer_numbers(names) == numbers
 
 
 @pytest.mark.parametrize(
@@ -235,4 +230,4 @@ def test_numbers_of_layers(names: list[str], numbers: tuple[int, ...]) -> None:
     ],
 )
 def test_towers(names: list[str], towers: list[str]) -> None:
-    assert [*towers_of(names).values()] == towers
+    assert [*by_name.towers_of(names).values()] == towers

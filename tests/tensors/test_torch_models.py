@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+from tests.tensors import operators  # noqa: E402
+from tests.tensors.recording import calls, interface, readings  # noqa: E402
 from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
@@ -70,7 +72,7 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
     diff = float((found.last_hidden_state - expected.last_hidden_state).abs().max())
     assert diff < 2e-5 * max(scale, 1)
     weights = torch.stack(expected.attentions)
-    if kind == "gpt_oss":  # whose weights leave out the sink, one more outcome
+    if kind == "gpt_oss":  # weights without the sink
         weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
     np.testing.assert_allclose(log.entropy, entropy_of(weights), rtol=0, atol=1e-4)
     assert log.sink_layers == (log.layers if kind == "gpt_oss" else ())
@@ -79,23 +81,20 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
 
 
 def test_sinks_of_heads_and_of_rows() -> None:
-    """Logits a head, a query, or -inf, which is no sink; the output is that of one more key of value 0."""
-    from attnscale.torch._models.interface import attend
-
+    """Logits per head or per query, or -inf for no sink; the output is that of a further key of value 0."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 2, 4, 9, 8, generator=generator)
     for sinks in (torch.randn(4, generator=generator), torch.randn(2, 4, 9, 1, generator=generator)):
         for logits in (sinks, torch.where(sinks > 0, sinks, -torch.inf)):
-            found, _ = attend(SimpleNamespace(is_causal=False), q, k, v, None, s_aux=logits)
+            found, _ = interface.attend(SimpleNamespace(is_causal=False), q, k, v, None, s_aux=logits)
             column = (logits.reshape(1, 4, 1, 1) if logits.ndim == 1 else logits).expand(2, 4, 9, 1)
             weights = torch.cat([q @ k.mT / 8**0.5, column], -1).softmax(-1)[..., :-1]
             torch.testing.assert_close(found, (weights @ v).transpose(1, 2), rtol=0, atol=1e-5)
 
 
 def test_the_entropy_over_the_keys_alone() -> None:
-    """What the documentation of the log says about the sink's share; diagnose says where there is one."""
-    from attnscale.cli._model import Reader
-    from attnscale.cli.diagnose import _rows, _table, measure
+    """The weight of the sink gives it; the command names the layers with a sink."""
+    from attnscale.cli import diagnose
 
     model, _ = oracle.build("gpt_oss", sliding_window=16)
     weights = torch.stack(eager(model, input_ids=IDS).attentions)
@@ -105,11 +104,12 @@ def test_the_entropy_over_the_keys_alone() -> None:
     alone = (log.entropy + w * np.log(w) + (1 - w) * np.log1p(-w)) / (1 - w)
     keys = weights / weights.sum(-1, keepdim=True)
     np.testing.assert_allclose(alone, entropy_of(keys), rtol=0, atol=2e-4)
-    found = measure(Reader(model, IDS.tolist()), [20], {"standard": at.laws.get("standard")})
+    laws = {"standard": at.laws.get("standard")}
+    found = diagnose.measure(diagnose.Reader(model, IDS.tolist()), [20], laws)
     layers = ", ".join(map(str, log.layers))
-    table = _table([20], found, {"standard": "as the model has it"})
+    table = diagnose._table([20], found, {"standard": "as the model has it"})
     assert f"count the sink as one more outcome in the layers {layers}." in table
-    assert all(row["entropy_counts_sink"] for row in _rows([20], found))
+    assert all(row["entropy_counts_sink"] for row in diagnose._rows([20], found))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -175,10 +175,6 @@ def test_types(dtype: str) -> None:
 
 
 def test_memory_of_the_inputs_is_read_in_place() -> None:
-    from attnscale.torch._models import interface
-
-    from tests.tensors import operators
-
     q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
     ((_, given),) = operators.taken(
         lambda: interface.attend(torch.nn.Identity(), q, k, v, None, is_causal=False)
@@ -192,16 +188,15 @@ def test_memory_of_the_inputs_is_read_in_place() -> None:
 
 def test_masks_of_a_pattern_are_not_made() -> None:
     """2^17 tokens would need 16 GiB of mask."""
-    from attnscale.torch._models.interface import PatternMask, make_mask
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     n = 2**17
     for function in (None, sliding_window_causal_mask_function(64)):
         options = {} if function is None else {"mask_function": function}
-        mask = make_mask(1, n, n, **options)
-        assert isinstance(mask, PatternMask)
+        mask = interface.make_mask(1, n, n, **options)
+        assert isinstance(mask, interface.PatternMask)
         assert mask.pattern.causal
-    small = make_mask(1, 5, 5)
+    small = interface.make_mask(1, 5, 5)
     full = torch.ones(5, 5, dtype=torch.bool).tril()
     assert torch.equal(small & True, full[None, None])  # an operation gets the full mask
     assert small.shape == (1, 1, 5, 5)
@@ -209,17 +204,16 @@ def test_masks_of_a_pattern_are_not_made() -> None:
 
 
 def test_other_masks_are_made() -> None:
-    from attnscale.torch._models.interface import make_mask
     from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
 
     for function in (
         chunked_causal_mask_function(3, torch.zeros(1, dtype=torch.int)),
         and_masks(causal_mask_function, lambda b, h, q, k: k != 1),
     ):
-        mask = make_mask(1, 6, 6, mask_function=function)
+        mask = interface.make_mask(1, 6, 6, mask_function=function)
         assert mask.pattern is None
         assert mask.shape == (1, 1, 6, 6)
-    assert make_mask(1, 4, 10, q_offset=2).pattern is None  # a cache that is not full
+    assert interface.make_mask(1, 4, 10, q_offset=2).pattern is None  # a cache that is not full
 
 
 @pytest.mark.parametrize("kind", ["bloom", "llama"])
@@ -238,10 +232,8 @@ def test_a_static_cache_counts_on_before_the_mask_is_made(kind: str) -> None:
 
 
 def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
-    """0 where a key is seen, as transformers' eager attention has them; it is boolean where that is logic."""
-    from attnscale.torch._models.interface import make_mask
-
-    mask, scores = make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
+    """Numbers are 0 at visible keys, as in transformers' eager attention; in logic the mask is boolean."""
+    mask, scores = interface.make_mask(1, 4, 4), torch.randn(1, 2, 4, 4)
     hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)
     numbers = torch.zeros(4, 4).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]
     torch.testing.assert_close(scores + mask, scores + numbers)
@@ -265,11 +257,9 @@ def test_a_model_that_reckons_with_its_mask_has_one_of_numbers() -> None:
 
 
 def test_a_mask_that_is_passed_to_fused_attention_is_seen() -> None:
-    from attnscale.torch._models.interface import make_mask
-
     class Layer(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x, make_mask(1, 5, 5))
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, interface.make_mask(1, 5, 5))
 
     layer = Layer()
     with at.torch.record(layer) as log:
@@ -358,22 +348,18 @@ def test_bad_use_is_a_clear_error() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_an_unknown_argument_is_not_ignored(dropout: float) -> None:
-    from attnscale.torch._models.interface import attend
-
     q = torch.randn(1, 2, 8, 4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
-        attend(torch.nn.Identity(), q, q, q, None, dropout=dropout, indices=torch.zeros(1))
+        interface.attend(torch.nn.Identity(), q, q, q, None, dropout=dropout, indices=torch.zeros(1))
     with pytest.raises(ValueError, match="must be on the device of query, meta, got one on cpu"):
-        attend(torch.nn.Identity(), q.to("meta"), q, q, None, dropout=dropout)
+        interface.attend(torch.nn.Identity(), q.to("meta"), q, q, None, dropout=dropout)
 
 
 def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
-    from attnscale.torch._models.interface import call_options
-
     q, k, v = torch.randn(3, 1, 2, 8, 4)
     hidden, bias = torch.ones(8, 8, dtype=torch.bool).triu(1), torch.randn(1, 2, 8, 8)
     mask = torch.zeros(1, 1, 8, 8, dtype=torch.half).masked_fill(hidden, torch.finfo(torch.half).min)
-    options = call_options(torch.nn.Identity(), q, k, mask, position_bias=bias)
+    options = interface.call_options(torch.nn.Identity(), q, k, mask, position_bias=bias)
     rows = at.torch.attention_statistics(q, k, v, statistics="n_visible", **options)
     assert (rows.n_visible == torch.arange(1, 9)).all()
     both = bias.masked_fill(hidden, -torch.inf)
@@ -382,8 +368,6 @@ def test_a_position_bias_of_a_wider_type_shows_no_hidden_key() -> None:
 
 
 def test_the_log_shows_itself() -> None:
-    from attnscale.torch._models import calls, readings
-
     log = at.torch.AttentionLog(("entropy", "max_score"), {})
     assert repr(log) == "AttentionLog: nothing was recorded yet"
     zeros = readings.Product(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 8, 4), {"scale": 1.0})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.Monitor: what it records of a model in training, which does not notice, and its alarms."""
+"""at.torch.Monitor: recordings of a model in training, which stays as it is, and alarms."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ import pytest
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.calls import Place, SeenCall  # noqa: E402
-from attnscale.torch._models.readings import Product  # noqa: E402
-from attnscale.torch._models.tally import Limits  # noqa: E402
-
 from tests.models.spellings import WIDTH, fused, products  # noqa: E402
+from tests.tensors.recording import calls, readings, tally  # noqa: E402
 from tools.audit import oracle  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
@@ -73,7 +70,7 @@ def padded() -> Any:
 
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize(("kind", "implementation", "keys"), CASES, ids=label)
-def test_what_it_sees_is_what_record_sees(
+def test_monitor_agrees_with_record(
     kind: str, implementation: str, keys: dict[str, Any], masked: bool
 ) -> None:
     model = build(kind, implementation, **keys)
@@ -102,7 +99,7 @@ def test_what_it_sees_is_what_record_sees(
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager", "attnscale"])
-def test_the_model_computes_bit_for_bit_what_it_did(implementation: str) -> None:
+def test_the_model_computes_the_same_bits(implementation: str) -> None:
     found = []
     at.torch.register()
     for watched in (False, True):
@@ -119,7 +116,7 @@ def test_the_model_computes_bit_for_bit_what_it_did(implementation: str) -> None
         assert torch.equal(one, other)
 
 
-def test_steps_are_counted_and_only_those_asked_for_are_recorded() -> None:
+def test_steps_are_counted_and_only_requested_ones_are_recorded() -> None:
     model = small()
     monitor = at.torch.Monitor(model, every=3)
     for _ in range(8):
@@ -147,7 +144,7 @@ def test_forward_passes_of_a_step_are_one_recording() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_checkpointing_computes_again_is_not_recorded_again(reentrant: bool) -> None:
+def test_recomputation_by_checkpointing_is_not_recorded_again(reentrant: bool) -> None:
     found = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
@@ -302,8 +299,8 @@ def test_rows_of_padding_raise_no_alarm(rows: int | None, where: str) -> None:
     assert alarms or (where == "in front" and rows is not None)
 
 
-def test_limits_are_passed_by_what_is_beyond_them() -> None:
-    limits = Limits(0.5, 10.0)
+def test_limits_are_passed_by_numbers_beyond_them() -> None:
+    limits = tally.Limits(0.5, 10.0)
 
     def check(entropy: float, score: float) -> list[str]:
         seen = {"entropy": np.array([entropy]), "max_score": np.array([score])}
@@ -316,8 +313,8 @@ def test_limits_are_passed_by_what_is_beyond_them() -> None:
     assert check(np.nan, np.inf) == ["entropy", "max_score"]
 
 
-def test_modules_and_numbers_are_those_of_a_log() -> None:
-    """Also where a module is called again in a pass, and where there are an encoder and a decoder."""
+def test_modules_and_numbers_agree_with_a_log() -> None:
+    """Modules called twice in a pass, and an encoder with a decoder."""
     from transformers import AlbertConfig, AlbertModel, BartConfig, BartModel
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
@@ -361,7 +358,7 @@ def test_scalars_are_of_layers_or_of_heads() -> None:
     assert len(heads) == 8
 
 
-def test_what_was_recorded_as_csv_as_a_dataset_and_as_a_table(tmp_path: Path) -> None:
+def test_the_recording_as_csv_as_a_dataset_and_as_a_table(tmp_path: Path) -> None:
     model = small().eval()
     monitor = at.torch.Monitor(model, every=2, statistics="max_weight")
     assert str(monitor.table()) == "Monitor: nothing was recorded yet"
@@ -404,7 +401,7 @@ def test_bad_input_is_named(change: dict[str, Any], error: type[Exception], mess
         at.torch.Monitor(given.pop("model"), **given)
 
 
-def test_what_has_no_callback_is_no_trainer() -> None:
+def test_an_object_without_callbacks_is_not_a_trainer() -> None:
     monitor = at.torch.Monitor(small())
     with pytest.raises(TypeError, match=r"trainer must be a Trainer of transformers or of Lightning, got 3"):
         monitor.attach(3)
@@ -413,7 +410,7 @@ def test_what_has_no_callback_is_no_trainer() -> None:
 
 
 @pytest.mark.maintainer  # it trains the two models of the page
-def test_the_page_says_what_its_runs_say() -> None:
+def test_the_page_agrees_with_its_runs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(page.split("```python\n")[1].split("```")[0], names)
@@ -442,7 +439,7 @@ def test_the_page_says_what_its_runs_say() -> None:
     assert names["alarms"][0].value < 1e-3
 
 
-# ---- attention that is seen and not measured, and passes of other threads ------------------------
+# ---- unmeasured attention, and passes of other threads -------------------------------------------
 
 
 class Parts(torch.nn.Module):
@@ -462,7 +459,7 @@ class Parts(torch.nn.Module):
 OPAQUE = "its weights stay inside of the operator attnscale_tests::flash_attn_forward"
 
 
-def test_what_cannot_be_measured_is_listed_beside_what_is_recorded() -> None:
+def test_unmeasured_modules_are_listed_beside_recorded_ones() -> None:
     model = Parts(plain=products.Matmul(), closed=fused.Opaque(), other=fused.Opaque())
     monitor = at.torch.Monitor(model, every=2)
     for _ in range(3):
@@ -486,7 +483,7 @@ def test_the_error_of_a_step_without_rows_names_attention_that_cannot_be_measure
 
 
 def test_a_softmax_that_is_not_used_is_named_as_one() -> None:
-    """It is known at the end of a pass alone, which the end of a step comes after."""
+    """An unused softmax is known only at the end of a pass, before the end of the step."""
 
     class Unused(products.Matmul):
         def forward(self, x: Any) -> Any:
@@ -534,8 +531,9 @@ def test_the_error_of_a_step_of_padding_says_so() -> None:
 
 
 def test_rows_that_are_of_no_known_head_are_not_recorded() -> None:
-    product = Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
-    call = SeenCall(Place("mixed", 0), "softmax", "self", (0,), product, product, has_known_axes=False)
+    product = readings.Product(*torch.randn(2, 4, 1, 5, 4), {"scale": 1.0})
+    place, both = calls.Place("mixed", 0), (product, product)
+    call = calls.SeenCall(place, "softmax", "self", (0,), *both, has_known_axes=False)
     monitor = at.torch.Monitor(Parts(plain=products.Matmul()), every=1)
     with monitor.step():
         monitor._model(torch.randn(2, 5, WIDTH))

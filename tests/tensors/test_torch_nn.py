@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""at.torch.nn.MultiheadAttention: as torch.nn.MultiheadAttention, and what it has besides.
+"""at.torch.nn.MultiheadAttention against torch.nn.MultiheadAttention, and its additions.
 
 The behaviours are those of PyTorch's test/nn/test_multihead_attention.py and, in test_torch_nn_models.py, of
 the encoder, decoder and Transformer in its test/test_transformers.py. Outputs, weights and gradients are
 compared with those of PyTorch's module with the same weights.
 
-What of those tests does not apply:
+Parts of those tests that do not apply:
 
 - torch.jit.script and torch.jit.trace (test_script_encoder_subclass, test_transformerencoderlayer_subclass):
   the operators take lists and optional numbers made in Python; torch.compile and torch.export work.
@@ -325,11 +325,11 @@ def test_under_torch_func() -> None:
     close(each[1][:, 0], ours(x, x, x)[1])
 
 
-# ---- what it has besides ---------------------------------------------------------------------------
+# ---- additions --------------------------------------------------------------------------------------
 
 
 def test_masks_hide_by_low_numbers() -> None:
-    """As by True: where masks of two types are added, with dropout, and in rows without keys."""
+    """Low numbers hide as True does: in sums of masks of two types, with dropout, in rows without keys."""
     theirs, ours = pair(batch_first=True)
     x, hidden = torch.randn(N, LENGTH, WIDTH), padding()
 
@@ -401,10 +401,13 @@ def test_a_parameter_that_is_one_number_for_all_heads() -> None:
 
 
 def test_rotary_products_depend_on_distances_alone() -> None:
-    from attnscale.torch.nn._multihead import rotate
-
+    """Scores from the weights of a head whose projections are the identity."""
+    options = {"rotary_base": 1e4, "statistics": "lse", "batch_first": True, "bias": False}
+    module = at.torch.nn.MultiheadAttention(8, 1, dtype=torch.float64, **options)
+    module.in_proj_weight.data[:] = torch.eye(8).repeat(3, 1)
     q, k = torch.randn(2, 8, dtype=torch.float64)
-    rows = rotate(q.expand(12, 8), 10000.0) @ rotate(k.expand(12, 8), 10000.0).T
+    weights = module(*(x.expand(1, 12, 8) for x in (q, k, k)))[1][0]
+    rows = (weights.log() + module.rows.lse[0, 0, :, None]) * 8**0.5
     for distance in (-5, 0, 3):
         diagonal = rows.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))

@@ -38,7 +38,7 @@ def layer_of(kind: str = "Encoder", **options: Any) -> Any:
 
 
 def same(models: tuple[Any, Any], *inputs: Any, hidden: Any = None, **options: Any) -> None:
-    """In training and inference, with gradients and without; what is hidden may be anything."""
+    """Compare in training and inference, with and without gradients; hidden rows may differ."""
     for mode in (True, False):
         for grad in (True, False):
             with torch.set_grad_enabled(grad):
@@ -92,8 +92,8 @@ def test_an_encoder_takes_nested_tensors(layout: str) -> None:
     close(list(found.unbind()), want, rtol=1e-4, atol=1e-5)
 
 
-def test_the_law_is_that_of_the_keys_that_are_no_padding() -> None:
-    """In inference without gradients, where the encoder makes nested tensors, as elsewhere."""
+def test_the_law_counts_keys_without_padding() -> None:
+    """Inference without gradients, where the encoder makes nested tensors, agrees with other modes."""
     _, model = model_pair(torch.nn.TransformerEncoder(layer_of(), 2), law="log_n", statistics=["entropy"])
     x = torch.randn(N, LENGTH, WIDTH)
     model.eval()

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-#: What attnscale declares of DLPack, and the same in the header that comes with PyTorch.
+#: DLPack's structs as attnscale declares them, and in the header that comes with PyTorch.
 STRUCTS = {
     ("data_type", "DLDataType"): "code bits lanes",
     ("tensor", "DLTensor"): "data device n_axes=ndim type=dtype shape strides byte_offset",
@@ -41,7 +41,7 @@ NUMBERS = {
 }
 
 
-def test_the_declarations_are_those_of_the_installed_pytorch(tmp_path: Path) -> None:
+def test_the_declarations_agree_with_the_installed_pytorch(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     structs = {pair: fields for pair, fields in STRUCTS.items() if pair[0] != "tensor"}
     # The device of a tensor is a struct of two numbers there.
@@ -138,18 +138,9 @@ def profiled() -> None:
 
 
 def watched() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from tests.tensors import operators
 
-    names: list[str] = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            names.append(str(func))
-            return func(*args, **(kwargs or {}))
-
-    with Watch():
-        call()
-    assert "attnscale.attend.default" in names
+    assert "attnscale.attend.default" in {str(operator) for operator, _ in operators.taken(call)}
 
 
 def negated() -> None:
@@ -256,7 +247,7 @@ def test_a_batch_of_gradients_is_a_loop_of_them() -> None:
         torch.testing.assert_close(got, torch.autograd.grad(output, x, each, retain_graph=True)[0])
 
 
-def test_what_changes_after_the_forward_pass_is_noticed() -> None:
+def test_changes_after_the_forward_pass_are_noticed() -> None:
     x = random().requires_grad_()
     key = random()
     output = at.torch.attention(x, key, key)
@@ -279,7 +270,7 @@ def test_what_changes_after_the_forward_pass_is_noticed() -> None:
 def test_an_option_is_read_anew_after_one_that_is_equal_to_it(
     name: str, value: Any, error: Any, message: str
 ) -> None:
-    """True is 1 and 2 is 2.0 for a cache that asks no further."""
+    """A cache that compares by equality takes True for 1 and 2 for 2.0."""
     x = random()
     for equal in ({"is_causal": True}, {"enable_gqa": False}, {"softcap": 2.0}, {"num_threads": 2}):
         at.torch.attention(x, x, x, **equal)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is no tensor where one is needed: a TypeError that names the argument, the rule and what was seen."""
+"""Arguments that are not tensors raise a TypeError with the argument, the rule and the type seen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_public_function_is_here() -> None:
 
 @pytest.mark.parametrize("kind", NOT_TENSORS)
 @pytest.mark.parametrize(("name", "place"), PLACES)
-def test_what_is_no_tensor_is_named(name: str, place: str, kind: str) -> None:
+def test_an_argument_that_is_not_a_tensor_is_named(name: str, place: str, kind: str) -> None:
     function, given = CALLS[name]
     wrong = {**given, place: NOT_TENSORS[kind]}
     if wrong[place] is None and (name, place) in OPTIONAL:
@@ -86,7 +86,7 @@ def test_bfloat16_without_ml_dtypes_names_the_argument(place: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("place", ["attn_mask", "distance_scale", "distance_bias"])
-def test_tables_that_are_no_tensors(place: str) -> None:
+def test_tables_that_are_not_tensors(place: str) -> None:
     with pytest.raises(TypeError, match=f"^{place} must be a tensor, got an array of shape"):
         at.torch.attention(**QKV, **{place: np.ones((4, 4), np.float32)})
 
@@ -94,7 +94,7 @@ def test_tables_that_are_no_tensors(place: str) -> None:
 @pytest.mark.parametrize(
     "scale", [[1.0, 2.0], np.ones(2), True, object()], ids=["list", "array", "bool", "any"]
 )
-def test_a_scale_that_is_none_of_the_kinds_is_not_passed_over(scale: Any) -> None:
+def test_a_scale_of_an_unknown_kind_is_an_error(scale: Any) -> None:
     with pytest.raises(TypeError, match=r"^scale must be a number, a tensor, a law or the name of one, got "):
         at.torch.attention(**QKV, scale=scale)
 
@@ -121,6 +121,6 @@ def test_feature_maps_of_another_kind(given: Any, message: str) -> None:
         at.torch.linear_attention(**QKV, feature_map=given)
 
 
-def test_a_scale_of_a_family_that_is_no_number() -> None:
+def test_a_scale_of_a_family_that_is_not_a_number() -> None:
     with pytest.raises(TypeError, match=r"^scale must be a number, got None"):
         at.torch.efficient_attention(**QKV, scale=None)  # type: ignore[arg-type]

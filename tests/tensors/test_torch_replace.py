@@ -87,7 +87,7 @@ def test_a_model_that_is_one_and_one_that_is_there_twice() -> None:
     assert type(model[0]) is at.torch.nn.MultiheadAttention
 
 
-def test_what_is_there_already_stays() -> None:
+def test_modules_of_this_package_stay() -> None:
     own = at.torch.nn.MultiheadAttention(16, 4, law="log_n")
     model = torch.nn.ModuleList([own, torch.nn.MultiheadAttention(16, 4)])
     at.torch.replace_attention(model, law="ssmax")
@@ -98,7 +98,7 @@ def test_what_is_there_already_stays() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_model_in_operations_of_pytorch(dropout: float) -> None:
-    """It computes what the kernels do, with or without dropout, and has second derivatives."""
+    """Plain operations agree with the kernels, with or without dropout, and have second derivatives."""
     torch.manual_seed(0)
     model, x = encoder(dropout=dropout).double(), torch.randn(1, 3, 16, dtype=torch.float64)
     found = []
@@ -124,7 +124,7 @@ def test_torch_jit_trace_is_refused_in_one_line_but_of_operations_of_pytorch() -
     plain = at.torch.replace_attention(torch.nn.MultiheadAttention(16, 4, batch_first=True), backend="torch")
     traced = torch.jit.trace(plain.eval(), (x, x, x))
     torch.testing.assert_close(traced(x, x, -x), plain(x, x, -x))
-    x[0, 2] = torch.nan  # that all numbers were finite is no part of it
+    x[0, 2] = torch.nan  # the trace does not assume finite numbers
     torch.testing.assert_close(traced(x, x, x), plain(x, x, x), equal_nan=True)
 
 

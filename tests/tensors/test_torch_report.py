@@ -25,7 +25,7 @@ SMALL = {
     "vocab_size": 50,
 }
 LENGTHS = (24, 48)
-#: Name of the model's class, and what its config has besides.
+#: Name of the model's class, and further keys of its config.
 MODELS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "scale_attn_by_inverse_layer_idx": True},
@@ -78,7 +78,7 @@ def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
             weights = layers[log.modules[layer]]["max_weight"][0, :, -last:].mean(-1)
             np.testing.assert_allclose(found.max_weight[here, j], weights, rtol=1e-5)
             seen = layers[log.modules[layer]]["n_visible"][0, :, -last:]
-            equal = np.log(seen + (name == "GptOss")).mean(-1)  # a sink is one more outcome
+            equal = np.log(seen + (name == "GptOss")).mean(-1)  # with the sink
             np.testing.assert_allclose(found.uniform_entropy[here, j], equal)
     np.testing.assert_allclose(found.curve[..., 8], found.entropy[..., 0], atol=2e-6)
     assert found.entropy[..., 0].std() > 0.01  # the heads differ
@@ -95,7 +95,7 @@ def encoder_decoder() -> Any:
 
 
 def entropies(weights: Any) -> np.ndarray:
-    """Of the rows of a call, (heads, queries), from the weights of one text that the model itself made."""
+    """Entropies of rows, (heads, queries), from the model's own weights for one text."""
     p = weights[0].double().numpy()
     return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1))
 
@@ -145,7 +145,7 @@ def test_a_page_of_one_part_has_no_groups() -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Mistral"])
-def test_padding_is_no_part_of_the_page(name: str, side: str) -> None:
+def test_padding_is_not_on_the_page(name: str, side: str) -> None:
     """The rows of one padded text are those that the model's own weights have of its tokens."""
     model = build(name)
     model.set_attn_implementation("eager")
@@ -237,7 +237,7 @@ def test_keep_heads_is_a_boolean() -> None:
 
 @pytest.mark.parametrize("name", ["Bert", "Mistral", "GptOss"])
 def test_kinds_of_heads_are_sums_of_the_weights_of_the_model(name: str) -> None:
-    """Of a text that comes twice: a token of its second half was there 20 places before."""
+    """A text that comes twice: tokens of its second half were there 20 places before."""
     model, tokens = build(name), torch.arange(20).repeat(2)
     model.set_attn_implementation("eager")
     with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
@@ -260,9 +260,8 @@ def test_kinds_of_heads_are_sums_of_the_weights_of_the_model(name: str) -> None:
 
 
 def test_kinds_of_heads_need_one_whole_text_that_was_kept() -> None:
-    with pytest.raises(
-        ValueError, match=r"head_kinds and HeadVis need self-attention, of record\(model, keep_"
-    ):
+    message = r"head_kinds and HeadVis need self-attention, of record\(model, keep_"
+    with pytest.raises(ValueError, match=message):
         recorded(build("Bert"), keep_heads=False).head_kinds()
     with pytest.raises(ValueError, match="one text, got a batch of 2"):
         recorded(build("Bert"), batch=2).head_kinds()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which rows of a recorded call are of a text, what they attend to, and where their texts begin."""
+"""Rows of recorded calls: which are real, what they attend to, where their texts begin."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from attnscale.torch._models.rows import Running, context_of  # noqa: E402
-from attnscale.torch._models.watch import Watch  # noqa: E402
 from torch import nn  # noqa: E402
+
+from tests.tensors import recording  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed"), pytest.mark.filterwarnings("default")]
 
@@ -50,7 +50,7 @@ def recorded(model: nn.Module, *args: Any, **inputs: Any) -> Any:
 @pytest.mark.parametrize("given", ["both", "encoder", "decoder", "none"])
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_an_encoder_and_a_decoder_of_one_length(kind: str, given: str) -> None:
-    """The rows are those of the side that asks, whose mask may not be there."""
+    """Rows are those of the side of the queries, whose mask may be missing."""
     model = bart() if kind == "bart" else transformers.T5Model(transformers.T5Config(**T5))
     masks = {"attention_mask": MASK, "decoder_attention_mask": DECODED}
     if given in ("encoder", "none"):
@@ -71,7 +71,7 @@ def test_an_encoder_and_a_decoder_of_one_length(kind: str, given: str) -> None:
     assert towers == {"encoder", "decoder"}
 
 
-def test_each_step_of_generation_is_a_pass_and_crosses_to_what_was_kept() -> None:
+def test_each_step_of_generation_is_a_pass_with_cross_attention_to_a_cache() -> None:
     model = transformers.BartForConditionalGeneration(bart().config).eval()
     with torch.no_grad(), at.torch.record(model) as log:
         model.generate(input_ids=IDS, attention_mask=MASK, max_new_tokens=3, min_new_tokens=3, num_beams=1)
@@ -83,7 +83,7 @@ def test_each_step_of_generation_is_a_pass_and_crosses_to_what_was_kept() -> Non
     assert log.rows.all()
 
 
-def test_the_rows_of_one_tower_are_not_those_of_another() -> None:
+def test_rows_of_two_towers_are_told_apart() -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
     text = {**sizes, "vocab_size": 99, "eos_token_id": 2, "max_position_embeddings": 16}
     image = {**sizes, "image_size": 33, "patch_size": 11}  # nine patches and a token for the class
@@ -123,7 +123,7 @@ def test_an_image_of_as_many_rows_as_the_text_beside_it_attends_to_has_no_paddin
 
 @pytest.mark.parametrize("memory", ["whole", "padded"])
 @pytest.mark.parametrize("own", ["whole", "padded", "none"])
-def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> None:
+def test_a_decoder_with_given_encoder_states(own: str, memory: str) -> None:
     config = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
     mask = {"whole": torch.ones_like(IDS), "padded": DECODED, "none": None}[own]
     of_memory = MASK if memory == "padded" else torch.ones_like(MASK)
@@ -141,7 +141,7 @@ def test_a_decoder_that_is_given_what_it_crosses_to(own: str, memory: str) -> No
 
 
 class Layer(nn.Module):
-    """A layer of a decoder, with a module of its own around what it crosses to."""
+    """A layer of a decoder with a submodule for cross-attention."""
 
     class Crossing(nn.Module):
         def __init__(self) -> None:
@@ -183,7 +183,7 @@ class OneText(nn.Module):
 
 
 class TwoTexts(nn.Module):
-    """The layer is told of masks under names of its own."""
+    """The layer gets masks under its own names."""
 
     class Renamed(Layer):
         def forward(self, rows: Any, hides: Any, encoder_rows: Any, encoder_hides: Any) -> Any:
@@ -200,7 +200,7 @@ class TwoTexts(nn.Module):
         return self.layer(rows, decoder_attention_mask, memory, attention_mask)
 
 
-def test_the_mask_of_what_is_crossed_to_is_none_of_the_rows() -> None:
+def test_the_mask_of_encoder_states_is_not_that_of_the_rows() -> None:
     x, memory, whole = torch.randn(2, 12, 32), torch.randn(2, 12, 32), torch.ones_like(IDS)
     for log, mask in (
         (recorded(Layer(), x, DECODED, memory, MASK), DECODED),
@@ -239,7 +239,7 @@ def test_sums_with_positions_are_one_text_and_values_say_nothing() -> None:
 
 
 def test_steps_of_generation_behind_padding() -> None:
-    """One query of each head, whose keys are of the padding and of the text, as for the text alone."""
+    """A query of each head with keys of padding and text agrees with the text alone."""
     sizes = {**SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).double().eval()
     mask = torch.ones_like(IDS[:, :8])
@@ -275,7 +275,7 @@ PARAMETERS = {
     **dict.fromkeys(("log_n_from_training", "qwen_log_n", "info_scale", "qk_norm_scale"), "train_length=4"),
     **dict.fromkeys(("grok_temperature", "ministral_temperature"), "length=4"),
 }
-OF_CHANNELS = ("latent_scale", "yarn", "longrope")  # which are no scale of a row
+OF_CHANNELS = ("latent_scale", "yarn", "longrope")  # not a scale of a row
 #: Every law that is one scale for a row.
 LAWS = [
     f"{name}({PARAMETERS[name]})" if name in PARAMETERS else name
@@ -286,10 +286,7 @@ TEXT, OTHER = IDS[:1, :8], IDS[1:, :4]
 
 
 def calls_of(model: nn.Module, *args: Any, **inputs: Any) -> list[Any]:
-    calls: list[Any] = []
-    with torch.no_grad(), Watch(model, calls.append):
-        model(*args, **inputs)
-    return calls
+    return recording.watched(model, *args, **inputs)[0]
 
 
 def sharp(model: nn.Module) -> Any:
@@ -300,7 +297,7 @@ def sharp(model: nn.Module) -> Any:
 
 
 def same_under_every_law(found: Any, alone: Any, rows: slice) -> None:
-    """The first text of a call has the entropies that it has in a call of its own."""
+    """Check that the entropies of the first text equal those of its own call."""
     for law in map(at.laws.get, LAWS):
         seen, want = found.entropy_under(law)[:1, :, rows], alone.entropy_under(law)
         torch.testing.assert_close(seen, want, rtol=0, atol=1e-9, msg=lambda text, law=law: f"{law}: {text}")
@@ -309,8 +306,8 @@ def same_under_every_law(found: Any, alone: Any, rows: slice) -> None:
 @pytest.mark.parametrize("how", ["left", "right", "packed"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager", at.torch.NAME])
 def test_laws_count_in_each_text(implementation: str, how: str) -> None:
-    """Beside padding and behind another text, as for the text alone."""
-    # One layer: in float64 the model's own eager rows of padding on the left are NaN, which go into the next.
+    """Rows beside padding or behind another text agree with the text alone."""
+    # A single layer: eager rows of padding on the left are NaN in float64, which a second would read.
     sizes = {**SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2}
     model = sharp(transformers.LlamaModel(transformers.LlamaConfig(**sizes)))
     at.torch.register()
@@ -368,8 +365,8 @@ def test_laws_count_in_each_text_that_lengths_or_numbers_tell_apart(told: dict[s
     same_under_every_law(found, alone, slice(4, 12))
 
 
-def test_what_a_law_cannot_know_is_refused_by_name() -> None:
-    """Rows that see another text, and queries of which nobody says where they are among the keys."""
+def test_a_law_that_lacks_positions_is_refused_by_name() -> None:
+    """Rows that see another text, and queries whose places among the keys are unknown."""
 
     class Numbered(Packed):
         def forward(self, hidden_states: Any, seq_idx: Any) -> Any:
@@ -386,7 +383,7 @@ def test_what_a_law_cannot_know_is_refused_by_name() -> None:
         found.entropy_under(at.laws.get("scale_invariant"))
 
 
-def test_keys_of_padding_are_none_of_those_that_a_decoder_crosses_to() -> None:
+def test_a_decoder_does_not_count_padding_of_the_encoder() -> None:
     model, decoded = sharp(bart()), IDS[1:, :7]
     mask = torch.ones(1, 12, dtype=torch.long)
     mask[0, 8:] = 0
@@ -403,41 +400,38 @@ class Told(nn.Module):
     def forward(self, hidden_states: Any, attention_mask: Any = None, context: Any = None) -> None: ...
 
 
+def context_of(rows: tuple[int, int, int], *given: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """The context of a call inside `Told`, which was given these tensors; keys are never projected."""
+    stack = [recording.rows.Running(Told(), "", given, {}), *inside]
+    return recording.rows.context_of(stack, rows, lambda x: False, lambda: None)
+
+
 @pytest.mark.parametrize(
     ("hidden", "shown"), [(0.0, 1.0), (0, 7), (-1e4, 0.0), (-torch.inf, 0.0), (False, True)]
 )
 def test_a_mask_of_numbers_hides_or_is_added(hidden: float, shown: float) -> None:
     mask = torch.where(MASK == 0, torch.tensor(hidden), torch.tensor(shown))
     x, rows = torch.randn(2, 12, 32), (2, 12, 12)
-    context = context_of([Running(Told(), "", (x, mask), {})], rows, lambda x: False, lambda: None)
+    context = context_of(rows, x, mask)
     assert context.real is not None
     assert torch.equal(context.real, MASK.bool())
     whole = torch.full((2, 12), shown)
-    assert context_of([Running(Told(), "", (x, whole), {})], rows, lambda x: False, lambda: None).real is None
+    assert context_of(rows, x, whole).real is None
 
 
 def test_fewer_queries_than_words_without_a_cache_are_not_guessed_to_be_the_last() -> None:
     x, pooled = torch.randn(2, 12, 32), torch.randn(2, 6, 32)
-    stack = [Running(Told(), "", (x, MASK), {}), Running(nn.Identity(), "pooled", (pooled,), {})]
-    assert context_of(stack, (2, 6, 12), lambda x: False, lambda: None).real is None
-    step = [Running(Told(), "", (pooled, MASK), {})]
-    real = context_of(step, (2, 6, 12), lambda x: False, lambda: None).real
+    inner = recording.rows.Running(nn.Identity(), "pooled", (pooled,), {})
+    assert context_of((2, 6, 12), x, MASK, inside=(inner,)).real is None
+    real = context_of((2, 6, 12), pooled, MASK).real
     assert real is not None
     assert torch.equal(real, MASK[:, -6:].bool())
 
 
-def test_what_stands_beside_the_queries_among_the_keys_is_crossed_to() -> None:
+def test_further_keys_beside_the_queries_are_cross_attention() -> None:
     x, latents = torch.randn(2, 12, 32), torch.randn(2, 4, 32)
-    assert (
-        context_of(
-            [Running(Told(), "", (latents, None, x), {})], (2, 4, 16), lambda x: False, lambda: None
-        ).kind
-        == "cross"
-    )
-    assert (
-        context_of([Running(Told(), "", (latents, None), {})], (2, 4, 16), lambda x: False, lambda: None).kind
-        == "self"
-    )
+    assert context_of((2, 4, 16), latents, None, x).kind == "cross"
+    assert context_of((2, 4, 16), latents, None).kind == "self"
 
 
 def test_a_cache_that_lost_its_first_keys_says_no_position() -> None:

@@ -91,7 +91,7 @@ def test_the_divergence_of_long_rows_keeps_its_digits() -> None:
     torch.testing.assert_close(found.double(), want, rtol=0, atol=2e-6)
 
 
-def test_the_weights_are_those_of_pytorch() -> None:
+def test_the_weights_agree_with_pytorch() -> None:
     rng = torch.Generator().manual_seed(1)
     scores = torch.randn(3, 4, 50, generator=rng, dtype=torch.float64)
     scores[..., 40:] = -torch.inf
@@ -135,7 +135,7 @@ def test_parts_of_the_keys_are_all_of_them() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("statistics", [(), ("entropy",)])
 def test_a_value_that_is_not_finite_leaves_the_gradient_of_values_alone(bad: float, statistics: Any) -> None:
-    """Row 5 alone sees it, and is no part of the loss; the gradient of values does not read values."""
+    """Only row 5 sees it, which is not in the loss; the gradient of values does not read values."""
     rng = torch.Generator().manual_seed(4)
     query, key, value = torch.randn(3, 2, 6, 4, generator=rng)
     weights = (query @ key.mT / 2).masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf).softmax(-1)

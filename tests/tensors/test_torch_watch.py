@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a watch sees of attention that a model writes out or calls, against the model's own weights."""
+"""Attention that a model writes out or calls, as a watch sees it, against the model's own weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attnscale.torch._models.watch import Watch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+
+from tests.tensors.recording import Watch, watched  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed")]
 
@@ -85,7 +86,7 @@ def with_sink(q: Any, k: Any, v: Any) -> Any:
 
 
 def hooked(q: Any, k: Any, v: Any) -> Any:
-    """As TransformerLens writes it: capped, with a bias by distance, and a module that lets weights pass."""
+    """Attention as in TransformerLens: capped, a bias by distance, weights through an identity module."""
     scores = torch.einsum("bqhd,bkhd->bhqk", *(x.transpose(1, 2) for x in (q, k))) / DIM**0.5
     scores = 0.5 * torch.tanh(scores / 0.5) + ALIBI
     weights = nn.Identity()(scores.masked_fill(~SEEN, -torch.inf).softmax(-1).nan_to_num())
@@ -120,20 +121,13 @@ KNOWN = [in_place, folded, viewed, heads_behind, capped, hooked, with_sink, grou
 UNKNOWN = [two_products, mixed_heads]
 
 
-def watched(model: nn.Module, *inputs: Any) -> tuple[list[Any], Any]:
-    calls: list[Any] = []
-    with torch.no_grad(), Watch(model, calls.append):
-        output = model(*inputs)
-    return calls, output
-
-
 def entropy_of(weights: Any) -> Any:
     p = weights.double()
     return torch.special.entr(p).sum(-1).float()
 
 
 @pytest.mark.parametrize("attend", KNOWN + UNKNOWN, ids=lambda each: each.__name__)
-def test_the_rows_are_those_of_the_models_own_weights(attend: Any) -> None:
+def test_the_rows_agree_with_the_models_own_weights(attend: Any) -> None:
     model, x = Model(attend), torch.randn(BATCH, N, HEADS * DIM)
     with torch.no_grad():
         plain = model(x)
@@ -153,7 +147,7 @@ def test_the_rows_are_those_of_the_models_own_weights(attend: Any) -> None:
 
 @pytest.mark.parametrize("attend", KNOWN, ids=lambda each: each.__name__)
 def test_a_law_multiplies_the_product_alone(attend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the mask, the sink or the cap behind it: as a model whose own scale is larger."""
+    """The mask, the sink and the cap stay, as in a model whose own scale is larger."""
     model, x = Model(attend), torch.randn(BATCH, N, HEADS * DIM)
     (call,), _ = watched(model, x)
     found = call.entropy_under(at.laws.get("constant(value=1.5)"))
@@ -167,7 +161,7 @@ def test_a_law_multiplies_the_product_alone(attend: Any, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_lowest_number_of_any_type_hides_a_key(dtype: Any, added: bool) -> None:
-    """In what is measured, and in the n of a law: it is as if the call were causal."""
+    """Hidden keys count neither in statistics nor in the n of a law, as in a causal call."""
     lowest = torch.finfo(dtype).min
 
     def attend(q: Any, k: Any, v: Any) -> Any:
@@ -198,11 +192,10 @@ def test_a_causal_call_behind_padding_sees_no_other_text() -> None:
 
 
 @pytest.mark.parametrize("attend", UNKNOWN, ids=lambda each: each.__name__)
-def test_what_a_law_would_multiply_is_not_guessed(attend: Any) -> None:
+def test_a_law_without_a_known_product_is_refused(attend: Any) -> None:
     (call,), _ = watched(Model(attend), torch.randn(BATCH, N, HEADS * DIM))
-    with pytest.raises(
-        NotImplementedError, match=r"^the model writes its softmax out .* law log_n multiplies"
-    ):
+    message = r"^the model writes its softmax out .* law log_n multiplies"
+    with pytest.raises(NotImplementedError, match=message):
         call.entropy_under(at.laws.get("log_n"))
 
 
@@ -210,7 +203,7 @@ def test_what_a_law_would_multiply_is_not_guessed(attend: Any) -> None:
     "options", [{"causal": 0}, {"is_causal": True}, {"scale": "ministral_temperature(length=4)"}]
 )
 def test_some_rows_of_this_packages_attention(options: dict[str, Any]) -> None:
-    """By a mask where they can be told apart; else all rows are measured."""
+    """Rows are chosen by a mask; where they depend on their position all are measured."""
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         return at.torch.attention(q, k, v, **options), None
@@ -248,13 +241,13 @@ class NoAttention(nn.Module):
         return routed + pooled + logits.sum() + (streams @ torch.randn(4, 32)).sum(-2)
 
 
-def test_other_softmaxes_are_no_attention() -> None:
+def test_other_softmaxes_are_not_attention() -> None:
     calls, _ = watched(NoAttention(), torch.randn(2, 12, 32))
     assert not calls
 
 
 class OverDepth(nn.Module):
-    """A learned query with the axes of batch and heads attends to what earlier layers said of each token."""
+    """A learned query with axes of batch and heads attends to outputs of earlier layers, per token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +272,7 @@ def test_a_learned_query_of_each_token_attends() -> None:
 
 
 class Looking(Model):
-    """Patches of an image ask words, whose mask is none of patches; where they lie is no memory."""
+    """Patches of an image attend to words, whose mask does not apply to patches."""
 
     def __init__(self) -> None:
         super().__init__(plain)
@@ -292,7 +285,7 @@ class Looking(Model):
 
 
 class Asking(Model):
-    """Attention to what is given besides, or to its own rows."""
+    """Attention to the context if there is one, else to its own rows."""
 
     def __init__(self) -> None:
         super().__init__(plain)
@@ -307,7 +300,7 @@ def plain(q: Any, k: Any, v: Any) -> Any:
     return times_values(scores_of(q, k).softmax(-1), v)
 
 
-def test_a_mask_of_words_is_none_of_patches_that_ask_them() -> None:
+def test_a_mask_of_words_is_not_applied_to_patches() -> None:
     mask = torch.ones(BATCH, N, dtype=torch.long)
     mask[1, 7:] = 0
     calls, _ = watched(

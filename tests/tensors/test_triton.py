@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-#: What runs a case by its name, in another process.
+#: Runs a case by name in another process.
 Runner = Callable[[str], None]
 
 
@@ -37,7 +37,7 @@ def runner(device: str) -> Iterator[Runner]:
 
 @pytest.fixture(scope="module")
 def interpreted() -> Iterator[Runner]:
-    """One process for all cases: to import PyTorch takes as long as several of them."""
+    """A process for all cases: the import of PyTorch takes as long as several of them."""
     with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
         yield from runner("cpu")
 
@@ -54,7 +54,7 @@ def test_an_interpreted_kernel_agrees_with_the_core(name: str, interpreted: Runn
     interpreted(name)
 
 
-def test_a_case_that_fails_is_told(interpreted: Runner) -> None:
+def test_a_case_that_fails_is_reported(interpreted: Runner) -> None:
     with pytest.raises(KeyError, match="no such case"):
         interpreted("no such case")
 
@@ -84,7 +84,7 @@ def test_a_compiled_kernel_agrees_with_the_core(name: str, on_a_gpu: Runner) -> 
 # ---- what is served -----------------------------------------------------------------------------
 
 
-#: What is asked of the kernels, made where tensors say that they are on a GPU, and why they do not serve it.
+#: Reasons of the kernels, and the calls they do not serve, made where tensors claim to be on a GPU.
 NOT_SERVED: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     (
         "not all of one type of float16, bfloat16 and float32, but of torch.float64",
@@ -111,8 +111,7 @@ def test_calls_that_the_kernels_do_not_serve_have_a_reason(why: str, make: Calla
 
 
 def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale.torch._triton import _support
-
+    _support = triton_cases.calls.kernels._support
     monkeypatch.setattr(_support, "version", lambda _: "3.1.0")
     assert _support.missing.__wrapped__() == "Triton 3.1.0 is older than 3.4"
     monkeypatch.setattr(_support, "find_spec", lambda _: None)

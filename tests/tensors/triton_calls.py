@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import attnscale as at
 import torch
+from attnscale.torch import _base, _functional, _triton
 
 #: Larger calls, for a GPU alone.
 LARGE: dict[str, Callable[[], None]] = {}
-#: What each case is about, by name. Numbers are drawn from a generator that begins anew for each case.
+#: Cases by name. A generator begins anew for each.
 CASES: dict[str, Callable[[], None]] = {}
 EVERY_STATISTIC = (
     *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "n_visible", "argmax"),
@@ -25,6 +27,8 @@ EVERY_STATISTIC = (
 )
 _COUNTS = ("n_visible", "argmax", "support")
 _UNLEARNT = (*_COUNTS, "sink_weight")
+#: The folder of the kernels; its modules are attributes once they are loaded.
+kernels = _triton
 device = "cpu"
 generator = torch.Generator()
 
@@ -38,11 +42,8 @@ def start(kind: str) -> None:
         warnings.filterwarnings("ignore", category=RuntimeWarning)  # of NumPy, for NaN and infinity
         torch.set_num_threads(1)
         _interpret_faster()
-    from attnscale.torch._base import device as _device
-    from attnscale.torch._triton import _operator
-
-    _operator.register(kind)
-    _device.TRITON_DEVICES.add(kind)
+    _functional._load_triton(kind)
+    _base.device.TRITON_DEVICES.add(kind)
 
 
 def _interpret_faster() -> None:
@@ -77,8 +78,6 @@ def attend(
     query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """The output, None without a value, and statistics, by the kernels of Triton."""
-    import attnscale as at
-
     rows = at.torch.attention_statistics(
         query, key, value, statistics=statistics, backend="triton", **options
     )
@@ -87,9 +86,7 @@ def attend(
 
 
 def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any) -> dict[str, Any]:
-    """The same of the kernels for the CPU, in float64."""
-    import attnscale as at
-
+    """Output and statistics of the kernels for the CPU, in float64."""
     tensors = (None if x is None else wide(x) for x in (query, key, value))
     options = {name: wide(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     if isinstance(options.get("normalizer"), at.torch.Sink):
@@ -113,7 +110,7 @@ def compare(
     within: float = 3e-6,
     **options: Any,
 ) -> None:
-    """Results are the core's, and so are the gradients of a sum of them, with weights of either sign."""
+    """Compare results to the core's, and gradients of their sum with weights of either sign."""
     query, key, value = tensors
     output, rows = attend(query, key, value, statistics, **options)
     found = rows if output is None else {"output": output, **rows}
@@ -125,8 +122,8 @@ def compare(
     leaves = [x for x in (*tensors, *learnt) if x is not None]
     weights = {name: torch.randn(x.shape, generator=generator).double() for name, x in wanted.items()}
     both = (torch.autograd.grad(_weighted(each, weights), leaves) for each in (found, wanted))
-    for at, (ours, want) in enumerate(zip(*both, strict=True)):
-        agree(f"gradient {at}", ours, want, 2 * within)
+    for i, (ours, want) in enumerate(zip(*both, strict=True)):
+        agree(f"gradient {i}", ours, want, 2 * within)
 
 
 def _weighted(rows: dict[str, Any], weights: dict[str, Any]) -> Any:

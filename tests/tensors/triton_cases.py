@@ -261,12 +261,10 @@ def an_infinity_where_nothing_but_the_output_is_asked_for() -> None:
     key[0, 0, 20, 3] = -torch.inf  # all of its scores are -inf, and would have no weight
     output, _ = attend(query, key, value, (), enable_gqa=True, is_causal=True)
     # The operator always adds lse; the kernel alone need not.
-    from attnscale.torch._triton._forward import forward
-    from attnscale.torch._triton._problem import Problem
-
     at = torch.arange(24, device=calls.device)
     scale = torch.tensor(0.3, device=calls.device)
-    alone, _ = forward(Problem(query, key, value, scale, at * 0, at + 1), ())
+    problem = calls.kernels._problem.Problem(query, key, value, scale, at * 0, at + 1)
+    alone, _ = calls.kernels._forward.forward(problem, ())
     for found in (output, alone):
         assert torch.equal(found.isnan().all(-1)[0, 0].cpu(), torch.arange(24) >= 20)
 
@@ -291,21 +289,17 @@ for _dim in (16, 40, 64, 80, 128, 192, 256):
 
 @case
 def documents_by_their_ends() -> None:
-    """Packed rows as variable-length attention has them: query and key documents of lengths of their own."""
-    from attnscale.torch._triton._backward import backward
-    from attnscale.torch._triton._forward import forward
-    from attnscale.torch._triton._problem import Problem
-
+    """Packed rows as in variable-length attention: query and key documents of different lengths."""
     ends_q, ends_k = torch.tensor([0, 3, 3, 19]), torch.tensor([0, 2, 5, 21])
     query, key, value = (x.detach() for x in rows_of_heads())
     at = torch.arange(19, device=calls.device)
     begin, end = 5 * (at >= 3), at + 3 * (at >= 3)  # the last query of a document sees its last key
     scale = torch.tensor(0.3, device=calls.device)
-    problem = Problem(query, key, value, scale, begin, end)
-    output, rows = forward(problem, ("lse", "entropy"))
+    problem = calls.kernels._problem.Problem(query, key, value, scale, begin, end)
+    output, rows = calls.kernels._forward.forward(problem, ("lse", "entropy"))
     assert output is not None
     gradients = {"output": torch.ones_like(output), "entropy": torch.ones_like(rows["entropy"])}
-    found = backward(problem, output, rows, gradients, ["query", "key", "value"])
+    found = calls.kernels._backward.backward(problem, output, rows, gradients, ["query", "key", "value"])
     for i in range(3):
         q, k = slice(ends_q[i], ends_q[i + 1]), slice(ends_k[i], ends_k[i + 1])
         parts = [wide(x[..., each, :]).requires_grad_() for x, each in ((query, q), (key, k), (value, k))]
@@ -319,9 +313,9 @@ def documents_by_their_ends() -> None:
 
 @case
 def the_fastest_configuration_is_kept() -> None:
-    from attnscale.torch._triton import _launch
     from triton.runtime.autotuner import Autotuner
 
+    launch, forward = calls.kernels._launch, calls.kernels._forward
     timed: list[int] = []
 
     def bench(call: Callable[[], None], quantiles: Any) -> list[float]:
@@ -329,28 +323,17 @@ def the_fastest_configuration_is_kept() -> None:
         timed.append(len(timed))
         return [1.0 / len(timed)] * 3  # the last is the fastest
 
-    choices = (_launch.Configuration(16, 16, 1, 1), _launch.Configuration(32, 16, 1, 1))
-    before = Autotuner.do_bench, _launch.INTERPRETED, _forward_configurations(choices)
-    Autotuner.do_bench, _launch.INTERPRETED = property(lambda _: bench), False
+    choices = (launch.Configuration(16, 16, 1, 1), launch.Configuration(32, 16, 1, 1))
+    before = Autotuner.do_bench, launch.INTERPRETED, forward.configurations
+    Autotuner.do_bench, launch.INTERPRETED = property(lambda _: bench), False
+    forward.configurations = lambda *_: choices
     try:
-        from attnscale.torch._triton import _forward_kernel
-
         tensors = [x.detach() for x in rows_of_heads()]
         for _ in range(2):
             output, _ = attend(*tensors, ("lse",), enable_gqa=True)
-        best = _launch.tuned(_forward_kernel.attend_rows, choices).best_config
+        best = launch.tuned(forward.attend_rows, choices).best_config
     finally:
-        Autotuner.do_bench, _launch.INTERPRETED = before[:2]
-        before[2]()
+        Autotuner.do_bench, launch.INTERPRETED, forward.configurations = before
     assert len(timed) == 2  # not again at the second call
     assert best.kwargs == {"BLOCK_M": 32, "BLOCK_N": 16}
     agree("output", output, core(*tensors, (), enable_gqa=True)["output"], 3e-6)
-
-
-def _forward_configurations(choices: Any) -> Callable[[], None]:
-    """Make the forward pass choose among these; returns what puts the former ones back."""
-    from attnscale.torch._triton import _forward
-
-    before = _forward.configurations
-    _forward.configurations = lambda *_: choices
-    return lambda: setattr(_forward, "configurations", before)

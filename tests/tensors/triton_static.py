@@ -18,9 +18,7 @@ from typing import Any
 
 import torch
 import triton
-from attnscale.torch._triton import _backward, _forward
-from attnscale.torch._triton._launch import Configuration
-from attnscale.torch._triton._problem import Problem
+from attnscale.torch._triton import _backward, _forward, _launch, _problem
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
@@ -86,7 +84,7 @@ def _output(tool: str, *arguments: str) -> str:
 
 def main(architecture: str, head_dim: int, *chosen: str) -> None:
     """Compile what a causal call in bfloat16 with output and entropy needs, forward and backward."""
-    named = [Configuration(*map(int, each.split(","))) for each in chosen[1:]]
+    named = [_launch.Configuration(*map(int, each.split(","))) for each in chosen[1:]]
     figures = figures_of_hip if architecture.startswith("gfx") else figures_of_cuda
 
     def compile_all(kernel: Any, _: Any, own: Any, *arguments: Any, **sizes: Any) -> None:
@@ -110,7 +108,7 @@ def main(architecture: str, head_dim: int, *chosen: str) -> None:
     _backward._products_with_output = lambda problem, output, gradient: rows
     query, key = (torch.zeros(1, heads, 256, head_dim, dtype=torch.bfloat16) for heads in (4, 2))
     at, rows = torch.arange(256), torch.zeros(1, 4, 256)
-    problem = Problem(query, key, key, torch.zeros(()), at * 0, at + 1)
+    problem = _problem.Problem(query, key, key, torch.zeros(()), at * 0, at + 1)
     _forward.forward(problem, ("lse", "entropy"))
     kept, gradients = {"lse": rows, "entropy": rows}, {"output": query, "entropy": rows}
     _backward.backward(problem, query, kept, gradients, ["query", "key"])

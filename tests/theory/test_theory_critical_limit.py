@@ -77,7 +77,7 @@ def test_from_many_keys_to_one(d):
     entropy = theory.critical_limit_entropy([1e-2, 1.0, 30.0, 1e7], head_dim=d)
     assert (np.diff(entropy) < 0).all()
     assert entropy[-1] < 0.01
-    # Where all points share the weight, x has a Gamma distribution.
+    # x has a Gamma distribution where all points share the weight.
     a, t = (d - 1) / 2, 1e-6
     shared = float(mp.loggamma(a + 1)) + a * (1 - np.log(t))
     assert theory.critical_limit_entropy(t, head_dim=d) == pytest.approx(shared, abs=1e-3)
@@ -85,10 +85,7 @@ def test_from_many_keys_to_one(d):
 
 
 def test_refusals():
-    for call in (
-        lambda t: theory.critical_limit_entropy(t),
-        lambda t: theory.critical_limit_beta(9, t),
-    ):
+    for call in (lambda t: theory.critical_limit_entropy(t), lambda t: theory.critical_limit_beta(9, t)):
         with pytest.raises(ValueError, match=r"t must be in \(0, inf\), got 0"):
             call([1.0, 0.0])
     with pytest.raises(ValueError, match=r"the shapes must broadcast, got t \(2,\), head_dim \(3,\)"):

@@ -125,9 +125,8 @@ def test_needle_limits():
     assert theory.needle_beta(10, cosine=0.5, weight=0.1) == 0
     with pytest.warns(UserWarning, match="no beta gives a key with cosine 0.1 the weight 0.5"):
         assert np.isnan(theory.needle_beta(10**6, cosine=0.1))
-    with pytest.raises(
-        ValueError, match=r"no beta gives a key with cosine 0.1 the weight 0.5 among 1e\+06 keys"
-    ):
+    message = r"no beta gives a key with cosine 0.1 the weight 0.5 among 1e\+06 keys"
+    with pytest.raises(ValueError, match=message):
         theory.needle_beta(10**6, cosine=0.1, on_infeasible="raise")
     beta = theory.needle_beta(100, head_dim=2, cosine=1, weight=0.9)
     assert weight(100, head_dim=2, cosine=1, beta=beta) == pytest.approx(0.9, abs=1e-7)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How many keys entmax gives a weight: every n exactly, the limit, and the distance to it."""
+"""Number of keys with a weight under entmax: exact for every n, the limit, the distance to it."""
 
 from __future__ import annotations
 

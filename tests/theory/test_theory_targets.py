@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a scale may keep besides the entropy: sparsemax's keys, the output's variance, one key's weight."""
+"""Targets of a scale besides the entropy: sparsemax's keys, the output's variance, one key's weight."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_retrieval_numbers():
     assert theory.critical_beta(theory.retrieval_length(gap)) == pytest.approx(gap, rel=1e-12)
 
 
-def test_the_larger_root_is_no_end_of_the_window():
+def test_the_larger_root_is_not_an_end_of_the_window():
     """The annealed sum says that the weight is lost again; in real rows it is not."""
     gap, n, rng = 4.624, 4096, np.random.default_rng(6)
     upper = gap + np.sqrt(gap**2 - 2 * np.log(n))
@@ -144,9 +144,8 @@ def test_the_larger_root_is_no_end_of_the_window():
 
 
 def test_retrieval_out_of_reach():
-    with pytest.raises(
-        ValueError, match="no beta gives a key 3 standard deviations above 4096 others the weight"
-    ):
+    message = "no beta gives a key 3 standard deviations above 4096 others the weight"
+    with pytest.raises(ValueError, match=message):
         theory.retrieval_beta(4096, gap=3, on_infeasible="raise")
     with pytest.raises(ValueError, match=r"gap must be in \(0, inf\), got -1"):
         theory.retrieval_beta(9, gap=-1)

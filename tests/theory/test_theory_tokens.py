@@ -10,7 +10,7 @@ from attnscale import reference, theory
 
 
 def test_the_transition_is_as_wide_as_one_over_ln_n():
-    """From sigma(-1) to sigma(1) in a gamma of 2 / ((1 - rho) ln n), to within the shift of ln(n - 1)."""
+    """A gamma of 2 / ((1 - rho) ln n) leads from sigma(-1) to sigma(1), up to the shift of ln(n - 1)."""
     rho = 0.4
     for n in (64.0, 4096.0, 1e12):
         width = 1 / ((1 - rho) * np.log(n))
@@ -122,10 +122,7 @@ def test_weight_decay_picks_a_scale():
         start = a * a - (w**2).sum()
         for _ in range(4000):
             slope = a * w - target  # of |a W - target|^2 / 2 by a W
-            a, w = (
-                a - step * ((slope * w).sum() + decay * both * a),
-                w - step * (a * slope + decay * w),
-            )
+            a, w = (a - step * ((slope * w).sum() + decay * both * a), w - step * (a * slope + decay * w))
         difference = a * a - (w**2).sum()
         if both:
             assert difference == pytest.approx(start * np.exp(-2 * decay * 4), rel=0.05)

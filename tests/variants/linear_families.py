@@ -45,7 +45,7 @@ FAMILIES = {
     "cosformer": Family("cosformer_attention", {"max_length": 700}, av.CosformerState),
     "performer": Family("performer_attention", {"projection": DIRECTIONS}, av.PerformerState),
 }
-#: The same for positions beyond 700.
+#: Families for positions beyond 700.
 LONG = FAMILIES | {"cosformer": FAMILIES["cosformer"]._replace(options={"max_length": 9000})}
 DIFFERENTIABLE = [name for name in FAMILIES if name != "squares"]
 MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"}, {"causal": 3})

@@ -105,7 +105,7 @@ def test_a_query_without_keys_has_no_derivative():
     assert (norms[2] > 0).all()
 
 
-def test_memory_is_that_of_a_block():
+def test_memory_is_a_few_blocks():
     x = RNG.standard_normal((4000, 8))
     tracemalloc.start()
     attention_jacobian_norms(x, np.eye(4, 8), np.eye(4, 8), rows=np.arange(1000), block=100)

@@ -136,7 +136,7 @@ def test_normalizers_and_lengths(normalizer):
     np.testing.assert_allclose(seen, truth, atol=1e-12)
 
 
-def test_the_default_scale_is_that_of_the_head():
+def test_the_default_scale_comes_from_the_head():
     q, k, v = random_inputs(8, dtype="float64")
     np.testing.assert_array_equal(kattention_heads(q, k, v), kattention_heads(q, k, v, scale=0.25))
 
@@ -185,7 +185,7 @@ def test_half_precision_keeps_its_type():
     np.testing.assert_allclose(seen.astype(np.float64), truth, atol=2e-3)
 
 
-def test_a_hidden_key_that_is_broken_reaches_nobody():
+def test_a_broken_hidden_key_reaches_no_row():
     q, k, v = random_inputs(13, dtype="float64")
     k[:, 20:] = np.nan
     v[:, 20:] = np.nan
@@ -207,7 +207,7 @@ def test_long_keys_do_not_take_the_row():
 
 
 def integral(function, dimension: int, reach: float = 12.0, points: int = 241) -> float:
-    """By the rectangle rule, which is exact to rounding for a Gaussian that has died away."""
+    """Integral by the rectangle rule, exact to rounding for a Gaussian that has died away."""
     axis = np.linspace(-reach, reach, points)
     grid = np.stack(np.meshgrid(*[axis] * dimension, indexing="ij"), -1).reshape(-1, dimension)
     return float(np.exp(function(grid)).sum() * (axis[1] - axis[0]) ** dimension)
@@ -229,7 +229,7 @@ def test_log_normalizer_against_quadrature(scale):
 
 
 def test_finite_and_free_along_the_kernel_exclude_each_other():
-    """With a kernel the integral grows with the box, without bound; that of f1 much faster."""
+    """The integral grows with the box without bound if there is a kernel; that of f1 much faster."""
     k, p = np.array([[1.0, 0.0]]), np.array([0.5])
     assert theory.kattention_log_normalizer(p, k) == np.inf
 

@@ -12,14 +12,7 @@ RNG = np.random.default_rng(28)
 X, Y = RNG.standard_normal((7, 6)), RNG.standard_normal((9, 6))
 Q, K = RNG.standard_normal((2, 4, 6))
 B, C = RNG.standard_normal((2, 4))
-ARGUMENTS = {
-    "f1": (Q, K),
-    "f2": (Q, K),
-    "f3": (Q, K),
-    "f4": (Q, K, B),
-    "f5": (K, B),
-    "f6": (Q, K, B, C),
-}
+ARGUMENTS = {"f1": (Q, K), "f2": (Q, K), "f3": (Q, K), "f4": (Q, K, B), "f5": (K, B), "f6": (Q, K, B, C)}
 
 
 @pytest.mark.parametrize("name", sf.NAMES)

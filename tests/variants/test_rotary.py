@@ -105,10 +105,7 @@ def test_first_to_the_right():
     x = np.concatenate([content, np.arange(n)[:, None]], axis=-1)
     position = np.eye(1, d + 1, d)
     rows = at.variants.kattention_statistics(
-        *(x @ position.T, x @ position.T),
-        bias=np.ones(1),
-        scale=20.0,
-        statistics=("argmax", "max_weight"),
+        *(x @ position.T, x @ position.T), bias=np.ones(1), scale=20.0, statistics=("argmax", "max_weight")
     )
     np.testing.assert_array_equal(rows.argmax[:-1], np.arange(1, n))
     lattice = np.exp(-10.0 * np.arange(-60, 61) ** 2).sum()
@@ -129,9 +126,8 @@ def test_mistakes_are_explained():
         apply_rotary(np.zeros((3, 5)))
     with pytest.raises(ValueError, match="rotary_dim must be at most head_dim = 6, got 8"):
         apply_rotary(x, rotary_dim=8)
-    with pytest.raises(
-        ValueError, match=r"positions must broadcast to \(\.\.\., n\) = \(3,\), got shape \(4,\)"
-    ):
+    message = r"positions must broadcast to \(\.\.\., n\) = \(3,\), got shape \(4,\)"
+    with pytest.raises(ValueError, match=message):
         apply_rotary(x, np.arange(4))
     with pytest.raises(ValueError, match=r"frequencies must have shape \(rotary_dim / 2,\) = \(3,\)"):
         apply_rotary(x, frequencies=np.ones(2))

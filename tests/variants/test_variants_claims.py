@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the families claim: worked examples, unbiased estimates, relay nodes, patterns; and bad input."""
+"""Claims of the families: worked examples, unbiased estimates, relay nodes, patterns; bad input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_selective_scan_with_one_decay_is_state_space_duality():
     rates = np.full((3, 5), -0.7)
     scanned = reference.selective_scan(x, np.repeat(step, 3, -1), rates, b, c)
     np.testing.assert_allclose(scanned, av.ssd(c, b, step * x, -0.7 * step[..., 0]), atol=1e-12)
-    # With rates of their own, channels are heads of one channel each.
+    # Channels with their own rates are heads of one channel each.
     rates = -rng.uniform(0.1, 2, (3, 1)) * np.ones((3, 5))
     scanned = reference.selective_scan(x, np.repeat(step, 3, -1), rates, b, c)
     for channel in range(3):
@@ -82,7 +82,7 @@ def test_performer_s_error_falls_as_one_over_the_root_of_features():
     assert 3.3 < errors[0] / errors[1] < 4.7
 
 
-def test_performer_draws_what_rng_says():
+def test_performer_draws_from_rng():
     one, two, other = (av.performer_attention(Q, K, V, features=9, rng=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, two)
     assert abs(one - other).max() > 1e-3

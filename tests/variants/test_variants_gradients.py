@@ -8,16 +8,7 @@ import pytest
 from attnscale import reference
 from attnscale import variants as av
 from cases import dtype_of, random_inputs
-from linear_families import (
-    DIFFERENTIABLE,
-    FAMILIES,
-    MASKS,
-    NAMES,
-    close,
-    four_arrays,
-    twin,
-    wide,
-)
+from linear_families import DIFFERENTIABLE, FAMILIES, MASKS, NAMES, close, four_arrays, twin, wide
 
 pytestmark = pytest.mark.levels
 
@@ -27,7 +18,7 @@ SIZES = ((1, 1), (63, 63), (64, 65), (65, 64), (130, 20), (20, 130))
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_equal_those_of_the_matrix_of_weights(name, mask, size):
+def test_equal_the_gradients_of_the_matrix_of_weights(name, mask, size):
     family = FAMILIES[name]
     given = four_arrays(1, n_queries=size[0], n_keys=size[1], value_dim=5, dtype="float64")
     found = family.gradients(*given, **mask)
@@ -180,7 +171,7 @@ def test_products_that_leave_float32(name, mask, sizes):
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_what_sees_nothing_has_no_gradient(name):
+def test_rows_without_keys_have_no_gradient(name):
     q, k, v = random_inputs(8, n_queries=90, n_keys=70, head_dim=8)
     family = FAMILIES[name]
     found = family.gradients(q, k, v, np.ones_like(q), causal="bottom_right")
@@ -210,7 +201,7 @@ def test_empty_extents(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_a_bad_value_reaches_what_saw_it(name, dtype):
+def test_a_bad_value_reaches_the_rows_that_see_it(name, dtype):
     """The gradient of a value reads no value; that of a query those it saw."""
     q, k, v, g = four_arrays(9, n_queries=200, n_keys=200, dtype=dtype)
     family = FAMILIES[name]
@@ -227,7 +218,7 @@ def test_a_bad_value_reaches_what_saw_it(name, dtype):
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_a_bad_gradient_reaches_what_its_row_saw(name):
+def test_a_bad_gradient_reaches_the_keys_of_its_row(name):
     q, k, v, g = four_arrays(9, n_queries=200, n_keys=200)
     family = FAMILIES[name]
     clean = family.gradients(q, k, v, g, is_causal=True)

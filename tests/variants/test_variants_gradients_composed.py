@@ -132,7 +132,7 @@ def test_finite_differences_of_log_decays():
 
 
 def test_where_little_passes_a_decay_its_gradient_is_little():
-    """As a difference of large sums it would be their rounding."""
+    """A difference of large sums would be their rounding."""
     q, k, v, g, a = inputs(150, dtype=np.float32)
     a[:, [40, 64, 100]] = -60.0
     found = av.gradients("ssd", q, k, v, g, log_decay=a).log_decay
@@ -158,7 +158,7 @@ def test_ssd_shares_heads_and_decays():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_value_of_ssd_reaches_what_saw_it(bad):
+def test_a_bad_value_of_ssd_reaches_the_rows_that_see_it(bad):
     q, k, v, g, a = inputs(200)
     clean = av.gradients("ssd", q, k, v, g, log_decay=a)
     v[0, 130, 2] = bad

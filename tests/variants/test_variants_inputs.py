@@ -157,7 +157,7 @@ def test_a_bias_is_added_in_the_type_of_the_call() -> None:
 
 
 @pytest.mark.parametrize("name", ["read of a state", "kattention", "linformer"])
-def test_what_16_bits_do_not_hold_is_infinite(name: str) -> None:
+def test_numbers_beyond_16_bits_are_infinite(name: str) -> None:
     q, k, v = np.random.default_rng(14).uniform(1, 2, (3, 2, 8, 4)).astype(np.float32)
     q, most = q.astype(np.float16), np.full_like(v, 1e6)
     if name == "read of a state":

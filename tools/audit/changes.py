@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the scan changes in a config: each key that could belong to the scale, in each spelling."""
+"""Changes of a config that the scan makes: each key that could belong to the scale, in each spelling."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _LAYERS = (
     *("rope_local_base_freq", "swa_rope_theta", "global_rope_theta", "local_rope_theta"),
     *("relative_attention", "position_biased_input"),
 )
-#: Types whose keys, as the derivatives see them, are those of an encoder, which no rotary position turns.
+#: Types whose keys, in the derivatives, come from an encoder without rotary positions.
 _UNTURNED = ("t5gemma2_decoder",)
 _ANYWHERE = ("layer_types", "layers_block_type", "hybrid_override_pattern")
 
@@ -233,7 +233,7 @@ _SAVED = ("none", "flat yarn", "nested both yarn")
 
 
 def saved_forms(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same configs as save_pretrained writes them, and in full."""
+    """Configs as save_pretrained writes them, and in full."""
     for label, keys in changes(kind):
         if label in _SAVED and (label == "none" or kind not in _UNTURNED):
             small = oracle.small_keys(kind, keys)

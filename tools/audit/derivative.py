@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The multiplier of raw q . k as a derivative, for models with attention of their own.
+"""The multiplier of raw q . k as a derivative, for models with their own attention.
 
 A score is linear in raw q and in raw k, so the matrix of its second derivatives by both is the multiplier
 times a rotation: its singular values are the multipliers, one for each channel of the head. Biases, masks
@@ -25,7 +25,7 @@ _BOTH = r"c_attn|qkv_proj|query_key_value|Wqkv|att_proj|in_proj|query_key|qkv"
 
 
 class Softmaxes(TorchFunctionMode):
-    """What enters each softmax of a model, with the raw q and k before it."""
+    """Inputs of each softmax of a model, with the raw q and k before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def run(model: Any, **inputs: Any) -> list[tuple[str, Any, Any, Any]]:
 
 
 def singular_values(scores: Any, q: Any, k: Any, seed: int = 0) -> np.ndarray:
-    """Those of the second derivatives of one score by raw q and raw k, the largest first."""
+    """Singular values of the second derivatives of a score by raw q and raw k, the largest first."""
     flat = scores.reshape(-1)
     visible = torch.nonzero((flat.detach() > -1e4) & (flat.detach() != 0)).ravel()
     rng = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ from attnscale.audit._rules.families import FAMILIES
 
 from .cases import CASES
 
-#: What a key may hold in a file that a hand or a program has spoilt.
+#: Values of a key in a file that a hand or a program has spoilt.
 _NUMBERS = (0, 1, 2, -1, 7, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-320, 1e308, math.inf, -math.inf, math.nan)
 _YARN = {"rope_type": "yarn", "factor": 4.0}
 VALUES: tuple[Any, ...] = (
@@ -37,7 +37,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def bases() -> list[dict[str, Any]]:
-    """A whole config of every model type, and of every case with keys of its own."""
+    """A whole config of every model type, and of every case with its own keys."""
     sizes = {
         "hidden_size": 64,
         "num_attention_heads": 4,
@@ -52,7 +52,7 @@ def bases() -> list[dict[str, Any]]:
 
 
 def mutated(rng: random.Random, configs: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """One of the configs with one to three changes, somewhere in it."""
+    """A random config with one to three changes."""
     config = copy.deepcopy(rng.choice(configs))
     for _ in range(rng.randint(1, 3)):
         place: Any = config
@@ -89,7 +89,7 @@ def all_names() -> list[str]:
 
 
 def broken_promise(config: Any) -> str | None:
-    """What `resolve` promises of any mapping and does not keep for this one, or None."""
+    """The promise of `resolve` that this mapping breaks, or None."""
     before = copy.deepcopy(config)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the model types that have no case of their own need to be built small and to run."""
+"""Keys with which model types without a case of their own are built small and run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _SOUND = (
     *("wav2vec2", "wav2vec2-conformer"),
 )
 
-#: What the model takes, where that is not tokens alone.
+#: Inputs of a model that takes more than tokens.
 INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
     **dict.fromkeys(_SOUND, lambda: {"input_values": torch.randn(1, 16000)}),
     "bros": lambda: {"bbox": torch.rand(1, LENGTH, 4)},

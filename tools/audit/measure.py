@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the code of transformers makes of one config, and a plan beside it: do they agree?
+"""Compare the code of transformers for a config to a plan.
 
 A measurement holds for every softmax of one forward pass either the lengths of q and k before and behind the
 code's own factors (types whose raw q and k are known parts: :mod:`oracle`) or the singular values of the
@@ -31,7 +31,7 @@ _CASED = {kind for kind, _ in CASES}
 
 
 class Head(NamedTuple):
-    """One layer: what its first head did to q and k."""
+    """A layer: the operations of its first head on q and k."""
 
     place: str  # name of the part, or the number of the layer
     number: int | None  # of the layer, from 0; None: in the order of the layers that have attention
@@ -111,7 +111,7 @@ def _derivatives(seen: list[tuple[str, Any, Any, Any]]) -> list[Head]:
 
 
 def multipliers(head: Head, rotated: int) -> dict[str, np.ndarray]:
-    """By kind of channels, at POSITIONS, for a head with this many rotated channels."""
+    """Multipliers by kind of channels, at POSITIONS, for a head with this many rotated channels."""
     lengths, head_dim = head.lengths, head.lengths["q"].shape[-1]
     found = {}
     for name, part in oracle.channels(head_dim, rotated, lengths["last"]).items():
@@ -137,7 +137,7 @@ def accepted(kind: str) -> dict[str, Any]:
 
 
 class Verdict(NamedTuple):
-    """What became of one change of one type."""
+    """Result of one change of one type."""
 
     word: str  # "agrees", "refused", "warned", "wrong", "not built"
     reason: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What transformers' own code multiplies raw q . k with, seen from outside.
+"""Multipliers of raw q . k in transformers' own code, seen from outside.
 
 A small model with random weights runs once. Hooks take q and k behind their last projection or norm
 (raw), an attention function takes them as they enter the softmax, with the scale and the soft-cap.
@@ -57,7 +57,7 @@ _KEY = r"k_norm|k_layernorm|key_layernorm|k_proj|key|qk_norm|k|kv_norm|k_l2_clip
 
 
 class Seen(NamedTuple):
-    """One layer: multipliers at positions 0 ... LENGTH - 1, NaN where there are no such channels."""
+    """A layer: multipliers at positions 0 ... LENGTH - 1, NaN where there are no such channels."""
 
     rotated: np.ndarray
     unrotated: np.ndarray
@@ -74,7 +74,7 @@ class Calls:
         self.raw: dict[int, dict[str, list[Any]]] = {}
 
     def attend(self, module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
-        """An attention function of transformers that remembers what it was given."""
+        """An attention function of transformers that keeps its arguments."""
         sinks = kwargs.get("s_aux", kwargs.get("sinks", getattr(module, "sinks", None)))
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         if "Residual" not in type(module).__name__:  # some weigh the outputs of earlier layers, not tokens
@@ -85,7 +85,7 @@ class Calls:
         return (weights @ v).transpose(1, 2).contiguous(), weights
 
     def _call(self, module, query, key, value, mask, scaling, softcap, sinks):
-        """What is remembered of a call."""
+        """Record of a call."""
         return {
             "module": module,
             "query": query,
@@ -234,7 +234,7 @@ def model_class(config: Any) -> Any:
 
 
 def run(model: Any, positions: Any = None, **inputs: Any) -> Calls:
-    """One forward pass."""
+    """Run a forward pass."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -259,7 +259,7 @@ def rotated_last(call: dict[str, Any]) -> bool:
 
 
 def channels(head_dim: int, rotated: int, last: bool) -> dict[str, slice]:
-    """Where the rotated channels are, and where the others."""
+    """Places of the rotated channels and of the others."""
     split = head_dim - rotated if last else rotated
     first, second = slice(0, split), slice(split, head_dim)
     return {"rotated": second, "unrotated": first} if last else {"rotated": first, "unrotated": second}
@@ -267,7 +267,7 @@ def channels(head_dim: int, rotated: int, last: bool) -> dict[str, slice]:
 
 @torch.no_grad()
 def multipliers(call: dict[str, Any], rotated: int) -> Seen:
-    """What the call says, for a head with this many rotated channels."""
+    """Multipliers of a call, for a head with this many rotated channels."""
     q, k = call["query"][0], call["key"][0, :, :LENGTH]  # behind them may be compressed keys
     head_dim = q.shape[-1]
     raw_q, raw_k = raw_pair(call)
@@ -286,7 +286,7 @@ def multipliers(call: dict[str, Any], rotated: int) -> Seen:
 
 
 def visible(mask: Any) -> int:
-    """The most keys that a query sees; behind them may be compressed keys, which are no keys of the text."""
+    """Largest number of keys that a query sees, without compressed keys behind them."""
     if mask is None:
         return LENGTH
     shown = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2

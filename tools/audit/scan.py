@@ -41,7 +41,7 @@ Measured = dict[str, tuple[dict[str, Any], Any]]  # by label: the config, and th
 
 
 class Line(NamedTuple):
-    """What is said of one type."""
+    """Result of one type."""
 
     kind: str
     state: str  # "compared", "refused", "not built", "not measured", "not known", "a composite"
@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 
 def measured(folder: Path, kind: str) -> Measured | None:
-    """What an earlier run found, or None."""
+    """Result of an earlier run, or None."""
     file = folder / f"{kind}.pkl"
     if not file.exists():
         return None
@@ -156,7 +156,7 @@ def news() -> tuple[list[str], list[str]]:
 
 
 def _changed(old: Any, new: Any) -> list[str]:
-    """What differs in an entry of the table, key by key."""
+    """Differences in an entry of the table, key by key."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return [] if old == new else [f"{old} -> {new}"]
     names = sorted(old.keys() | new.keys())

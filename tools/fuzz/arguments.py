@@ -25,7 +25,7 @@ class _Strange:
 
 
 class _Raising:
-    """An array that raises when it is asked for its numbers."""
+    """An array that raises when its numbers are read."""
 
     def __array__(self, *args: Any, **options: Any) -> Any:
         raise ValueError("no numbers here")
@@ -169,7 +169,7 @@ def _value(rng: np.random.Generator) -> Any:
 
 
 def _check_text(error: BaseException, given: Any, options: Any, findings: Findings) -> None:
-    """One line that says something, and that is of this package: no text of NumPy's or pybind11's inside."""
+    """Check for a single line of this package, without text of NumPy or pybind11."""
     text = str(error)
     arguments = f"{[_short(x) for x in given]} { ({n: _short(x) for n, x in options.items()}) }"
     if "no numbers here" in text or "cannot be read as an array" in text:
@@ -187,7 +187,7 @@ def _check_text(error: BaseException, given: Any, options: Any, findings: Findin
                 return
 
 
-# What NumPy, Python and pybind11 say where a check of this package did not speak first.
+# Messages of NumPy, Python and pybind11 where a check of this package is missing.
 _INNER = (
     "incompatible function arguments", "could not be broadcast together", "ufunc '", "axis remapping",
     "cannot reshape", "zero-size array to reduction", "object is not subscriptable", "object is not iterable",

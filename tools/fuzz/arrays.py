@@ -143,5 +143,5 @@ def poison(x: Array, rng: np.random.Generator, share: float) -> Array:
 
 
 def unchanged(arrays: Sequence[Array]) -> list[bytes]:
-    """What the arrays hold, to be compared after a call."""
+    """Content of the arrays, compared after a call."""
     return [x.tobytes() for x in arrays]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From scores and their errors to weights and theirs: how far each normalizer carries a rounded score.
+"""Error bounds of weights from those of scores, for each normalizer.
 
 With |s'_j - s_j| <= d_j, every weight w'_j is within `error` of w_j:
 
@@ -77,7 +77,7 @@ def _softmax(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
         logit = np.broadcast_to(logit, (*row.s.shape[:-1], 1))
         row.s = np.concatenate([row.s, logit], -1)
         top = row.s.max(-1, initial=-np.inf, keepdims=True)
-        # It is added to an lse that is rounded, as is the sum.
+        # The term is added to a rounded lse, and the sum is rounded.
         size = np.abs(logit) + 2 * np.abs(np.where(np.isfinite(top), top, 0)) + 2 * np.log(row.s.shape[-1])
         row.d = np.concatenate([row.d, 4 * form.u * (1 + size.astype(np.float64))], -1)
         row.seen = np.concatenate([row.seen, np.ones_like(logit, bool)], -1)
@@ -113,9 +113,9 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
 
 
 def share(own: Array, others: Array) -> Array:
-    """Of each outcome, by its logarithm, beside all others by theirs.
+    """Share of each outcome, from the logarithms of all.
 
-    The others are those before and those after it: in sums of all the largest cancels, or overflows.
+    Other outcomes are summed before and after it: in a sum of all the largest cancels, or overflows.
     """
     rest = np.full((2, *others.shape), -np.inf)
     np.logaddexp.accumulate(others[..., :-1], -1, out=rest[0, ..., 1:])
@@ -138,7 +138,7 @@ def _entmax(row: SimpleNamespace, alpha: float, form: SimpleNamespace) -> None:
     high = np.maximum(excess + moved + shift, 0) ** (1 / order)
     low = np.maximum(excess - moved - shift, 0) ** (1 / order)
     error = np.where(row.seen, np.maximum(high - w64, w64 - low), 0)
-    # They are divided by their sum, which one weight at its threshold may move more than all others do.
+    # Weights are divided by their sum, which a weight at its threshold may move more than all others.
     error = np.minimum(error, 1)
     row.error = error + w64 * error.sum(-1, keepdims=True) + 16 * form.u * w64
     row.w = np.where(row.seen, w, 0)
@@ -161,7 +161,7 @@ def _threshold_of_sparsemax(x: Array, seen: Array) -> Array:
 
 
 def _threshold(x: Array, order: float) -> Array:
-    """By bisection in float64 and Newton steps in the wider type."""
+    """Threshold by bisection in float64 and Newton steps in the wider type."""
     narrow = x.astype(np.float64)
     low, high = np.full((*x.shape[:-1], 1), -1.0), np.zeros((*x.shape[:-1], 1))
     for _ in range(50):
@@ -210,7 +210,7 @@ def _sigmoid(row: SimpleNamespace, bias: float | None, form: SimpleNamespace) ->
 def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
     power = 2 if isinstance(rule, N.SquaredReLU) else 1
     f = np.where(row.seen, np.maximum(row.s, 0), 0)
-    # In the oracle's type: the square of a score near either end of float64, or its error over n, leaves it.
+    # Computed in the oracle's type: squares of scores near the ends of float64, or errors over n, leave it.
     error = np.where(row.seen & (row.s > -row.d), row.d, 0).astype(form.wide)
     if power == 2:
         error = (2 * f + error) * error
@@ -231,7 +231,7 @@ def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
 
 
 def _reference_of_relu(most: Array, power: int, form: SimpleNamespace) -> Array:
-    """What weights are relative to, at most: 1, or the row's largest one where that is far from 1.
+    """Upper bound of the reference of weights: 1, or the row's largest weight if that is far from 1.
 
     The kernel takes a power of two below the largest weight if that leaves 2^-40 ... 2^8, in base 2, and no
     more than 2^-120 or 2^-1000 a power. Rounding a relative weight costs half of the least denormal where it

@@ -38,7 +38,7 @@ def normalizer(spec: Any) -> Any:
 
 
 def read_scale(spec: Any, rng: np.random.Generator) -> Any:
-    """What scale= takes."""
+    """Value for scale=."""
     if spec[0] == "array":
         return rng.standard_normal(spec[1]) * spec[2]
     if spec[0] == "law":

@@ -64,7 +64,7 @@ def steps_of(case: Case, dim: int) -> tuple[float, bool]:
 
 
 def weight_rounding(q: Array, k: Array, v: Array | None, rule: Any) -> float:
-    """What the rounding of a weight to bfloat16 is of it, at levels with products of bfloat16."""
+    """Relative rounding of a weight to bfloat16, at levels with products of bfloat16."""
     own = multiplies_bfloat16(*(x.dtype for x in (q, k, v) if x is not None))
     return 2.0**-8 if own and rule.name not in ("sparsemax", "entmax", "top_k") else 0.0
 
@@ -250,7 +250,7 @@ def _wanted(name: str, truth: Any, at_: tuple[int, ...]) -> str:
 
 
 def _wrong_argmax(seen: Array, truth: Any, key: Array, options: Case) -> Array:
-    """Not the largest to rounding, or not the first of keys that are equal to the last bit."""
+    """Rows whose argmax is not the largest up to rounding, or not the first of equal keys."""
     scores = truth.scores
     empty = ~scores.seen.any(-1)
     wrong = empty & (seen != -1)

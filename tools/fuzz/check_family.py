@@ -186,7 +186,7 @@ def _differential(case: Case, arrays: Any, options: Case, rng: Any, findings: Fi
 
 
 def _hybrid(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings) -> None:
-    """Each head is what its kind alone makes of it, by the oracle of that kind."""
+    """Check each head by the oracle of its kind."""
     q, k, v = (arrays[n] for n in "qkv")
     if not case["kinds"]:
         return

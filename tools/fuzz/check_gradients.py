@@ -159,7 +159,7 @@ def _truth(case: Case, used: list[Array], options: Case, given: dict[str, Array]
 
 
 def _of_rule(truth: SimpleNamespace, ds: SimpleNamespace) -> dict[str, Any]:
-    """Of the normalizer's own number: a sink's logits, a bias, or alpha; sums over rows."""
+    """Gradient of the normalizer's own number: a sink's logits, a bias, or alpha; sums over rows."""
     rule, row = truth.rule, truth.row
     limit = ds.d + truth.c * np.abs(ds.x)
     if row.sink is not None:
@@ -205,7 +205,7 @@ def _of_weights(truth: SimpleNamespace, case: Case, used: list[Array]) -> Simple
 
 
 def _of_arrays(truth: SimpleNamespace, used: list[Array], options: Case) -> dict[str, Any]:
-    """Of query, key, value, scale and a float mask."""
+    """Gradients of query, key, value, scale and a float mask."""
     form, seen, layout = truth.form, truth.scores.seen, options.get("layout", "bhsd")
     q, k, _, *g = (np.where(np.isfinite(x), x, 0) for x in truth.whole)
     norm, steps = options.get("qk_norm"), truth.c + truth.rounding
@@ -289,7 +289,7 @@ def _through_norm(
 
 
 def _of_scale(truth: SimpleNamespace, steps: float) -> None:
-    """Of the scale of each row."""
+    """Gradient of the scale of each row."""
     t, raw = truth.t, truth.products
     x, size = np.where(np.isfinite(raw.bare), raw.bare, 0), np.where(np.isfinite(raw.raw), raw.raw, 0)
     limit = t.d * np.abs(x) + (2 * steps * np.abs(t.x) + t.d * steps) * size
@@ -297,7 +297,7 @@ def _of_scale(truth: SimpleNamespace, steps: float) -> None:
 
 
 def _check_scale(found: Any, truth: SimpleNamespace, options: Case, case: Case, findings: Findings) -> None:
-    """Of a number or an array its own sums; of a law the scale that it gave, and its parameters."""
+    """Check the sums of a number or an array; for a law, its scale and its parameters."""
     scale = options.get("scale")
     law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
     if scale is None or (law is not None and law.meaning.is_distance):

@@ -243,7 +243,7 @@ def oracle_of(
 
 
 def _share_far(error: Array, free: Array, p: Array, log: Array, d: Array, form: SimpleNamespace) -> None:
-    """Of rows of exponentials: shares of keys whose logarithms are far off, and what vanishes.
+    """Rows of exponentials: shares of keys whose logarithms are far off, and what vanishes.
 
     A key's exponentials are at most e^8 of the reference of their feature, and 0 from 2^-126.5 (float64:
     2^-1022.5) down, as are those of a query beside its largest one.

@@ -70,7 +70,7 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
 
 
 def _target(row: Any, axes: tuple[int, ...], case: Case, rng: np.random.Generator) -> Any:
-    """A share of the largest entropy, of its own for each result or one for all."""
+    """A share of the largest entropy, for each result or for all."""
     share, each = case["share_of_highest"]
     highest = _mean(np.log(np.maximum(row.seen.sum(-1), 1)), row.seen, axes)
     if each:
@@ -111,7 +111,7 @@ def _check(
     entropy, limit = _mean(entropy, row.seen, axes), _mean(limit, row.seen, axes)
     free = weights.free | scores.free
     free = (free.any(axes) if axes else free) | ~np.isfinite(scale) | may
-    # Underflow of float32 weights and a scale that is no float32 are part of the answer, not of the rounding.
+    # Underflow of float32 weights and a scale outside float32 are part of the answer, not of the rounding.
     findings.close(
         "entropy", solution.entropy, entropy, limit + 4 * form.eps, broken=broken, free=free, may_break=may
     )
@@ -119,7 +119,7 @@ def _check(
 
 
 def _entropy(scores: Array) -> Array:
-    """Of rows whose largest score is 0."""
+    """Entropy of rows whose largest score is 0."""
     w = np.where(np.isfinite(scores), np.exp(scores), 0)
     total = np.maximum(w.sum(-1), 1)
     return np.asarray(np.log(total) - (w * np.where(w > 0, scores, 0)).sum(-1) / total)

@@ -100,7 +100,7 @@ def _check_output(
         options.get("enable_gqa", False),
     )
     wanted, limit, bad, big = expect.output(row, scores.seen, value, scores.broken, form, random)
-    # Each part is rounded to the type of the output before it is merged.
+    # Parts are rounded to the type of the output before they are merged.
     eps = float(np.finfo(np.float32).eps) if result_type(q, k, v).itemsize > 2 else 2.0**-7
     eps = form.eps if form.double else eps
     absolute = np.where(scores.seen, row.w, 0).astype(np.float64) @ np.abs(

@@ -60,7 +60,7 @@ class Findings:
         if not seen.size:
             return
         info = ml_dtypes.finfo(seen.dtype.newbyteorder("="))
-        # One rounding to the type of the result, which for 16 bits is most of the error.
+        # A rounding to the type of the result, most of the error for 16 bits.
         x = seen.astype(np.longdouble if wanted.dtype == np.longdouble else np.float64)
         ends = np.isinf(wanted)
         target = np.where(np.isfinite(wanted), wanted, 0)

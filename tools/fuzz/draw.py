@@ -29,7 +29,7 @@ _WORK = 20_000  # pairs times channels of an ordinary call
 
 
 def generator(seed: int, index: int, stream: int = 0) -> np.random.Generator:
-    """Of one case; another stream draws its arrays."""
+    """Generator of a case; another stream draws its arrays."""
     return np.random.Generator(np.random.PCG64([seed, index, stream]))
 
 

@@ -95,7 +95,7 @@ def moments(
 
 
 def entropy_of(row: SimpleNamespace, form: SimpleNamespace) -> tuple[Array, Array]:
-    """Of rows of weights, and its bound."""
+    """Entropy of rows of weights, and its bound."""
     w, error = row.w, row.error
     log = np.log(np.where(w > 0, w, 1))
     entropy = -(w * log).sum(-1) + 0.0
@@ -151,7 +151,7 @@ def bounds_of(
         most = w[..., :n].max(-1, initial=0)
         # exp(top - lse) of a top score that is rounded, which the weights under lse are not.
         top = scores.s.max(-1, initial=-np.inf)
-        # In the oracle's type: in float64 it may be inf beside a weight of 0.
+        # Computed in the oracle's type: in float64 it may be inf beside a weight of 0.
         rounded = 4 * form.eps * np.abs(np.where(np.isfinite(top), top, 0))
         limit = error[..., :n].max(-1, initial=0) + (8 * form.eps + rounded) * most
         found["max_weight"] = most, limit

@@ -78,7 +78,7 @@ def _mean(w: Array, e: Array, g: SimpleNamespace, form: SimpleNamespace) -> tupl
 
 
 def _padded(x: Array, like: Array) -> Array:
-    """With a 0 for the sink, which has no value."""
+    """Values with a 0 for the sink, which has no value."""
     more = like.shape[-1] - x.shape[-1]
     return np.concatenate([x, np.zeros((*x.shape[:-1], more), x.dtype)], -1) if more else x
 
@@ -161,7 +161,7 @@ def _entmax(truth: SimpleNamespace, g: SimpleNamespace, alpha: float) -> SimpleN
 
 
 def _alpha(w: Array, e: Array, r: Array, dr: Array, alpha: float) -> tuple[Array, Array]:
-    """What each pair adds to the gradient of alpha, in float64 for all types, and its error."""
+    """Terms of the gradient of alpha by pairs, in float64 for all types, and their error."""
     step = 1 / (alpha - 1)
     entropy = lambda p: -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0)  # noqa: E731
     least, most = np.maximum(w - e, 0), np.minimum(w + e, 1)

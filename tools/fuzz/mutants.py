@@ -58,7 +58,7 @@ def _of_options(change: Callable[[Any, dict[str, Any]], Any]) -> Callable[[Any],
 
 
 def _row(name: str, change: Callable[[Array, Any, Any], Array]) -> Callable[[Any], Any]:
-    """One field of a result changed."""
+    """A result with one field changed."""
 
     def changed(result: Any, given: Any, options: Any) -> Any:
         seen = getattr(result, name, None)
@@ -87,7 +87,7 @@ def _neighbour(x: Array, given: Any, options: Any) -> Array:
 
 
 def _last_of_equal(x: Array, given: Any, options: Any) -> Array:
-    """Of keys of the same numbers the last one."""
+    """The last of equal keys instead of the first."""
     key = np.asarray(given[1])
     if key.shape[-2] < 2 or options.get("layout") == "bshd" or options.get("enable_gqa") or not x.size:
         return x
@@ -211,13 +211,13 @@ def _other_kind(right: Any) -> Any:
 
 
 def _heads_not_summed(x: Array, given: Any, options: Any) -> Array:
-    """Of key heads that queries share, those of one query alone."""
+    """Half the gradients of shared key heads, as if query heads were left out."""
     shares = options.get("enable_gqa") and given[0].shape != given[1].shape
     return x * x.dtype.type(0.5) if shares else x
 
 
 def _hidden_too(x: Array, given: Any, options: Any) -> Array:
-    """Of a float mask, something where it hides the key."""
+    """A gradient of a float mask where it hides the key."""
     hides = ~shows(options["attn_mask"])
     return np.where(hides, x.dtype.type(1e-3), x)
 

@@ -27,7 +27,7 @@ MASKS = ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_
 
 
 def arithmetic(*arrays: Array | None) -> SimpleNamespace:
-    """What a call of these inputs computes in: unit roundoff, range, and the oracle's wider type.
+    """Arithmetic of a call of these inputs: unit roundoff, range, and the oracle's wider type.
 
     lost: weights of earlier keys that are 0 beside the row's largest. Their sums hold up to 2^8 times it, and
     a new reference makes them smaller by a factor that is 0 from 2^-126.5 (2^-1022.5) down.
@@ -48,7 +48,7 @@ def arithmetic(*arrays: Array | None) -> SimpleNamespace:
 
 
 def wide_of(x: Array, form: SimpleNamespace) -> Array:
-    """In native byte order and the oracle's type."""
+    """Arrays in native byte order and the oracle's type."""
     return np.asarray(x).astype(form.wide)
 
 

@@ -32,7 +32,7 @@ MANY = 10**9
 
 @dataclasses.dataclass
 class Summary:
-    """What all processes found."""
+    """Results of all processes."""
 
     calls: dict[str, int] = dataclasses.field(default_factory=dict)
     faults: int = 0
@@ -58,7 +58,7 @@ class Summary:
 
 
 class _Process:
-    """One worker, its output read by a thread."""
+    """A worker whose output is read by a thread."""
 
     def __init__(self, level: str, settings: dict[str, Any], first: int, step: int, calls: int) -> None:
         self.level, self.first, self.step, self.total = level, first, step, calls
@@ -93,7 +93,7 @@ class _Process:
         into.extend(stream)
 
     def index(self) -> int:
-        """Of the call that it is in."""
+        """Index of the current call."""
         return int(struct.unpack("q", Path(self.place).read_bytes()[:8])[0])
 
     def hangs(self) -> bool:
@@ -208,7 +208,7 @@ def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: st
 
 
 def _take(worker: _Process, summary: Summary, show: bool) -> None:
-    """What the process has written since."""
+    """Read what the process has written since the last call."""
     while worker.lines:
         try:
             said = json.loads(worker.lines.pop(0))
@@ -236,7 +236,7 @@ def _say(summary: Summary, show: bool, text: str) -> None:
 
 
 def _one(case: str, only: str | None, level: str | None) -> int:
-    """One call in this process, or in one at the level; its exit status."""
+    """Run one call in this process, or in one at the level; returns the exit status."""
     if level and os.environ.get("ATTNSCALE_SIMD") != level:
         command = [sys.executable, "-m", "tools.fuzz", "--case", case, *(["--only", only] if only else [])]
         return subprocess.run(

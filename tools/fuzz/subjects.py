@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a case may be about: how it is drawn and how it is checked."""
+"""Subjects of cases: how each is drawn and checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SUBJECTS = tuple(name for name, times in _SHARES.items() for _ in range(times))
 
 
 def subjects() -> tuple[str, ...]:
-    """What calls are about."""
+    """Subjects of calls."""
     return tuple(_SHARES)
 
 

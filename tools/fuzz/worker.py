@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One process of the fuzzer: calls at one SIMD level, reported as lines of JSON."""
+"""A process of the fuzzer: calls at one SIMD level, reported as lines of JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_case(seed: int, index: int, only: str | None = None) -> tuple[dict[str, 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            # Of a mask that is drawn, too, if it is small.
+            # A drawn mask, too, if it is small.
             warnings.filterwarnings("ignore", "attn_mask is float and holds 0 and 1", UserWarning)
             warnings.filterwarnings("ignore", "rows of the result are NaN|attn_mask holds NaN", UserWarning)
             subjects.CHECK[case["subject"]](case, seed, index, findings)
@@ -44,7 +44,7 @@ def run_case(seed: int, index: int, only: str | None = None) -> tuple[dict[str, 
 
 
 def repeat(seed: int, index: int, only: str | None) -> str:
-    """What repeats this call."""
+    """Command that repeats this call."""
     return f"--case {seed}:{index}" + (f" --only {only}" if only else "")
 
 
@@ -82,7 +82,7 @@ def main() -> None:
     # Ctrl-C reaches the group, and the parent sends it too: both mean to end after this call.
     stopped: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
-    # Where the parent reads which call a crash or a hang was in.
+    # The parent reads here which call crashed or hung.
     place = os.open(options.place, os.O_WRONLY | os.O_CREAT)
     for index in range(options.first, options.first + options.step * options.calls, options.step):
         if stopped or (options.until and time.time() > options.until):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One model, watched by the package and by the oracle of plain torch, and how they differ."""
+"""Compare a model watched by the package to the oracle in plain torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEAR = 1e-4
 
 
 def found(kind: str) -> dict[str, Any]:
-    """What is said of one type: its state, the faults and their words."""
+    """Result of one type: its state, the faults and their text."""
     began = time.perf_counter()
     try:
         model, inputs = made(kind)
@@ -155,7 +155,7 @@ def _as(rows: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _real(inputs: dict[str, Any], shape: tuple[int, ...], given: Any) -> Any:
-    """Which rows of a call of this shape are of a text, by a mask of so many rows or less."""
+    """Real rows of a call of this shape, by a mask of as many rows or fewer."""
     mask = inputs.get("attention_mask")
     n = 0 if mask is None else mask.shape[1]
     padded_inside = shape[2] > n and not shape[2] % 256

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 _PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "baddbmm_", "einsum"}
-#: Functions behind which scores are no scores any more.
+#: Functions whose results are no longer scores.
 _ENDS = {
     "linear",
     "layer_norm",
@@ -36,7 +36,7 @@ _CROSS = ("encoder_hidden_states", "key_value_states", "cross_states", "cross_at
 
 
 class Seen(NamedTuple):
-    """One call of attention."""
+    """A call of attention."""
 
     weights: Tensor  # (..., queries, keys and sinks) in float64
     cross: bool  # whether the module was given states of an encoder
@@ -147,7 +147,7 @@ class Eager(TorchFunctionMode):
             self._keep(weights, "softmax")
 
     def _multi_head(self, args: Any, kwargs: Any) -> Any:
-        """PyTorch's own module, asked for the weights of each head."""
+        """PyTorch's own module with the weights of each head."""
         names = [*inspect.signature(functional.multi_head_attention_forward).parameters]
         given = dict(zip(names, args, strict=False)) | kwargs
         asked = {**given, "need_weights": True, "average_attn_weights": False}
@@ -181,7 +181,7 @@ def _parameters(forward: Any) -> tuple[str, ...]:
 
 
 def _memory(x: Tensor) -> int:
-    """Where a tensor lies; one that functions of torch.func made has no place of its own."""
+    """Memory address of a tensor; tensors made by torch.func have none of their own."""
     try:
         return x.untyped_storage().data_ptr()
     except NotImplementedError:
@@ -207,7 +207,7 @@ def entropies(weights: Tensor) -> Tensor:
 
 
 def weights_of(model: Any, inputs: dict[str, Any]) -> dict[str, Seen]:
-    """What the model's own eager attention computes in one pass."""
+    """Weights of the model's own eager attention in one pass."""
     torch.manual_seed(0)
     with torch.no_grad(), Eager(model) as seen:
         model(**inputs)

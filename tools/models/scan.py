@@ -29,7 +29,7 @@ SECONDS, MEMORY = 30, 6 * 2**30
 
 
 def results(kinds: Iterable[str], processes: int, seconds: float = SECONDS) -> Iterator[dict[str, Any]]:
-    """What is found of each type, as it is done; a process that dies or takes too long is one more answer."""
+    """Results of each type as they come; a process that dies or takes too long counts as a result."""
     prepare()
     context = multiprocessing.get_context("fork")
     waiting, running = list(kinds)[::-1], {}

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-#: By name of a timm model: what makes it small, and the size of its images.
+#: Options that make a timm model small, and the size of its images, by name.
 TIMM: dict[str, tuple[dict[str, Any], int]] = {
     "vit_tiny_patch16_224": ({"img_size": 64, "depth": 2}, 64),
     "vit_base_patch16_siglip_224": ({"img_size": 64, "depth": 1, "embed_dim": 48, "num_heads": 3}, 64),
@@ -45,7 +45,7 @@ TIMM: dict[str, tuple[dict[str, Any], int]] = {
     "twins_svt_small": ({"img_size": 64}, 64),
     "xcit_nano_12_p16_224": ({"img_size": 64, "depth": 2}, 64),
 }
-#: Those that run a second time with the softmax that timm writes out where attention is not fused.
+#: Models that run a second time with the softmax that timm writes out without fused attention.
 WRITTEN_OUT = (
     "vit_tiny_patch16_224",
     "vit_base_patch16_siglip_224",
@@ -64,7 +64,7 @@ def name_operators() -> Any:
 
 
 def models() -> Iterator[tuple[str, Any, int]]:
-    """Each model by name, with the size of its images."""
+    """Models by name, with the size of their images."""
     import timm
     from timm.layers import set_fused_attn
     from torchvision.models import SwinTransformer, VisionTransformer
@@ -79,7 +79,7 @@ def models() -> Iterator[tuple[str, Any, int]]:
 
 
 def compared(model: Any, size: int) -> dict[str, Any]:
-    """What the oracle and the package say of one model: modules, ways and the largest difference."""
+    """Oracle and package on one model: modules, ways and the largest difference."""
     import attnscale as at
 
     from .eager import entropies, weights_of

@@ -29,7 +29,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
 }
 
-#: What stands for a backbone of timm.
+#: Stand-in for a backbone of timm.
 _BACKBONE = {
     "model_type": "resnet",
     "embedding_size": 16,
@@ -87,7 +87,7 @@ def small(cls: Any, level: int) -> dict[str, Any]:
 
 
 def _attribute(config: Any, name: str, default: Any) -> Any:
-    """What a configuration has under a name, where it has one for all layers."""
+    """Attribute of a configuration, if it is the same for all layers."""
     try:
         return getattr(config, name, default)
     except Exception:
@@ -173,7 +173,7 @@ def model_classes(config: Any) -> list[Any]:
 
 
 def spread(model: Any) -> None:
-    """Random weights large enough that attention is no mean over all keys."""
+    """Set random weights so large that attention is not a mean over all keys."""
     for parameter in model.parameters():
         if not parameter.is_floating_point() or not parameter.requires_grad:
             continue
@@ -346,7 +346,7 @@ def _fitted(model: Any, inputs: dict[str, Any], error: Exception) -> dict[str, A
 
 
 def runs(model: Any, inputs: dict[str, Any]) -> Any:
-    """One pass, from the same random numbers each time."""
+    """Run a pass, from the same random numbers each time."""
     torch.manual_seed(0)
     with torch.no_grad():
         return model(**inputs)

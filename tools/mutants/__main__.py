@@ -19,7 +19,7 @@ FAULTS = (*PACKAGE_FAULTS, *CORE_FAULTS)
 
 
 class Results:
-    """One line for each step that was run on the sound copy, and for each fault.
+    """Results: a line for each step on the sound copy, and for each fault.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a planted fault is, and the steps that can catch one."""
+"""Planted faults, and the steps that can catch them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {"pytest": "pytest", "cpp": "C++ tests", "asan": "C++ tests under the a
 
 
 class Fault(NamedTuple):
-    """One text of one file that is replaced, the steps that must notice, and the target that has them."""
+    """A replaced text of a file, the steps that must notice, and the target that runs them."""
 
     name: str  # what is wrong then, as a part of a sentence
     file: str
@@ -47,10 +47,10 @@ def cpp(file: str, case: str = "", level: str = "") -> tuple[Step, ...]:
 
 
 def asan(file: str, case: str) -> tuple[Step, ...]:
-    """The same with the address sanitizer."""
+    """Tests of a case of one C++ file under the address sanitizer."""
     return (Step("asan", (file, case), "baseline"),)
 
 
 def tool(*words: str) -> tuple[Step, ...]:
-    """A linter, or what builds the documentation."""
+    """A linter, or the build of the documentation."""
     return (Step("tool", words),)

@@ -40,7 +40,7 @@ class Steps:
             "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1),
             "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or "",
             **os.environ,
-            # As the Makefile's: what both compile alike is compiled once.
+            # Settings of ccache as in the Makefile, to share what both compile.
             "CCACHE_BASEDIR": str(TREE / "cpp"),
             "CCACHE_NOHASHDIR": "1",
             "PATH": f"{os.environ['PATH']}{os.pathsep}{Path(sys.executable).parent}",
@@ -49,7 +49,7 @@ class Steps:
         self._levels: list[str] = []
 
     def core_has_changed(self) -> None:
-        """What was compiled is out of date."""
+        """Mark what was compiled as out of date."""
         self._built.clear()
 
     def is_possible(self, step: Step) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A copy of the repository below build/, in which faults are planted: the working tree stays as it is."""
+"""A copy of the repository below build/, in which faults are planted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _files_of(folder: Path) -> set[str]:
-    """What git has or would take, and what is there of it."""
+    """Existing files that git tracks or would take."""
     names = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     return {name for name in names if name and (folder / name).is_file()}
 
 
 def _is_test(name: str) -> bool:
-    """Of Python, with all that lies there, or of C++; how C++ tests are built belongs to the sources."""
+    """Whether a file belongs to tests of Python or C++; build files of C++ tests belong to the sources."""
     of_cpp = name.startswith("cpp/tests/") and name.endswith((".cpp", ".hpp"))
     return of_cpp or (name.startswith(("tests/", "tools/")) and not name.startswith("tools/mutants/"))
 

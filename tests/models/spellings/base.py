@@ -15,7 +15,7 @@ from torch.nn import functional
 
 HEADS, HEAD_DIM = 4, 6
 WIDTH = HEADS * HEAD_DIM
-#: Texts and tokens. An axis that is taken for another one has its size in some of them.
+#: Texts and tokens. Axes that could be mistaken for each other differ in some of them.
 SIZES = {
     "plain": (2, 7),
     "as many texts as heads": (4, 7),
@@ -52,13 +52,11 @@ class Right:
     module: str = ""
     kind: str | None = "self"  # None: either
     key_heads: int | None = None  # None: as many as heads
-    sink: Tensor | None = (
-        None  # the logit of one more outcome, which broadcasts to (batch, heads, n_queries, 1)
-    )
+    sink: Tensor | None = None  # the logit of a sink, broadcasts to (batch, heads, n_queries, 1)
     real: Tensor | None = None  # rows that count in means, (batch, n_queries); None: all
     #: Whether batch, heads and queries have these axes; otherwise rows are right in any order.
     has_axes: bool = True
-    #: Whether the number of keys that are hidden is known, which is not so of bias that fades.
+    #: Whether the number of hidden keys is known; it is not for a bias that fades.
     tells_visible: bool = True
 
     def weights(self, factor: Tensor | float = 1.0) -> Tensor:
@@ -119,7 +117,7 @@ class Spelling(nn.Module):
 
     @classmethod
     def is_whole(cls) -> bool:
-        """Whether it is a spelling, and not what some have in common."""
+        """Whether this is a spelling and not a shared base."""
         return cls.forward is not nn.Module.forward
 
     def own_sizes(self, batch: int, n: int) -> dict[str, int]:
@@ -153,11 +151,9 @@ class Spelling(nn.Module):
         if self.own:
             return None
         weights = rights[0].weights()
-        mixed = weights @ self.four(self.to_v, x, weights.shape[1])
-        joined = mixed.transpose(1, 2).flatten(-2)
-        return functional.linear(joined, self.to_out.weight.double(), self.to_out.bias.double())
+        return outputs(weights @ self.four(self.to_v, x, weights.shape[1]), self.to_out)
 
-    # ---- what many of them do
+    # ---- shared steps
 
     def split(self, x: Tensor) -> Iterator[Tensor]:
         """Queries, keys and values, (batch, heads, n, channels)."""
@@ -167,6 +163,12 @@ class Spelling(nn.Module):
     def joined(self, x: Tensor) -> Tensor:
         """Heads side by side, and the layer behind them."""
         return self.to_out(x.transpose(1, 2).flatten(-2))
+
+
+def outputs(mixed: Tensor, layer: nn.Module) -> Tensor:
+    """Heads side by side, and the layer behind them, in float64."""
+    joined = mixed.transpose(1, 2).flatten(-2)
+    return functional.linear(joined, layer.weight.double(), layer.bias.double())
 
 
 def arranged(x: Tensor, axes: str, sizes: Mapping[str, int], wanted: str = "b h i j") -> Tensor:
@@ -191,7 +193,7 @@ def arranged(x: Tensor, axes: str, sizes: Mapping[str, int], wanted: str = "b h 
 
 
 def causal(n: int, n_keys: int | None = None) -> Tensor:
-    """Which keys each query sees, itself and those before it."""
+    """A causal mask, True at the keys up to the query."""
     n_keys = n if n_keys is None else n_keys
     return torch.ones(n, n_keys, dtype=torch.bool).tril(n_keys - n)
 

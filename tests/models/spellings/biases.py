@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Additions to products: biases, caps, sinks, second products; and queries that are no tokens."""
+"""Additions to products: biases, caps, sinks, second products; and learned queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide
+from .base import HEAD_DIM, HEADS, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, outputs
 
 SCALE = HEAD_DIM**-0.5
 #: Tokens that lie in two rows.
@@ -18,7 +18,7 @@ EVEN = {name: (batch, n) for name, (batch, n) in SIZES.items() if n % 2 == 0}
 
 
 class Alibi(Spelling):
-    """A slope for each head times the place of the key, by ``baddbmm`` and causal, as Bloom has it."""
+    """A slope for each head times the place of the key, by ``baddbmm`` and causal, as in Bloom."""
 
     def bias(self, n: int) -> Tensor:
         slopes = 2.0 ** -torch.arange(1.0, HEADS + 1)
@@ -56,7 +56,7 @@ class AlibiByDistance(Alibi):
 
 
 class Buckets(Spelling):
-    """A learned number for each head and bucket of distances, and no scale, as T5 has it."""
+    """A learned number for each head and bucket of distances, and no scale, as in T5."""
 
     scale = 1.0
 
@@ -82,7 +82,7 @@ class Buckets(Spelling):
 
 
 class Relative(Spelling):
-    """A vector for each distance that queries are multiplied with, too, as Shaw has it."""
+    """Queries times a vector for each distance, as in Shaw."""
 
     has_law = False
 
@@ -106,7 +106,7 @@ class Relative(Spelling):
 
 
 class RelativeByGathering(Relative):
-    """Products with all distances, of which each key takes its own, as DeBERTa has it."""
+    """Products with all distances, of which each key takes its own, as in DeBERTa."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -131,7 +131,7 @@ class PlacesInFront(Relative):
 
 
 class MaskedInFrontOfPlaces(Relative):
-    """A mask is added to the first of two products, and each has a factor of its own."""
+    """A mask added to the first of two products, with a factor per product."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -177,7 +177,7 @@ class RelativeOnAGrid(Spelling):
 
 
 class FromBefore(Spelling):
-    """Scores of the layer before are added, as RealFormer has them."""
+    """Scores of the layer before are added, as in RealFormer."""
 
     has_law = None
 
@@ -186,11 +186,15 @@ class FromBefore(Spelling):
         self.layers = nn.ModuleList([self.Layer(), self.Layer()])
 
     class Layer(Spelling):
+        def hidden(self, scores: Tensor) -> Tensor:
+            return scores
+
         def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
             q, k, v = self.split(x)
             scores = q @ k.mT * SCALE
             if before is not None:
                 scores = scores + before
+            scores = self.hidden(scores)
             return x + self.joined(self.keep(scores.softmax(-1)) @ v), scores
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,7 +206,8 @@ class FromBefore(Spelling):
     def right(self, x: Tensor) -> list[Right]:
         found, before, x = [], torch.zeros(()), x.double()
         for number, layer in enumerate(self.layers):
-            found.append(Right(layer.right(x)[0].product + before, module=f"layers.{number}"))
+            product = layer.right(x)[0].product + before
+            found.append(Right(product, layer.after, module=f"layers.{number}"))
             x, before = x + self.mixed(layer, found[-1], x), found[-1].product
         return found
 
@@ -213,8 +218,7 @@ class FromBefore(Spelling):
 
     @staticmethod
     def mixed(layer: Spelling, right: Right, x: Tensor) -> Tensor:
-        joined = (right.weights() @ layer.four(layer.to_v, x)).transpose(1, 2).flatten(-2)
-        return functional.linear(joined, layer.to_out.weight.double(), layer.to_out.bias.double())
+        return outputs(right.weights() @ layer.four(layer.to_v, x), layer.to_out)
 
 
 class MaskedFromBefore(FromBefore):
@@ -224,26 +228,16 @@ class MaskedFromBefore(FromBefore):
         super().__init__()
         self.layers = nn.ModuleList([self.Masked(), self.Masked()])
 
-    class Masked(Spelling):
-        def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-            q, k, v = self.split(x)
-            scores = q @ k.mT * SCALE
-            if before is not None:
-                scores = scores + before
-            scores = scores.masked_fill(~causal(x.shape[1]), -9e15)
-            return x + self.joined(self.keep(scores.softmax(-1)) @ v), scores
+    class Masked(FromBefore.Layer):
+        def hidden(self, scores: Tensor) -> Tensor:
+            return scores.masked_fill(~causal(scores.shape[-1]), -9e15)
 
-    def right(self, x: Tensor) -> list[Right]:
-        found, before, x = [], torch.zeros(()), x.double()
-        for number, layer in enumerate(self.layers):
-            product = layer.right(x)[0].product + before
-            found.append(Right(product, lambda y: hide(y, causal(y.shape[-1])), module=f"layers.{number}"))
-            x, before = x + self.mixed(layer, found[-1], x), product
-        return found
+        def after(self, product: Tensor) -> Tensor:
+            return hide(product, causal(product.shape[-1]))
 
 
 class Capped(Spelling):
-    """A soft cap before the mask, as Gemma 2 has it."""
+    """A soft cap before the mask, as in Gemma 2."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -280,7 +274,7 @@ class Sinks(Spelling):
 
 
 class OneMoreZero(Spelling):
-    """A score of 0 that no value belongs to, by a column that is padded on."""
+    """A score of 0 without a value, by a padded column."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -293,7 +287,7 @@ class OneMoreZero(Spelling):
 
 
 class OneMoreByHand(OneMoreZero):
-    """Exponentials over one more than their sum."""
+    """Exponentials over their sum plus 1."""
 
     sizes = SIZES_OF_SEVERAL
     unmeasured = "may"
@@ -307,7 +301,7 @@ class OneMoreByHand(OneMoreZero):
 
 
 class NullKey(Spelling):
-    """A learned key and value in front of those of tokens, as lucidrains' modules have them."""
+    """A learned key and value in front of those of tokens, as in lucidrains' modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +339,7 @@ class Sizes(Spelling):
 
 
 class ByPlace(Spelling):
-    """Queries times a number that grows with their place, as Llama 4 has it."""
+    """Queries times a number that grows with their place, as in Llama 4."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -367,7 +361,7 @@ class ScoresByPlace(ByPlace):
 
 
 class LowRank(Spelling):
-    """Keys and values of all tokens brought to three by a layer over tokens, as Linformer has it."""
+    """Keys and values of all tokens brought to three by a layer over tokens, as in Linformer."""
 
     own_axes = "b*h i j"
 
@@ -392,7 +386,7 @@ class LowRank(Spelling):
 
 
 class FirstTokenAsks(Spelling):
-    """The first token alone asks all, as in the last layers of CaiT."""
+    """Attention of the first token to all, as in the last layers of CaiT."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch = len(x)
@@ -448,7 +442,7 @@ class LatentsBesideTokens(SeedsAsk):
 
 
 class StepBehindACache(Spelling):
-    """One new token asks those of a cache and itself."""
+    """A new token attends to the cache and to itself."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         cache = tuple(torch.randn(batch, HEADS, n, HEAD_DIM) for _ in range(2))
@@ -481,7 +475,7 @@ class BehindAnEmptyCache(StepBehindACache):
 
 
 class IntoAStaticCache(StepBehindACache):
-    """One new token is written into memory for later ones, whose places are hidden."""
+    """A new token is written into a static cache; the places of later tokens are hidden."""
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.split(x)
@@ -504,7 +498,7 @@ class IntoAStaticCache(StepBehindACache):
 
 
 class StepByStep(Spelling):
-    """A decoder that asks all words of the input at each of its steps, one head, as Luong has it."""
+    """A decoder that attends to all words of the input at each step, with one head, as in Luong."""
 
     own_axes = "b i j"
     steps = 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules that attend several times, whose steps are in several modules, or that have a memory."""
+"""Modules with several calls, with steps in several modules, or with a memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import HEAD_DIM, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling
+from .base import HEAD_DIM, SIZES, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, outputs
 from .heads import Windows
 
 SCALE = HEAD_DIM**-0.5
@@ -30,7 +30,7 @@ class OneHead(Spelling):
 
 
 class SelfAndOther(Spelling):
-    """One module that asks its own words first and then those of another text."""
+    """Self-attention, then cross-attention to another text, in one module."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (torch.randn(batch, n, WIDTH), torch.randn(batch, n + 1, WIDTH)), {}
@@ -49,7 +49,7 @@ class SelfAndOther(Spelling):
 
 
 class BothWays(Spelling):
-    """Two texts ask each other by one product, along both of its axes, as BiDAF has it."""
+    """Two texts attend to each other by one product, along both of its axes, as in BiDAF."""
 
     sizes = SIZES_OF_SEVERAL
     own_axes = "b h i j"
@@ -116,8 +116,7 @@ class OneOfTwo(Spelling):
         return self.joined(self.dropout(self.keep(self.softmax(self.scores(q, k.mT) * SCALE))) @ v)
 
     def mixed(self, right: Right, x: Tensor) -> Tensor:
-        joined = (right.weights() @ self.four(self.to_v, x)).transpose(1, 2).flatten(-2)
-        return joined @ self.to_out.weight.double().T + self.to_out.bias.double()
+        return outputs(right.weights() @ self.four(self.to_v, x), self.to_out)
 
 
 class BlockByBlock(Spelling):
@@ -164,7 +163,7 @@ class TopKeys(Spelling):
 
 
 class WindowsBehindMemory(Windows):
-    """Windows of learned tokens and those of the text, as Titans has them."""
+    """Windows of learned tokens and those of the text, as in Titans."""
 
     sizes = SIZES
 

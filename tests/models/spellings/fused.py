@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, padding
+from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, outputs, padding
 
 SCALE = HEAD_DIM**-0.5
 LONG = SIZES_OF_SEVERAL
@@ -48,7 +48,7 @@ class SdpaAsProducts(SdpaCausal):
 
 
 class SdpaWithBias(Sdpa):
-    """A bias for each head that is learned, which has a gradient."""
+    """A learned bias for each head, with a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,9 +89,8 @@ class SdpaGrouped(Spelling):
         return [Right(q @ k.mT * SCALE, key_heads=2)]
 
     def output(self, rights: list[Right], x: Tensor, *_: Any, **__: Any) -> Tensor:
-        mixed = rights[0].weights() @ self.four(self.to_v, x, 2).repeat_interleave(2, 1)
-        joined = mixed.transpose(1, 2).flatten(-2)
-        return functional.linear(joined, self.to_out.weight.double(), self.to_out.bias.double())
+        values = self.four(self.to_v, x, 2).repeat_interleave(2, 1)
+        return outputs(rights[0].weights() @ values, self.to_out)
 
 
 class SdpaFolded(Sdpa):
@@ -212,12 +211,14 @@ class Multihead(Spelling):
         return functional.linear(x.double(), weight, bias).unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
     def right(self, x: Tensor) -> list[Right]:
-        return [Right(self.heads(x, 0) @ self.heads(x, 1).mT * SCALE, module="attention")]
+        return [Right(self.heads(x, 0) @ self.of_keys(x, 1).mT * SCALE, module="attention")]
+
+    def of_keys(self, x: Tensor, part: int) -> Tensor:
+        """All keys or values."""
+        return self.heads(x, part)
 
     def output(self, rights: list[Right], x: Tensor, *_: Any, **__: Any) -> Tensor:
-        joined = (rights[0].weights() @ self.heads(x, 2)).transpose(1, 2).flatten(-2)
-        layer = self.attention.out_proj
-        return functional.linear(joined, layer.weight.double(), layer.bias.double())
+        return outputs(rights[0].weights() @ self.of_keys(x, 2), self.attention.out_proj)
 
 
 class MultiheadTimeFirst(Multihead):
@@ -255,7 +256,7 @@ class MultiheadPadded(Multihead):
 
 
 class MultiheadOfPooling(Multihead):
-    """The function behind PyTorch's module, asked by the mean of the tokens, as CLIP pools an image."""
+    """The function behind PyTorch's module with the mean of the tokens as query, as in CLIP's pooling."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.cat([x.mean(1, keepdim=True), x], 1).transpose(0, 1)
@@ -292,22 +293,14 @@ class MultiheadOfPooling(Multihead):
 
 
 class MultiheadWithMoreKeys(Multihead):
-    """A key that is learned and one of zeros behind those of the tokens."""
+    """A learned key and a key of zeros behind the tokens."""
 
     options = {"add_bias_kv": True, "add_zero_attn": True}  # noqa: RUF012
 
-    def right(self, x: Tensor) -> list[Right]:
-        return [Right(self.heads(x, 0) @ self.more(x, 1).mT * SCALE, module="attention")]
-
-    def more(self, x: Tensor, part: int) -> Tensor:
+    def of_keys(self, x: Tensor, part: int) -> Tensor:
         own = (self.attention.bias_k, self.attention.bias_v)[part - 1].double().view(1, 1, HEADS, -1)
         own = own.transpose(1, 2).expand(len(x), -1, -1, -1)
         return torch.cat([self.heads(x, part), own, torch.zeros_like(own)], 2)
-
-    def output(self, rights: list[Right], x: Tensor, *_: Any, **__: Any) -> Tensor:
-        joined = (rights[0].weights() @ self.more(x, 2)).transpose(1, 2).flatten(-2)
-        layer = self.attention.out_proj
-        return functional.linear(joined, layer.weight.double(), layer.bias.double())
 
 
 class Encoder(Spelling):
@@ -370,7 +363,7 @@ class EncoderOfNested(Encoder):
 
 
 class Checkpointed(Sdpa):
-    """A pass that is computed again for gradients: one call."""
+    """A pass computed again for gradients: one call."""
 
     def forward(self, x: Tensor) -> Tensor:
         return checkpoint(self.once, x, use_reentrant=False)
@@ -381,7 +374,7 @@ class Checkpointed(Sdpa):
 
 
 class CheckpointedAgain(Checkpointed):
-    """A pass that is computed again for gradients, in the older way of PyTorch."""
+    """A pass computed again for gradients, in PyTorch's older way."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
@@ -390,7 +383,7 @@ class CheckpointedAgain(Checkpointed):
 
 
 class MappedOverHeads(Spelling):
-    """One head by ``torch.vmap`` over texts and heads."""
+    """A single-head function under ``torch.vmap`` over texts and heads."""
 
     unmeasured = "may"
 
@@ -482,7 +475,7 @@ class Flex(Spelling):
 
 @torch.library.custom_op("attnscale_tests::flash_attn_forward", mutates_args=())
 def opaque(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention as an operator of somebody else, into which nobody sees."""
+    """Attention as a foreign operator whose inside cannot be seen."""
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
 
 

@@ -18,7 +18,7 @@ LONG = SIZES_OF_SEVERAL
 
 
 class Interpretable(Spelling):
-    """Heads with layers of their own and values that they share, each a call of one submodule."""
+    """Heads with their own layers and shared values, each a call of one submodule."""
 
     own_axes = "b i j"
 
@@ -68,6 +68,9 @@ class GroupedByRepeating(Spelling):
         super().__init__()
         self.to_k, self.to_v = (nn.Linear(WIDTH, self.key_heads * HEAD_DIM) for _ in range(2))
 
+    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
+        return {"g": PAIRS, "r": HEADS // PAIRS}
+
     def spread(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(HEADS // self.key_heads, dim=1)
 
@@ -85,7 +88,7 @@ class GroupedByRepeating(Spelling):
 
 
 class GroupedByExpanding(GroupedByRepeating):
-    """Key heads on an axis that is expanded and folded, as transformers has it."""
+    """Key heads on an expanded and folded axis, as in transformers."""
 
     def spread(self, x: Tensor) -> Tensor:
         batch, heads, n, channels = x.shape
@@ -94,20 +97,17 @@ class GroupedByExpanding(GroupedByRepeating):
 
 
 class GroupedByRemainder(GroupedByRepeating):
-    """Head h of the queries has the keys of head h modulo the number of these, as x-transformers has it."""
+    """Head h of the queries has the keys of head h modulo the number of these, as in x-transformers."""
 
     def spread(self, x: Tensor) -> Tensor:
         return x.repeat(1, HEADS // self.key_heads, 1, 1)
 
 
 class GroupedByAxis(GroupedByRepeating):
-    """Groups as an axis of their own, that keys have with size 1."""
+    """Groups as a separate axis, of size 1 in the keys."""
 
     own_axes = "b g r i j"
     own_order = "b g*r i j"
-
-    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
-        return {"g": PAIRS, "r": HEADS // PAIRS}
 
     def forward(self, x: Tensor) -> Tensor:
         q = self.to_q(x).unflatten(-1, (PAIRS, HEADS // PAIRS, HEAD_DIM)).permute(0, 2, 3, 1, 4)
@@ -120,7 +120,7 @@ class GroupedByAxis(GroupedByRepeating):
 
 
 class GroupedByEinsum(GroupedByAxis):
-    """Groups as an axis of their own, by einsum."""
+    """Groups as a separate axis, by einsum."""
 
     def forward(self, x: Tensor) -> Tensor:
         q = self.to_q(x).unflatten(-1, (PAIRS, HEADS // PAIRS, HEAD_DIM))
@@ -135,9 +135,6 @@ class GroupedAsRows(GroupedByRepeating):
     own_axes = "b g r*i j"
     own_order = "b g*r i j"
 
-    def own_sizes(self, batch: int, n: int) -> dict[str, int]:
-        return {"g": PAIRS, "r": HEADS // PAIRS}
-
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
         q = self.to_q(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
@@ -148,7 +145,7 @@ class GroupedAsRows(GroupedByRepeating):
 
 
 class OneKeyHead(GroupedByRepeating):
-    """One head of keys for all, that has no axis of heads."""
+    """A single key head for all queries, without an axis of heads."""
 
     key_heads = 1
 
@@ -160,7 +157,7 @@ class OneKeyHead(GroupedByRepeating):
 
 
 class OneKeyHeadAsRows(OneKeyHead):
-    """One head of keys, with the heads of the queries as rows of one product, as in PaLM."""
+    """A single key head; query heads are rows of one product, as in PaLM."""
 
     own_axes = "b i*h j"
 
@@ -173,7 +170,7 @@ class OneKeyHeadAsRows(OneKeyHead):
 
 
 class MixedScores(Spelling):
-    """Heads mixed before the softmax and behind it, by layers over the axis of heads, as CaiT has them."""
+    """Heads mixed before the softmax and behind it, by layers over the axis of heads, as in CaiT."""
 
     unmeasured = "may"
     has_law = False
@@ -211,7 +208,7 @@ class MixedByConvolution(MixedScores):
 
 
 class MixedWeights(Spelling):
-    """Heads of the weights mixed behind the softmax by einsum and normalised, as DeepViT has it."""
+    """Heads of the weights mixed behind the softmax by einsum and normalised, as in DeepViT."""
 
     sizes = SIZES_OF_SEVERAL
 
@@ -275,7 +272,7 @@ class MeanOverHeads(Spelling):
 
 
 class ByChannels(Spelling):
-    """Channels attend to channels of their head over the tokens, as XCiT and Restormer have it."""
+    """Channels attend to channels of their head over the tokens, as in XCiT and Restormer."""
 
     own_axes = "b h i j"
     sizes = LONG
@@ -323,9 +320,10 @@ class Grid(Spelling):
 
 
 class TiedRows(Grid):
-    """All rows of an alignment have the weights of their sum, heads in front, as MSA transformers have it."""
+    """All rows of an alignment have the weights of their sum, heads in front, as in MSA transformers."""
 
     own_axes = "h b i j"
+    products, mixtures, answers = "rinhd,rjnhd->hnij", "hnij,rjnhd->rinhd", "brihd,brjhd->bhij"
 
     @property
     def scale(self) -> float:
@@ -336,38 +334,25 @@ class TiedRows(Grid):
         q, k, v = (
             layer(x).view(*x.shape[:3], HEADS, HEAD_DIM) for layer in (self.to_q, self.to_k, self.to_v)
         )
-        scores = torch.einsum("rinhd,rjnhd->hnij", q * self.scale, k)
-        weights = self.keep(scores.softmax(-1))
-        mixed = torch.einsum("hnij,rjnhd->rinhd", weights, v)
+        weights = self.keep(torch.einsum(self.products, q * self.scale, k).softmax(-1))
+        mixed = torch.einsum(self.mixtures, weights, v)
         return self.to_out(mixed.contiguous().view(x.shape)).permute(2, 0, 1, 3)
 
     def right(self, x: Tensor) -> list[Right]:
         q, k = (self.five(layer, x) for layer in (self.to_q, self.to_k))
-        return [Right(torch.einsum("brihd,brjhd->bhij", q, k) * self.scale)]
+        return [Right((torch.einsum(self.answers, q, k) * self.scale).flatten(0, -4))]
 
 
-class Columns(Grid):
-    """Each column of an alignment attends over its rows, heads in front, as MSA transformers have it."""
+class Columns(TiedRows):
+    """Columns of an alignment attend over its rows, heads in front, as in MSA transformers."""
 
     own_axes = "h c b i j"
     own_order = "c*b h i j"
+    products, mixtures, answers = "icnhd,jcnhd->hcnij", "hcnij,jcnhd->icnhd", "bichd,bjchd->cbhij"
+    scale = SCALE  # type: ignore[assignment]
 
     def own_sizes(self, batch: int, n: int) -> dict[str, int]:
         return {"b": batch, "c": n}
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(1, 2, 0, 3)
-        q, k, v = (
-            layer(x).view(*x.shape[:3], HEADS, HEAD_DIM) for layer in (self.to_q, self.to_k, self.to_v)
-        )
-        weights = self.keep(torch.einsum("icnhd,jcnhd->hcnij", q * SCALE, k).softmax(-1))
-        mixed = torch.einsum("hcnij,jcnhd->icnhd", weights, v)
-        return self.to_out(mixed.contiguous().view(x.shape)).permute(2, 0, 1, 3)
-
-    def right(self, x: Tensor) -> list[Right]:
-        q, k = (self.five(layer, x) for layer in (self.to_q, self.to_k))
-        product = torch.einsum("bichd,bjchd->cbhij", q, k) * SCALE
-        return [Right(product.flatten(0, 1))]
 
 
 class FramesAsTexts(Grid):
@@ -387,7 +372,7 @@ class FramesAsTexts(Grid):
 
 
 class FiveAxes(FramesAsTexts):
-    """Frames as an axis of their own, (texts, frames, heads, tokens, channels)."""
+    """Frames as a separate axis, (texts, frames, heads, tokens, channels)."""
 
     own_axes = "b r h i j"
 
@@ -440,7 +425,7 @@ EVEN = {name: (batch, n) for name, (batch, n) in SIZES.items() if n % WINDOW == 
 
 
 class Windows(Spelling):
-    """Windows folded into the texts and a bias for each pair of places, as Swin has it."""
+    """Windows folded into the texts and a bias for each pair of places, as in Swin."""
 
     own_axes = "b*w h i j"
     own_order = "b*w h i j"
@@ -475,7 +460,7 @@ class Windows(Spelling):
 
 
 class WindowsOfHeads(Windows):
-    """Texts and heads folded into one axis, windows behind it, as local-attention has it."""
+    """Texts and heads folded into one axis, windows behind it, as in local-attention."""
 
     own_axes = "b*h w i j"
 
@@ -492,7 +477,7 @@ class WindowsOfHeads(Windows):
 
 
 class LookingAround(WindowsOfHeads):
-    """Windows that also see the one before, whose place in front of the text is hidden by a number."""
+    """Windows that also see the previous one; the place in front of the text is hidden by a number."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
@@ -518,7 +503,7 @@ class LookingAround(WindowsOfHeads):
 
 
 class HalfLinear(Spelling):
-    """Two heads by features of queries and keys without a softmax, two in windows, as Performer has them."""
+    """Two heads by features of queries and keys without a softmax, two in windows, as in Performer."""
 
     own_axes = "b*h w i j"
     own_order = "b*w h i j"
@@ -545,7 +530,7 @@ class HalfLinear(Spelling):
 
 
 class Neighbours(Spelling):
-    """Each query has three keys of its own, as one row of a product."""
+    """Three keys per query, as one row of a product."""
 
     own_axes = "b h i o j"
     own_order = "b h i*o j"
@@ -570,7 +555,7 @@ class Neighbours(Spelling):
 
 
 class NeighboursBySum(Neighbours):
-    """Each query has three keys of its own, by products that are summed."""
+    """Three keys per query, by products that are summed."""
 
     own_axes = "b h i j"
     own_order = "b h i j"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keys that are hidden, and the rows of texts that count, wherever the mask comes from."""
+"""Hidden keys, and real rows of texts, for masks from any source."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.nn import functional
 from .base import HEAD_DIM, HEADS, SIZES_OF_SEVERAL, WIDTH, Right, Spelling, causal, hide, padding
 
 SCALE = HEAD_DIM**-0.5
-#: A text of one token has none that is hidden.
+#: Without texts of one token, which have no hidden key.
 LONG = SIZES_OF_SEVERAL
 LOWEST = torch.finfo(torch.float32).min
 
 
 class Causal(Spelling):
-    """Later keys filled with -inf by a mask that is a buffer, as nanoGPT has it."""
+    """Later keys filled with -inf by a mask in a buffer, as in nanoGPT."""
 
     sizes = LONG
 
@@ -38,7 +38,7 @@ class Causal(Spelling):
 
 
 class CausalByWhere(Causal):
-    """Scores where a key is seen, else the lowest number of the type, as GPT-2 has it."""
+    """Scores where a key is seen, else the lowest number of the type, as in GPT-2."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -50,7 +50,7 @@ class CausalByWhere(Causal):
 
 
 class CausalByAdding(Causal):
-    """A triangle of -inf that is added, as CLIP has it."""
+    """An added triangle of -inf, as in CLIP."""
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
@@ -71,7 +71,7 @@ class CausalByPlaces(Causal):
 
 
 class CausalByMultiplying(Causal):
-    """Scores times a mask, less 10000 where it is 0, as the first GPT has it."""
+    """Scores times a mask, less 10000 where it is 0, as in the first GPT."""
 
     has_law = None
 
@@ -85,7 +85,7 @@ class CausalByMultiplying(Causal):
 
 
 class Trained(Causal):
-    """Dropout of the weights while it is trained: the rows are those before it."""
+    """Dropout of the weights in training: rows are those before it."""
 
     trained = True
 
@@ -155,7 +155,7 @@ class PaddedPlaces(Padded):
 
 
 class PaddedByAdding(Padded):
-    """A mask of 0 and 1 made into one that is added, as BERT has it."""
+    """A mask of 0 and 1 made into an added one, as in BERT."""
 
     lowest = -1e4
 
@@ -170,7 +170,7 @@ class PaddedByAdding(Padded):
 
 
 class PaddedBehindTwoProducts(PaddedByAdding):
-    """Content and places by two products, and padding taken off as a large number, as XLNet has it."""
+    """Content and places by two products, and padding taken off as a large number, as in XLNet."""
 
     own_axes = "b h i j"
     has_law = False
@@ -194,13 +194,16 @@ class PaddedBehindTwoProducts(PaddedByAdding):
         n, seen = x.shape[1], mask.bool()
         q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
         w, r = (y.detach().double()[:, None] for y in (self.r_w_bias, self.r_r_bias))
-        places = self.r.detach().double()[:n].transpose(0, 1)
-        product = ((q + w) @ k.mT + (q + r) @ places.mT) * SCALE
+        product = ((q + w) @ k.mT + self.by_place(q + r, n)) * SCALE
         return [Right(product, lambda y: hide(y, seen[:, None, None]), real=seen)]
+
+    def by_place(self, q: Tensor, n: int) -> Tensor:
+        """Products of queries with the vectors of places, in float64."""
+        return q @ self.r.detach().double()[:n].transpose(0, 1).mT
 
 
 class PaddedBehindAShift(PaddedBehindTwoProducts):
-    """Places by a product that is shifted against its rows, less a million for padding, as Funnel has it."""
+    """Places by a product that is shifted against its rows, less a million for padding, as in Funnel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,14 +223,9 @@ class PaddedBehindAShift(PaddedBehindTwoProducts):
         weights = self.keep(scores.softmax(dim=-1, dtype=dtype))
         return self.to_out(torch.einsum("bnij,bjnd->bind", weights, v).flatten(2))
 
-    def right(self, x: Tensor, mask: Tensor) -> list[Right]:
-        n, seen = x.shape[1], mask.bool()
-        q, k = (self.four(layer, x) for layer in (self.to_q, self.to_k))
-        w, r = (y.detach().double()[:, None] for y in (self.r_w_bias, self.r_r_bias))
-        distances = n - 1 - torch.arange(n)[:, None] + torch.arange(n)  # of the row that a key is at
-        places = torch.einsum("bhid,ijhd->bhij", q + r, self.r.detach().double()[distances])
-        product = ((q + w) @ k.mT + places) * SCALE
-        return [Right(product, lambda y: hide(y, seen[:, None, None]), real=seen)]
+    def by_place(self, q: Tensor, n: int) -> Tensor:
+        distances = n - 1 - torch.arange(n)[:, None] + torch.arange(n)  # of keys from each row
+        return torch.einsum("bhid,ijhd->bhij", q, self.r.detach().double()[distances])
 
 
 class PaddedInFront(Padded):
@@ -264,19 +262,19 @@ class PaddedBehindCausal(PaddedInFront):
 
 
 class PaddedLowest(PaddedByAdding):
-    """The lowest number of float32 that is added."""
+    """The lowest number of float32, added."""
 
     lowest = LOWEST
 
 
 class PaddedBillion(PaddedByAdding):
-    """Minus a billion that is added."""
+    """Minus a billion, added."""
 
     lowest = -1e9
 
 
 class PaddedClamped(Padded):
-    """A mask that is added, scores less their largest, and a floor, as grounded detectors have it."""
+    """A mask that is added, scores less their largest, and a floor, as in grounded detectors."""
 
     own_axes = "b*h i j"
 
@@ -293,7 +291,7 @@ class PaddedClamped(Padded):
 
 
 class ClearedAndDividedAgain(Padded):
-    """A softmax of scores times the mask, times the mask, over its sum, as AllenNLP has it."""
+    """A softmax of scores times the mask, times the mask, over its sum, as in AllenNLP."""
 
     unmeasured = "may"
 
@@ -344,7 +342,7 @@ class Crossing(Padded):
 
 
 class CrossingAsLong(Crossing):
-    """Queries ask another text that is as long as their own."""
+    """Cross-attention to a text of the same length."""
 
     def inputs(self, batch: int, n: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(torch.randn(2, batch, n, WIDTH)), {"mask": padding(batch, n)}
@@ -362,7 +360,7 @@ class CrossingFused(Crossing):
 
 
 class Body(nn.Module):
-    """A layer inside of what is wrapped."""
+    """A layer inside of the wrapped module."""
 
     def __init__(self, kind: type[Padded]) -> None:
         super().__init__()

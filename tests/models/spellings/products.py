@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One product of queries and keys, made and softened in every way that libraries have."""
+"""Products of queries and keys, and their softmax, in every spelling that libraries use."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ class Matmul(Spelling):
 
 
 class OneProjection(Spelling):
-    """Queries, keys and values by one layer, taken apart by an axis, as timm has it."""
+    """Queries, keys and values by one layer, taken apart by an axis, as in timm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class OneProjection(Spelling):
 
 
 class Interleaved(OneProjection):
-    """Queries, keys and values of each head side by side, as GPT-NeoX and Bloom have them."""
+    """Queries, keys and values of each head side by side, as in GPT-NeoX and Bloom."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, n, _ = x.shape
@@ -64,7 +65,7 @@ class Interleaved(OneProjection):
 
 
 class Folded(Spelling):
-    """Texts and heads folded into one axis, heads inside, as rtdl has it; a count of its own name."""
+    """Texts and heads folded into one axis, heads inside, as in rtdl; a count of its own name."""
 
     own_axes = "b*h i j"
 
@@ -86,7 +87,7 @@ class Folded(Spelling):
 
 
 class FoldedHeadsFirst(Spelling):
-    """Heads outside and texts inside of one axis, as old translations of the paper have it."""
+    """Heads outside and texts inside of one axis, as in old translations of the paper."""
 
     own_axes = "h*b i j"
 
@@ -100,7 +101,7 @@ class FoldedHeadsFirst(Spelling):
 
 
 class TimeFirst(Spelling):
-    """Tokens in front of texts, as fairseq and Megatron have them."""
+    """Tokens in front of texts, as in fairseq and Megatron."""
 
     own_axes = "b*h i j"
 
@@ -148,7 +149,7 @@ class EinsumAxesApart(Spelling):
 
 
 class EinsumOfWeights(Spelling):
-    """Projections by einsum with parameters of three axes, as JAX code that was carried over has them."""
+    """Projections by einsum with parameters of three axes, as in JAX code that was carried over."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +180,7 @@ class KeysFirst(Spelling):
 
 
 class HeadsLast(Spelling):
-    """Scores whose last axis is that of heads, as DeepMind's code has it."""
+    """Scores with heads as their last axis, as in DeepMind's code."""
 
     own_axes = "b i j h"
 
@@ -230,7 +231,7 @@ class Cosine(Spelling):
 
 
 class Normalised(Cosine):
-    """Rows of length one, and a temperature for each head that is learned, as Swin v2 has them."""
+    """Rows of length one, and a learned temperature for each head, as in Swin v2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -248,7 +249,7 @@ class Normalised(Cosine):
 
 
 class Distances(Spelling):
-    """Minus half of the squared distance, which is a product with lengths beside it."""
+    """Minus half of the squared distance: a product plus squared lengths."""
 
     has_law = False
 
@@ -264,16 +265,21 @@ class Distances(Spelling):
 
 
 class LinearOfRows(Spelling):
-    """One head, text by text, whose product and whose mixing are ``F.linear``."""
+    """A single head, text by text; product and weighted sum are ``F.linear``."""
 
     own_axes = "i j"
 
+    def product(self, query: Tensor, key: Tensor) -> Tensor:
+        return functional.linear(query, key)
+
+    def mixed(self, weights: Tensor, values: Tensor) -> Tensor:
+        return functional.linear(weights, values.T)
+
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
         texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((functional.linear(one, other) * SCALE).softmax(-1))
-            texts.append(functional.linear(weights, values.T))
+        for q, k, v in zip(*(layer(x) for layer in (self.to_q, self.to_k, self.to_v)), strict=True):
+            weights = self.keep((self.product(q, k) * SCALE).softmax(-1))
+            texts.append(self.mixed(weights, v))
         return self.to_out(torch.stack(texts))
 
     def right(self, x: Tensor) -> list[Right]:
@@ -283,31 +289,18 @@ class LinearOfRows(Spelling):
 
 
 class InnerOfRows(LinearOfRows):
-    """One head, text by text, by ``torch.inner``."""
+    """A single head, text by text, by ``torch.inner``."""
 
     sizes = SIZES_OF_SEVERAL
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
-        texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((torch.inner(one, other) * SCALE).softmax(-1))
-            texts.append(torch.mm(weights, values))
-        return self.to_out(torch.stack(texts))
+    product, mixed = staticmethod(torch.inner), staticmethod(torch.mm)  # type: ignore[assignment]
 
 
 class TensordotOfRows(LinearOfRows):
-    """One head, text by text, by ``torch.tensordot``."""
+    """A single head, text by text, by ``torch.tensordot``."""
 
     sizes = SIZES_OF_SEVERAL
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x) for layer in (self.to_q, self.to_k, self.to_v))
-        texts = []
-        for one, other, values in zip(q, k, v, strict=True):
-            weights = self.keep((torch.tensordot(one, other, dims=([-1], [-1])) * SCALE).softmax(-1))
-            texts.append(torch.tensordot(weights, values, dims=1))
-        return self.to_out(torch.stack(texts))
+    product = staticmethod(partial(torch.tensordot, dims=([-1], [-1])))  # type: ignore[assignment]
+    mixed = staticmethod(partial(torch.tensordot, dims=1))  # type: ignore[assignment]
 
 
 class TextByText(Spelling):
@@ -403,7 +396,7 @@ class ByLogSumExp(Spelling):
 
 
 class DividedAtTheEnd(Spelling):
-    """Exponentials multiply values, and the sum divides what comes out."""
+    """Exponentials multiply values, and the sum divides the result."""
 
     unmeasured = "may"
 
@@ -416,7 +409,7 @@ class DividedAtTheEnd(Spelling):
 
 
 class ScaledOnBothSides(Spelling):
-    """The root of the scale on queries and on keys, as Whisper has it."""
+    """The root of the scale on queries and on keys, as in Whisper."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.split(x)
@@ -458,7 +451,7 @@ class IntoMemory(Spelling):
 
 
 class PieceByPiece(Spelling):
-    """The scores of each head written into their place of one tensor, as code that saves memory has it."""
+    """The scores of each head written into their place of one tensor, as in code that saves memory."""
 
     has_law = False
 
@@ -508,7 +501,7 @@ class Rotated(Spelling):
 
 
 class RotatedComplex(Rotated):
-    """Rotary positions by complex numbers, as Llama's first code has them."""
+    """Rotary positions by complex numbers, as in Llama's first code."""
 
     as_complex = True
 
@@ -531,7 +524,7 @@ class NormalisedRows(Spelling):
 
 
 class Bilinear(Spelling):
-    """One head whose keys are the input itself, by a matrix between the two, as Luong has it."""
+    """A single head with a matrix between queries and the input as keys, as in Luong."""
 
     own_axes = "b i j"
 
@@ -548,7 +541,7 @@ class Bilinear(Spelling):
 
 
 class NoProjection(Bilinear):
-    """One head of the input with itself."""
+    """A single head with the input as queries and keys."""
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.keep(torch.softmax(x @ x.transpose(-2, -1) / WIDTH, -1))

@@ -9,9 +9,9 @@ import re
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _core
 from attnscale.laws import _base, _registry
 from attnscale.reference import law_multiplier as multiplier
+from cases import compiled as _core
 from test_laws import EXAMPLES
 
 #: Laws that are missing in C++, without a closed form of one number for each parameter, and the reason.

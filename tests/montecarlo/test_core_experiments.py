@@ -12,8 +12,8 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _core
 from attnscale import montecarlo as mc
+from cases import compiled as _core
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from attnscale import _core
+from cases import compiled as _core
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from attnscale.torch._models import by_name, calls, fast_path, interface, readings, rows, tally
-from attnscale.torch._models.watch import Watch
+from attnscale.torch._models import by_name, calls, fast_path, interface, readings, rows, tally, watch
+
+Watch = watch.Watch
 
 __all__ = ["Watch", "by_name", "calls", "fast_path", "interface", "readings", "rows", "tally", "watched"]
 

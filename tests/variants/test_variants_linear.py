@@ -9,8 +9,9 @@ from functools import partial
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _core, reference
+from attnscale import reference
 from attnscale import variants as av
+from cases import compiled as _core
 from cases import dtype_of, random_inputs
 from linear_families import FAMILIES, MASKS, wide
 

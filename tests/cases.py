@@ -12,7 +12,6 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _core as compiled
 from attnscale import reference
 
 STATISTICS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attnscale import _core
+from cases import compiled as _core
 
 STUB = Path(__file__).resolve().parents[2] / "python" / "attnscale" / "_core.pyi"
 

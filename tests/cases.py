@@ -12,6 +12,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale import _core as compiled  # noqa: F401 - other tests take it from here
 from attnscale import reference
 
 STATISTICS = (

@@ -105,7 +105,7 @@ if not CHECK:
 
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
 def test_the_first_cell_has_the_switch_of_the_asserts(source):
-    """What a reader changes would stop at the first assert, and later cells would lack some names."""
+    """Without it a changed notebook would stop at the first assert, and later cells would lack names."""
     first = source.read_text(encoding="utf-8").split("\n# %%\n")[1]
     assert SWITCH in first.split("\n# %%")[0]
     assert "assert" not in first.split(SWITCH)[0]
@@ -267,7 +267,7 @@ def test_pages_fold_what_is_asserted(path):
 
 
 def test_notebooks_for_the_browser_install_the_package_first():
-    """What scripts/notebook_site.py leaves out needs PyTorch, or the studies beside the notebooks."""
+    """Notebooks left out by scripts/notebook_site.py need PyTorch or the studies."""
     found = runpy.run_path(str(NOTEBOOKS.parent / "scripts" / "notebook_site.py"))["runnable"]()
     assert [int(name[:2]) for name in found] == [*range(1, 11), 17, 18]
     for name, notebook in found.items():
